@@ -1,7 +1,5 @@
 //! Command line: parses arguments and calls the command. Results go to stdout, progress to stderr.
 
-#[cfg(feature = "tables")]
-mod lay_out;
 #[cfg(any(test, not(feature = "tables")))]
 mod left_out;
 #[cfg(feature = "tables")]
@@ -13,8 +11,10 @@ use left_out::{self as lay_out, self as own_tables};
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
 use crate::import::independence::Verdict;
-use crate::import::{Import, ImportedModel, import};
+use crate::import::{Import, import};
 use crate::inspect;
+#[cfg(feature = "tables")]
+use crate::lay_out;
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
 use crate::repository;
@@ -25,6 +25,7 @@ use clap::{Args, Parser, Subcommand};
 use own_tables::{ExportTableArgs, ImportTableArgs};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tierlab_storage::TierInfo;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Threads of the async runtime, which mostly waits for disks and networks.
@@ -237,11 +238,8 @@ async fn run(command: Command, stop: &Stop) -> Result<(), ModelsError> {
 fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
     let is_wanted = |kind: &ModelKind| args.model.is_empty() || args.model.contains(kind);
     for kind in ModelKind::ALL.into_iter().filter(is_wanted) {
-        let request = Request {
-            kind,
-            size: args.size,
-            seed: args.seed,
-        };
+        let (size, seed) = (args.size, args.seed);
+        let request = Request { kind, size, seed };
         let generated = repository::write_generated(&args.repository, &request, stop)?;
         let folder = args.repository.join(kind.to_string());
         let bytes = human_bytes(generated.manifest.files.iter().map(|file| file.bytes).sum());
@@ -255,49 +253,37 @@ fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
 
 fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
     let table = tables::generate(args.table, args.rows, args.seed, &args.out, stop)?;
-    let bytes = table.header.file_len();
-    println!(
-        "{}: {}, {} rows of {} bytes, {} in {:.1} s ({:.0} MB/s)",
-        table.path.display(),
-        table.outcome,
-        table.header.rows,
-        table.header.stride,
-        human_bytes(bytes),
-        table.seconds,
-        bytes as f64 / 1e6 / table.seconds.max(1e-9),
-    );
+    let (header, seconds) = (&table.header, table.seconds);
+    let (path, outcome, rows, stride) = (table.path.display(), table.outcome, header.rows, header.stride);
+    let (bytes, rate) = (header.file_len(), header.file_len() as f64 / 1e6 / seconds.max(1e-9));
+    let bytes = human_bytes(bytes);
+    println!("{path}: {outcome}, {rows} rows of {stride} bytes, {bytes} in {seconds:.1} s ({rate:.0} MB/s)");
     Ok(())
 }
 
 fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let ImportedModel {
-        manifest,
-        batching,
-        not_on_zeros,
-    } = import(&args.repository, &args.import, stop)?;
-    let folder = args.repository.join(&manifest.name);
+    let imported = import(&args.repository, &args.import, stop)?;
+    let folder = args.repository.join(&imported.manifest.name);
     println!("{}: imported", folder.display());
-    print!("{}", inspect::describe_manifest(&manifest));
+    print!("{}", inspect::describe_manifest(&imported.manifest));
     if args.import.unchecked {
         println!("  not tried in ONNX Runtime (--unchecked)");
     }
-    if let Some(why) = not_on_zeros {
+    if let Some(why) = imported.not_on_zeros {
         println!(
             "  its first request is not warmed up, because it does not run on zeros with free dimensions as 1; add a [[warmup]] \
              sample that runs to its config: {why}"
         );
     }
-    match batching {
-        None => Ok(()),
-        Some(Verdict::Independent(evidence)) => {
-            println!("  batched: {evidence}");
-            Ok(())
+    match imported.batching {
+        None => {}
+        Some(Verdict::Independent(evidence)) => println!("  batched: {evidence}"),
+        Some(Verdict::Refused(why)) => {
+            let what = format!("imported without batching: its rows could not be proven independent: {why}");
+            return Err(ModelsError::bad(&folder.display(), &what));
         }
-        Some(Verdict::Refused(why)) => Err(ModelsError::bad(
-            &folder.display(),
-            &format!("imported without batching: its rows could not be proven independent: {why}"),
-        )),
     }
+    Ok(())
 }
 
 async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> {
@@ -312,32 +298,23 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
         eprintln!("left out: {what}");
     }
     let summary = publish::publish(&*tier, &selection, stop).await?;
-    println!(
-        "{} on {}: {} objects put ({} in {:.1} s), {} unchanged",
-        tier.info().kind,
-        tier.info().location,
-        summary.put,
-        human_bytes(summary.put_bytes),
-        summary.seconds,
-        summary.already_there,
-    );
-    if summary.put == 0 && !left_out.is_empty() {
+    let TierInfo { kind, location, .. } = tier.info();
+    let (put, bytes, seconds) = (summary.put, human_bytes(summary.put_bytes), summary.seconds);
+    let unchanged = summary.already_there;
+    println!("{kind} on {location}: {put} objects put ({bytes} in {seconds:.1} s), {unchanged} unchanged");
+    if put == 0 && !left_out.is_empty() {
         let what = format!("nothing was put, and {} left out, see above", left_out.len());
-        return Err(ModelsError::bad(&tier.info().location, &what));
+        return Err(ModelsError::bad(&location, &what));
     }
     Ok(())
 }
 
 fn run_inspect(args: InspectArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let paths = if args.paths.is_empty() {
-        [REPOSITORY, FEATURES]
-            .map(PathBuf::from)
-            .into_iter()
-            .filter(|path| path.exists())
-            .collect()
-    } else {
-        args.paths
-    };
+    let mut paths = args.paths;
+    if paths.is_empty() {
+        paths.extend([REPOSITORY, FEATURES].map(PathBuf::from));
+        paths.retain(|path| path.exists());
+    }
     if paths.is_empty() {
         let what = format!("neither {REPOSITORY} nor {FEATURES} exists: name a path, or run `tierlab-models generate`");
         return Err(ModelsError::Usage(what));

@@ -9,7 +9,7 @@ use crate::tables::check;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_formats::model::{MANIFEST_FILE, Manifest};
+use tierlab_formats::model::{MANIFEST_FILE, Manifest, ManifestFile};
 use tierlab_formats::onnx::decode;
 use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
@@ -36,10 +36,8 @@ pub fn inspect(paths: &[PathBuf], verify: bool, stop: &Stop, print: &mut dyn FnM
     if damaged.is_empty() {
         return Ok(());
     }
-    Err(ModelsError::bad(
-        &damaged.join(", "),
-        &"damaged or unreadable, see above; generate, import or copy it again",
-    ))
+    let what = "damaged or unreadable, see above; generate, import or copy it again";
+    Err(ModelsError::bad(&damaged.join(", "), &what))
 }
 
 /// Model folder, table or graph, with the description of its kind.
@@ -49,10 +47,9 @@ type Describe = fn(&Path, bool, &Stop) -> Result<String, ModelsError>;
 fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
     let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == EXTENSION);
     if path.is_file() {
-        let describe: Describe = if is_table(path) {
-            describe_table
-        } else {
-            |file, _, _| describe_graph(file)
+        let describe: Describe = match is_table(path) {
+            true => describe_table,
+            false => |file, _, _| describe_graph(file),
         };
         return Ok(vec![(path.to_owned(), describe)]);
     }
@@ -83,16 +80,10 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
     let mut text = format!("model {}\n", folder.display());
     if let Some(manifest) = repository::read_manifest(folder)? {
         text.push_str(&describe_manifest(&manifest));
-        for file in &manifest.files {
-            if verify {
-                repository::check_file(folder, file, stop)?;
-            }
+        if verify {
+            repository::check_files(folder, &manifest, stop)?;
+            text.push_str("  every file matches its SHA-256\n");
         }
-        text.push_str(if verify {
-            "  every file matches its SHA-256\n"
-        } else {
-            ""
-        });
     } else {
         for version in repository::versions(folder)? {
             text.push_str(&describe_graph(&folder.join(format!("{version}/model.onnx")))?);
@@ -109,12 +100,8 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
     };
     let _ = writeln!(text, "  served {batches}, {sessions}");
     for (input, joined) in &config.joined {
-        let _ = writeln!(
-            text,
-            "  input {input} joined from {}.{}",
-            joined.table,
-            joined.column.as_ref().unwrap_or(input)
-        );
+        let column = joined.column.as_ref().unwrap_or(input);
+        let _ = writeln!(text, "  input {input} joined from {}.{column}", joined.table);
     }
     Ok(text)
 }
@@ -123,14 +110,9 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
 pub fn describe_manifest(manifest: &Manifest) -> String {
     let mut text = format!("  by {}\n", manifest.generator);
     describe_interface(&mut text, &manifest.inputs, &manifest.outputs);
-    for file in &manifest.files {
-        let _ = writeln!(
-            text,
-            "  file {} {} sha256 {}",
-            file.path,
-            human_bytes(file.bytes),
-            file.sha256
-        );
+    for ManifestFile { path, bytes, sha256 } in &manifest.files {
+        let bytes = human_bytes(*bytes);
+        let _ = writeln!(text, "  file {path} {bytes} sha256 {sha256}");
     }
     text
 }
@@ -170,30 +152,21 @@ pub fn describe_columns(header: &TableHeader) -> String {
         None => format!("ids {}..{}, seed {}", ids.start, ids.end, header.seed),
         Some(key) => format!("{} keys of `{}`", key.kind.as_str(), key.name),
     };
-    let mut text = format!(
-        "  {} {} rows of {} bytes, {entities}, {} blocks of {} rows\n",
-        human_bytes(header.file_len()),
-        header.rows,
-        header.stride,
-        header.block_crcs.len(),
-        header.rows_per_block,
-    );
+    let (bytes, rows, stride) = (human_bytes(header.file_len()), header.rows, header.stride);
+    let (blocks, each) = (header.block_crcs.len(), header.rows_per_block);
+    let mut text = format!("  {bytes} {rows} rows of {stride} bytes, {entities}, {blocks} blocks of {each} rows\n");
     if let Some(key) = &header.schema.key {
+        // Opening the index adds bit counts beside its words: 4 bytes for each 64.
+        let memory = header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / rows.max(1) as f64;
+        let (index, longest) = (human_bytes(header.index_bytes), key.longest());
         let _ = writeln!(
             text,
-            "  index of keys {}, {:.2} MB in memory for a million keys; keys of at most {} bytes",
-            human_bytes(header.index_bytes),
-            // Opening the index adds bit counts beside its words: 4 bytes for each 64.
-            header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / header.rows.max(1) as f64,
-            key.longest(),
+            "  index of keys {index}, {memory:.2} MB in memory for a million keys; keys of at most {longest} bytes"
         );
     }
     for column in &header.schema.columns {
-        let _ = writeln!(
-            text,
-            "  column {} {} {:?} at {}",
-            column.name, column.dtype, column.shape, column.offset
-        );
+        let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
+        let _ = writeln!(text, "  column {name} {dtype} {shape:?} at {}", column.offset);
     }
     text
 }

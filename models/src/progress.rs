@@ -71,17 +71,16 @@ impl Progress {
     }
 
     fn line(&self) {
-        let rate = self.done as f64 / self.seconds().max(1e-9);
-        let left = Duration::from_secs_f64(self.total.saturating_sub(self.done) as f64 / rate.max(1.0));
-        eprintln!(
-            "{}: {} of {} ({} %), {}/s, {} left",
-            self.label,
-            DecimalBytes(self.done),
-            DecimalBytes(self.total),
-            self.done * 100 / self.total.max(1),
-            DecimalBytes(rate as u64),
+        let (label, done, total) = (&self.label, self.done, self.total);
+        let rate = done as f64 / self.seconds().max(1e-9);
+        let left = Duration::from_secs_f64(total.saturating_sub(done) as f64 / rate.max(1.0));
+        let (percent, left, rate) = (
+            done * 100 / total.max(1),
             HumanDuration(left),
+            DecimalBytes(rate as u64),
         );
+        let (done, total) = (DecimalBytes(done), DecimalBytes(total));
+        eprintln!("{label}: {done} of {total} ({percent} %), {rate}/s, {left} left");
     }
 }
 

@@ -4,18 +4,17 @@
 //! manifest lists the graph's files but not the config, which the user may edit.
 
 use crate::error::ModelsError;
-use crate::generators::{RECIPE, Request, Size};
+use crate::generators::{RECIPE, Request};
 use crate::onnx::{Interface, write_model};
 use crate::staged::{StagedFile, write_whole};
 use crate::stop::Stop;
 use sha2::{Digest as _, Sha256};
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
-use strum::Display;
 use tierlab_formats::model::{
-    BadModelFile, CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
-    is_plain_name,
+    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE, is_plain_name,
 };
 use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::ObjectPath;
@@ -24,7 +23,7 @@ use tierlab_storage::ObjectPath;
 pub const VERSION: &str = "1";
 
 /// Outcome of a request to write something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum Outcome {
     /// New files were written.
     #[strum(to_string = "written")]
@@ -52,12 +51,14 @@ pub struct Generated {
 pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Result<Generated, ModelsError> {
     stop.check()?;
     let folder = repository.join(request.kind.to_string());
-    let generator = generator_line(request);
-    if let Some(manifest) = up_to_date(&folder, &generator, stop) {
-        let config_kept = write_config(&folder, request)?;
+    let generator = generator_line(format_args!("{request}, recipe {RECIPE}"));
+    if let Ok(Some(manifest)) = read_manifest(&folder)
+        && manifest.generator == generator
+        && check_files(&folder, &manifest, stop).is_ok()
+    {
         return Ok(Generated {
             outcome: Outcome::UpToDate,
-            config_kept,
+            config_kept: write_config(&folder, request)?,
             manifest,
         });
     }
@@ -67,10 +68,9 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     let path = format!("{VERSION}/{MODEL_FILE}");
     let target = folder.join(&path);
     let staged = StagedFile::create(&target)?;
-    let mut out = HashingWriter::new(BufWriter::with_capacity(1 << 20, staged.file()));
-    write_model(&model, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(ModelsError::io("write", staged.partial()))?;
+    let mut out = HashingWriter::new(BufWriter::with_capacity(1 << 20, &staged.file));
+    let written = write_model(&model, &mut out).and_then(|()| out.flush());
+    written.map_err(ModelsError::io("write", &staged.partial))?;
     let (bytes, sha256) = out.finish();
     stop.check()?;
     staged.commit()?;
@@ -92,50 +92,23 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     })
 }
 
-/// Returns the manifest's generator line for this request.
-pub fn generator_line(request: &Request) -> String {
-    format!(
-        "{} {} {request}, recipe {RECIPE}",
-        env!("CARGO_PKG_NAME"),
-        env!("CARGO_PKG_VERSION")
-    )
-}
-
-/// Returns the existing manifest if it matches the request and its files are undamaged.
-fn up_to_date(folder: &Path, generator: &str, stop: &Stop) -> Option<Manifest> {
-    let manifest = read_manifest(folder).ok().flatten()?;
-    (manifest.generator == generator && check_files(folder, &manifest, stop).is_ok()).then_some(manifest)
+/// Returns the line of a manifest that names this program and the command that wrote the model.
+pub(crate) fn generator_line(command: impl Display) -> String {
+    let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+    format!("{name} {version} {command}")
 }
 
 /// Writes the default config unless the user has edited it; true if an edited config was kept.
 fn write_config(folder: &Path, request: &Request) -> Result<bool, ModelsError> {
     let path = folder.join(CONFIG_FILE);
-    let wanted = config_text(request)?;
+    let body = toml::to_string(&request.config()).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
+    let comment = "Written by `tierlab-models generate`. Edit it freely: an edited file is kept.";
+    let wanted = format!("# {comment}\n{body}");
     match fs::read_to_string(&path) {
-        Ok(found) if found == wanted => Ok(false),
-        Ok(found) if !is_default_config(request, &found)? => Ok(true),
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(ModelsError::io("read", &path)(e)),
-        _ => write_whole(&path, wanted.as_bytes()).map(|()| false),
+        Ok(found) => Ok(found != wanted),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => write_whole(&path, wanted.as_bytes()).map(|()| false),
+        Err(e) => Err(ModelsError::io("read", &path)(e)),
     }
-}
-
-/// True if a config is the generator's default for this model at some size.
-fn is_default_config(request: &Request, found: &str) -> Result<bool, ModelsError> {
-    let at = |size| config_text(&Request { size, ..*request });
-    Ok(at(Size::Small)? == found || at(Size::Full)? == found)
-}
-
-fn config_text(request: &Request) -> Result<String, ModelsError> {
-    render_config(
-        &request.config(),
-        "Written by `tierlab-models generate`. Edit it freely: an edited file is kept.",
-    )
-}
-
-/// Formats a config as TOML under a comment line.
-pub(crate) fn render_config(config: &ModelConfig, comment: &str) -> Result<String, ModelsError> {
-    let body = toml::to_string(config).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
-    Ok(format!("# {comment}\n{body}"))
 }
 
 /// Writes a model's manifest.
@@ -171,7 +144,7 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
 pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
     let (own, triton) = (folder.join(CONFIG_FILE), folder.join(TRITON_CONFIG_FILE));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let utf8 = |text| String::from_utf8(text).map_err(|e| BadModelFile(format!("not UTF-8: {e}")));
+    let utf8 = |text| String::from_utf8(text).map_err(|e| format!("not UTF-8: {e}"));
     let (path, config) = match (read_if_there(&own)?, read_if_there(&triton)?) {
         (None, None) => return Ok(None),
         (Some(text), None) => (own, utf8(text).and_then(|text| ModelConfig::parse(&text))),
@@ -209,12 +182,10 @@ pub fn check_files(folder: &Path, manifest: &Manifest, stop: &Stop) -> Result<()
 pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result<(), ModelsError> {
     let path = folder.join(&expected.path);
     let (bytes, sha256) = copy_hashed(&path, (io::sink(), &path), stop)?;
-    let what = if bytes != expected.bytes {
-        format!("{bytes} bytes, its manifest says {}", expected.bytes)
-    } else if sha256 != expected.sha256 {
-        format!("SHA-256 {sha256}, its manifest says {}", expected.sha256)
-    } else {
-        return Ok(());
+    let what = match (bytes == expected.bytes, sha256 == expected.sha256) {
+        (true, true) => return Ok(()),
+        (false, _) => format!("{bytes} bytes, its manifest says {}", expected.bytes),
+        _ => format!("SHA-256 {sha256}, its manifest says {}", expected.sha256),
     };
     let what = format!("{what}: generate or import it again");
     Err(ModelsError::bad(&path.display(), &what))
@@ -235,8 +206,8 @@ pub(crate) fn copy_hashed(
         if got == 0 {
             return Ok(out.finish());
         }
-        out.write_all(&buffer[..got])
-            .map_err(ModelsError::io("write", to_path))?;
+        let written = out.write_all(&buffer[..got]);
+        written.map_err(ModelsError::io("write", to_path))?;
     }
 }
 
@@ -259,11 +230,9 @@ pub fn model_names(repository: &Path) -> Result<Vec<String>, ModelsError> {
 /// # Errors
 /// A folder that cannot be listed.
 pub fn versions(folder: &Path) -> Result<Vec<u64>, ModelsError> {
-    let mut versions: Vec<u64> = folder_names(folder)?
-        .iter()
-        .filter(|name| folder.join(name).join(MODEL_FILE).is_file())
-        .filter_map(|name| name.parse().ok())
-        .collect();
+    let mut names = folder_names(folder)?;
+    names.retain(|name| folder.join(name).join(MODEL_FILE).is_file());
+    let mut versions: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
     versions.sort_unstable();
     Ok(versions)
 }
@@ -276,10 +245,9 @@ fn folder_names(folder: &Path) -> Result<Vec<String>, ModelsError> {
 
 /// Returns the paths of the entries in a folder, sorted.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
-        paths.push(entry.map_err(ModelsError::io("list", folder))?.path());
-    }
+    let listed =
+        fs::read_dir(folder).and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
+    let mut paths: Vec<PathBuf> = listed.map_err(ModelsError::io("list", folder))?;
     paths.sort();
     Ok(paths)
 }
@@ -307,10 +275,8 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
             if whole.is_dir() {
                 let here = fs::canonicalize(&at).map_err(ModelsError::io("look at", &at))?;
                 if here.starts_with(&whole) {
-                    return Err(ModelsError::bad(
-                        &path.display(),
-                        &"a link to a folder that contains it: remove it",
-                    ));
+                    let what = "a link to a folder that contains it: remove it";
+                    return Err(ModelsError::bad(&path.display(), &what));
                 }
                 open.push(path);
             } else if let Some(relative) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
@@ -331,18 +297,15 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
     let repository = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (root, found) = (whole(repository.unwrap_or(Path::new(".")))?, whole(path)?);
     if !found.starts_with(&root) {
-        let what = format!(
-            "a link to {}, which is not in {}: copy the file",
-            found.display(),
-            root.display()
-        );
+        let (target, root) = (found.display(), root.display());
+        let what = format!("a link to {target}, which is not in {root}: copy the file");
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    if !found.is_file() && !found.is_dir() {
-        let what = "neither a file nor a folder: remove it";
-        return Err(ModelsError::bad(&path.display(), &what));
+    if found.is_file() || found.is_dir() {
+        return Ok(found);
     }
-    Ok(found)
+    let what = "neither a file nor a folder: remove it";
+    Err(ModelsError::bad(&path.display(), &what))
 }
 
 /// Writer that counts bytes and computes their checksum.
@@ -354,11 +317,8 @@ struct HashingWriter<W> {
 
 impl<W> HashingWriter<W> {
     fn new(inner: W) -> Self {
-        Self {
-            inner,
-            sum: Sha256::new(),
-            bytes: 0,
-        }
+        let (sum, bytes) = (Sha256::new(), 0);
+        Self { inner, sum, bytes }
     }
 
     /// Returns the length, and the SHA-256 as 64 lower-case hex digits.

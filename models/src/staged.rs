@@ -1,7 +1,7 @@
 //! Files that appear atomically: written under a partial name, synced, renamed into place.
 
 use crate::error::ModelsError;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 /// killed writer, whose lock the kernel released, is overwritten by the next writer.
 #[derive(Debug)]
 pub struct StagedFile {
-    file: File,
-    partial: PathBuf,
+    pub(crate) file: File,
+    /// Path to name in errors about writing.
+    pub(crate) partial: PathBuf,
     target: PathBuf,
     committed: bool,
 }
@@ -28,13 +29,9 @@ impl StagedFile {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let partial = folder.join(format!(".{name}.partial"));
         loop {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&partial)
-                .map_err(ModelsError::io("create", &partial))?;
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            let file = options.open(&partial).map_err(ModelsError::io("create", &partial))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
@@ -57,11 +54,6 @@ impl StagedFile {
         }
     }
 
-    /// File to write to.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
     /// Writes bytes at an offset.
     ///
     /// # Errors
@@ -69,11 +61,6 @@ impl StagedFile {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ModelsError> {
         let written = self.file.write_all_at(bytes, offset);
         written.map_err(ModelsError::io("write", &self.partial))
-    }
-
-    /// Path to name in errors about writing.
-    pub fn partial(&self) -> &Path {
-        &self.partial
     }
 
     /// Syncs the bytes to the device and gives the file its final name.
@@ -109,21 +96,18 @@ pub fn write_whole(target: &Path, bytes: &[u8]) -> Result<(), ModelsError> {
 
 /// Makes a rename in this folder durable.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), ModelsError> {
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(ModelsError::io("sync the folder", folder))
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(ModelsError::io("sync the folder", folder))
 }
 
 fn folder_of(target: &Path) -> &Path {
-    match target.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    }
+    let folder = target.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new("."))
 }
 
 fn is_still(path: &Path, file: &File) -> bool {
     match (fs::metadata(path), file.metadata()) {
-        (Ok(at), Ok(held)) => (at.dev(), at.ino()) == (held.dev(), held.ino()),
+        (Ok(at), Ok(open)) => (at.dev(), at.ino()) == (open.dev(), open.ino()),
         _ => false,
     }
 }
@@ -139,7 +123,7 @@ mod tests {
         let target = folder.path().join("a.rows");
         write_whole(&target, b"old").unwrap();
         let staged = StagedFile::create(&target).unwrap();
-        staged.file().write_all(b"half").unwrap();
+        (&staged.file).write_all(b"half").unwrap();
         drop(staged);
         assert_eq!(fs::read(&target).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -161,7 +145,7 @@ mod tests {
                 .to_string()
                 .contains("another process")
         );
-        first.file().write_all(b"new").unwrap();
+        (&first.file).write_all(b"new").unwrap();
         first.commit().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -43,9 +43,8 @@ pub(crate) fn stream_seed(name: &str, seed: u64, id: i64) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes[8..16].copy_from_slice(&id.to_le_bytes());
-    for (byte, &letter) in bytes[16..].iter_mut().zip(name.as_bytes()) {
-        *byte = letter;
-    }
+    let len = name.len().min(16);
+    bytes[16..16 + len].copy_from_slice(&name.as_bytes()[..len]);
     bytes
 }
 

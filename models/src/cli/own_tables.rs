@@ -42,12 +42,9 @@ pub(super) async fn run_import(request: ImportTableArgs, stop: &Stop) -> Result<
     if imported.header.is_none() || imported.bad <= allowed {
         return Ok(());
     }
+    let (path, file, bad) = (imported.path.display(), imported.bad_file.display(), imported.bad);
     Err(ModelsError::Incomplete(format!(
-        "{}: {} bad rows are missing from the table, {allowed} are allowed: fix them, see {}, or pass --allow-bad-rows {}",
-        imported.path.display(),
-        imported.bad,
-        imported.bad_file.display(),
-        imported.bad
+        "{path}: {bad} bad rows are missing from the table, {allowed} are allowed: fix them, see {file}, or pass --allow-bad-rows {bad}"
     )))
 }
 
@@ -62,15 +59,12 @@ fn print(imported: &ImportedTable, part: Option<Part>) {
             println!("{part}: {rows} rows read in {read:.1} s; --finish writes the table once all parts are read");
         }
         Some(header) => {
-            let seconds = read + imported.write_seconds;
+            let (path, bytes) = (imported.path.display(), human_bytes(header.file_len()));
+            let (written, stride, write) = (header.rows, header.stride, imported.write_seconds);
+            let (seconds, rate) = (read + write, rows as f64 / (read + write).max(1e-9));
             println!(
-                "{}: written, {} rows of {} bytes, {} in {seconds:.1} s (read {read:.1}, write {:.1}; {:.0} rows/s)",
-                imported.path.display(),
-                header.rows,
-                header.stride,
-                human_bytes(header.file_len()),
-                imported.write_seconds,
-                rows as f64 / seconds.max(1e-9),
+                "{path}: written, {written} rows of {stride} bytes, {bytes} in {seconds:.1} s \
+                 (read {read:.1}, write {write:.1}; {rate:.0} rows/s)"
             );
             print!("{}", crate::inspect::describe_columns(header));
         }

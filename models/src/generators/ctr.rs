@@ -80,9 +80,7 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
     let joined = interaction(&mut net, &bottom, &vectors, shape.width);
 
     let pairs = (CTR_CATEGORICAL + 1) * CTR_CATEGORICAL / 2;
-    let widths: Vec<usize> = std::iter::once(pairs + shape.width)
-        .chain(shape.top.iter().copied())
-        .collect();
+    let widths = [&[pairs + shape.width][..], shape.top].concat();
     let last = widths[widths.len() - 1];
     let hidden = net.perceptron("top", &joined, &widths);
     let logit = net.linear("logit", &hidden, [last, 1], xavier_bound(last, 1));
@@ -99,11 +97,7 @@ fn bottom_mlp(net: &mut Net, dense: &str, shape: &CtrShape) -> String {
     let positive = net.graph.node("dense.positive", "Relu", &[dense], &[]);
     let shifted = net.graph.node("dense.shifted", "Add", &[&positive, &one], &[]);
     let tamed = net.graph.node("dense.log", "Log", &[&shifted], &[]);
-    let widths: Vec<usize> = [CTR_DENSE]
-        .into_iter()
-        .chain(shape.bottom.iter().copied())
-        .chain([shape.width])
-        .collect();
+    let widths = [&[CTR_DENSE][..], shape.bottom, &[shape.width]].concat();
     net.perceptron("bottom", &tamed, &widths)
 }
 
@@ -117,15 +111,12 @@ fn embeddings(net: &mut Net, categorical: &str, shape: &CtrShape) -> Vec<String>
         .node_with_outputs("ids", "Split", &[&folded], &axis(1), CTR_CATEGORICAL);
     // A vector's length is about 1, so that dot products are neither negligible nor dominant.
     let bound = (3.0 / shape.width as f32).sqrt();
-    let mut vectors = Vec::with_capacity(CTR_CATEGORICAL);
-    for (i, (id, rows)) in ids.iter().zip(rows).enumerate() {
+    let vector = |(i, (id, rows)): (usize, (&String, u32))| {
         let table = net.uniform(&format!("table.{i}"), &[rows as usize, shape.width], bound);
-        vectors.push(
-            net.graph
-                .node(&format!("vector.{i}"), "Gather", &[&table, id], &axis(0)),
-        );
-    }
-    vectors
+        let name = format!("vector.{i}");
+        net.graph.node(&name, "Gather", &[&table, id], &axis(0))
+    };
+    ids.iter().zip(rows).enumerate().map(vector).collect()
 }
 
 /// Appends the dot products of all pairs of the 27 vectors to the bottom MLP's output.
@@ -134,10 +125,8 @@ fn interaction(net: &mut Net, bottom: &str, vectors: &[String], width: usize) ->
     let count = vectors.len() + 1;
     let flat = net.graph.ints("stacked.bottom.shape", &[3], &signed(&[0, 1, width]));
     let bottom_vector = net.graph.node("stacked.bottom", "Reshape", &[bottom, &flat], &[]);
-    let all: Vec<&str> = std::iter::once(&bottom_vector)
-        .chain(vectors)
-        .map(String::as_str)
-        .collect();
+    let all = std::iter::once(&bottom_vector).chain(vectors);
+    let all: Vec<&str> = all.map(String::as_str).collect();
     let stacked = net.graph.node("stacked", "Concat", &all, &axis(1));
     let turned = net
         .graph
@@ -146,9 +135,8 @@ fn interaction(net: &mut Net, bottom: &str, vectors: &[String], width: usize) ->
     let flat = net.graph.ints("dots.shape", &[2], &signed(&[0, count * count]));
     let dots = net.graph.node("dots.flat", "Reshape", &[&dots, &flat], &[]);
     // Strictly below the diagonal: each pair once, no vector with itself.
-    let below: Vec<i64> = (0..count)
-        .flat_map(|i| (0..i).map(move |j| (i * count + j) as i64))
-        .collect();
+    let below = (0..count).flat_map(|i| (0..i).map(move |j| (i * count + j) as i64));
+    let below: Vec<i64> = below.collect();
     let below = net.graph.ints("pairs.index", &[below.len() as i64], &below);
     let pairs = net.graph.node("pairs", "Gather", &[&dots, &below], &axis(1));
     net.graph.node("interaction", "Concat", &[bottom, &pairs], &axis(1))

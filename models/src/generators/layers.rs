@@ -15,38 +15,6 @@ pub(super) struct Net {
     pub(super) weights: Weights,
 }
 
-/// Square convolution with bias, with batch normalisation folded into it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Conv {
-    from: usize,
-    to: usize,
-    kernel: usize,
-    stride: usize,
-    gain: f32,
-}
-
-impl Conv {
-    /// Creates a convolution from `from` to `to` channels, with stride 1.
-    pub(super) const fn new(from: usize, to: usize, kernel: usize) -> Self {
-        Self {
-            from,
-            to,
-            kernel,
-            stride: 1,
-            gain: 1.0,
-        }
-    }
-
-    pub(super) const fn stride(self, stride: usize) -> Self {
-        Self { stride, ..self }
-    }
-
-    /// Sets the factor on He's weights: below 1 at the end of a residual branch.
-    pub(super) const fn gain(self, gain: f32) -> Self {
-        Self { gain, ..self }
-    }
-}
-
 impl Net {
     pub(super) fn new(name: &str, seed: u64) -> Self {
         Self {
@@ -83,13 +51,21 @@ impl Net {
         value
     }
 
-    /// `[batch, from, h, w] -> [batch, to, h / stride, w / stride]`, padded to keep the size at stride 1.
-    pub(super) fn conv(&mut self, name: &str, input: &str, conv: Conv) -> String {
-        let kernel = conv.kernel;
-        let bound = he_bound(conv.from * kernel * kernel) * conv.gain;
-        let weight = self.uniform(&format!("{name}.weight"), &[conv.to, conv.from, kernel, kernel], bound);
-        let bias = self.uniform(&format!("{name}.bias"), &[conv.to], BIAS_BOUND);
-        let window = window(kernel, conv.stride, kernel / 2);
+    /// Square convolution with bias, with batch normalisation folded into it, padded to keep the size at stride 1:
+    /// `[batch, from, h, w] -> [batch, to, h / stride, w / stride]`. `gain` is a factor on He's weights: below 1 at the
+    /// end of a residual branch.
+    pub(super) fn conv(
+        &mut self,
+        name: &str,
+        input: &str,
+        [from, to]: [usize; 2],
+        (kernel, stride): (usize, usize),
+        gain: f32,
+    ) -> String {
+        let bound = he_bound(from * kernel * kernel) * gain;
+        let weight = self.uniform(&format!("{name}.weight"), &[to, from, kernel, kernel], bound);
+        let bias = self.uniform(&format!("{name}.bias"), &[to], BIAS_BOUND);
+        let window = window(kernel, stride, kernel / 2);
         self.graph.node(name, "Conv", &[input, &weight, &bias], &window)
     }
 }

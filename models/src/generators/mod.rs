@@ -14,10 +14,9 @@ use crate::onnx::messages::ElementType;
 use crate::weights::xavier_bound;
 use clap::ValueEnum;
 use layers::Net;
-use std::collections::BTreeMap;
 use std::fmt;
 use strum::Display;
-use tierlab_formats::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
+use tierlab_formats::model::{InstanceConfig, JoinedInput, ModelConfig};
 
 /// Default seed.
 pub const DEFAULT_SEED: u64 = 1;
@@ -102,16 +101,14 @@ impl Request {
             };
             (column.to_owned(), joined)
         };
-        ModelConfig {
+        let mut config = ModelConfig {
             max_batch_size,
-            batching: BatchingConfig {
-                max_delay_us: 0,
-                ..BatchingConfig::default()
-            },
             instances: Some(InstanceConfig::default()),
-            joined: columns.iter().map(join).collect::<BTreeMap<_, _>>(),
+            joined: columns.iter().map(join).collect(),
             ..ModelConfig::default()
-        }
+        };
+        config.batching.max_delay_us = 0;
+        config
     }
 }
 

@@ -2,7 +2,7 @@
 //! convolution as in version 1.5). Batch normalisation is folded into the convolutions, as in deployed graphs.
 
 use super::Size;
-use super::layers::{Conv, Net, axis, window};
+use super::layers::{Net, axis, window};
 use crate::onnx::ModelProto;
 use crate::onnx::messages::ElementType;
 use crate::weights::xavier_bound;
@@ -50,9 +50,8 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
     };
     let mut net = Net::new("vision", seed);
     let [channels, height, width] = IMAGE_SHAPE;
-    let image = net
-        .graph
-        .input("image", ElementType::Uint8, &[-1, channels, height, width]);
+    let dims = [-1, channels, height, width];
+    let image = net.graph.input("image", ElementType::Uint8, &dims);
     let mut value = stem(&mut net, &image, shape.widths[0]);
     let mut from = shape.widths[0];
     for (stage, (&width, &blocks)) in shape.widths.iter().zip(&shape.blocks).enumerate() {
@@ -60,21 +59,23 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
             let to = if shape.bottleneck { 4 * width } else { width };
             let name = format!("stage{stage}.block{block}");
-            let branch = if shape.bottleneck {
-                bottleneck_branch(&mut net, &name, &value, [from, width, to], stride)
-            } else {
-                basic_branch(&mut net, &name, &value, [from, to], stride)
-            };
+            let plain = [([from, to], (3, stride)), ([to, to], (3, 1))];
+            let bottleneck = [
+                ([from, width], (1, 1)),
+                ([width, width], (3, stride)),
+                ([width, to], (1, 1)),
+            ];
+            let layers = if shape.bottleneck { &bottleneck[..] } else { &plain[..] };
+            let branch = branch(&mut net, &name, &value, layers);
             let shortcut = if from == to && stride == 1 {
                 value
             } else {
                 // No ReLU follows, so He's bound is too wide by the square root of two.
-                let conv = Conv::new(from, to, 1).stride(stride).gain(FRAC_1_SQRT_2);
-                net.conv(&format!("{name}.shortcut"), &value, conv)
+                let layer = format!("{name}.shortcut");
+                net.conv(&layer, &value, [from, to], (1, stride), FRAC_1_SQRT_2)
             };
-            let sum = net
-                .graph
-                .node(&format!("{name}.sum"), "Add", &[&branch, &shortcut], &[]);
+            let sum = format!("{name}.sum");
+            let sum = net.graph.node(&sum, "Add", &[&branch, &shortcut], &[]);
             value = net.relu(&name, &sum);
             from = to;
         }
@@ -96,26 +97,21 @@ fn stem(net: &mut Net, image: &str, to: usize) -> String {
     let std = net.graph.floats("std", &[1, 3, 1, 1], &STD);
     let centred = net.graph.node("centred", "Sub", &[&pixels, &mean], &[]);
     let normal = net.graph.node("normal", "Div", &[&centred, &std], &[]);
-    let conv = net.conv("stem", &normal, Conv::new(3, to, 7).stride(2));
+    let conv = net.conv("stem", &normal, [3, to], (7, 2), 1.0);
     let active = net.relu("stem", &conv);
     net.graph.node("stem.pool", "MaxPool", &[&active], &window(3, 2, 1))
 }
 
-fn basic_branch(net: &mut Net, name: &str, input: &str, [from, to]: [usize; 2], stride: usize) -> String {
-    let first = format!("{name}.conv0");
-    let value = net.conv(&first, input, Conv::new(from, to, 3).stride(stride));
-    let value = net.relu(&first, &value);
-    let last = Conv::new(to, to, 3).gain(BRANCH_GAIN);
-    net.conv(&format!("{name}.conv1"), &value, last)
-}
-
-fn bottleneck_branch(net: &mut Net, name: &str, input: &str, [from, width, to]: [usize; 3], stride: usize) -> String {
-    let narrow = format!("{name}.conv0");
-    let value = net.conv(&narrow, input, Conv::new(from, width, 1));
-    let value = net.relu(&narrow, &value);
-    let middle = format!("{name}.conv1");
-    let value = net.conv(&middle, &value, Conv::new(width, width, 3).stride(stride));
-    let value = net.relu(&middle, &value);
-    let wide = Conv::new(width, to, 1).gain(BRANCH_GAIN);
-    net.conv(&format!("{name}.conv2"), &value, wide)
+/// Adds convolutions one after another, each followed by ReLU except the last.
+fn branch(net: &mut Net, name: &str, input: &str, layers: &[([usize; 2], (usize, usize))]) -> String {
+    let mut value = input.to_owned();
+    for (i, &(channels, window)) in layers.iter().enumerate() {
+        let layer = format!("{name}.conv{i}");
+        if i + 1 == layers.len() {
+            return net.conv(&layer, &value, channels, window, BRANCH_GAIN);
+        }
+        value = net.conv(&layer, &value, channels, window, 1.0);
+        value = net.relu(&layer, &value);
+    }
+    value
 }

@@ -3,25 +3,28 @@
 
 pub mod independence;
 mod runtime;
-mod source;
 mod trial;
 
 pub use runtime::{load as load_onnxruntime, value as session_value};
 
 use crate::error::ModelsError;
-use crate::onnx::Interface;
+use crate::onnx::{Interface, ModelProto, external_files};
 use crate::repository::{self, VERSION};
-use crate::staged::sync_folder;
+use crate::staged::{sync_folder, write_whole};
 use crate::stop::Stop;
+use bytes::Bytes;
 use clap::Args;
 use independence::{Verdict, test_rows};
-use source::GivenConfig;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{
-    CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, WARMUP_FOLDER, is_plain_name,
+    CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE, WARMUP_FOLDER, WarmupData,
+    is_plain_name,
 };
+use tierlab_formats::onnx::{External, ExternalFile, Placeholder, decode};
+use tierlab_formats::pbtxt::model::model_config;
 
 /// Request of an import: arguments of `import`.
 #[derive(Debug, Clone, Default, Args)]
@@ -77,16 +80,14 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         let what = "a model of this name exists; pass `--replace`, or another `--name`";
         return Err(ModelsError::Usage(format!("{}: {what}", folder.display())));
     }
-    let (model, external) = source::read_graph(&request.model)?;
-    let given = request
-        .config
-        .as_deref()
-        .map(|path| source::read_config(path, &name))
-        .transpose()?;
+    let (model, external) = read_graph(&request.model)?;
     let library = request.library.as_deref();
     let test = |max| test_rows(&request.model, max, library, stop);
     let batching = request.batching.map(test).transpose()?;
-    let config = given.map_or_else(|| of_verdict(request, batching.as_ref()), Ok)?;
+    let config = match &request.config {
+        Some(path) => read_config(path, &name)?,
+        None => of_verdict(request, batching.as_ref())?,
+    };
 
     let staging = Staging::create(repository, &name)?;
     let version = staging.0.join(VERSION);
@@ -99,26 +100,22 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     write_config(&staging.0, &config)?;
     let try_it = || trial::run(&version, &external, &config, library).map_err(|e| e.of(&request.model));
     let trial = (!request.unchecked).then(try_it).transpose()?;
-    let inferred = trial.as_ref().map_or(&[][..], |trial| &trial.signature.outputs);
+    let inferred = trial.as_ref().map_or(&[][..], |(signature, _)| &signature.outputs);
     let interface = Interface::with_shapes(&model, inferred);
     let interface = interface.map_err(|e| ModelsError::bad(&request.model.display(), &e))?;
     let source = request.model.file_name().unwrap_or_default().to_string_lossy();
     let manifest = Manifest {
         schema_version: Manifest::SCHEMA_VERSION,
         name,
-        generator: format!(
-            "{} {} import {source}",
-            env!("CARGO_PKG_NAME"),
-            env!("CARGO_PKG_VERSION")
-        ),
+        generator: repository::generator_line(format_args!("import {source}")),
         seed: None,
         inputs: interface.inputs,
         outputs: interface.outputs,
         files,
     };
-    if let Some(trial) = &trial {
+    if let Some((signature, _)) = &trial {
         let refused = |what| ModelsError::Refused(what).of(&request.model);
-        trial.signature.check_manifest(&manifest).map_err(refused)?;
+        signature.check_manifest(&manifest).map_err(refused)?;
     }
     repository::write_manifest(&staging.0, &manifest)?;
     stop.check()?;
@@ -126,7 +123,89 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     Ok(ImportedModel {
         manifest,
         batching,
-        not_on_zeros: trial.and_then(|trial| trial.not_on_zeros),
+        not_on_zeros: trial.and_then(|(_, not_on_zeros)| not_on_zeros),
+    })
+}
+
+/// Bytes of a file from which its kind is detected.
+const HEAD_BYTES: u64 = 1024;
+
+/// Config with its files.
+#[derive(Debug, Default)]
+struct GivenConfig {
+    /// File name in the model's folder.
+    file: &'static str,
+    /// Text as given; `None` without a config.
+    text: Option<String>,
+    config: ModelConfig,
+    /// Files of the warm-up's samples, by name.
+    warmup: BTreeMap<String, Bytes>,
+}
+
+/// Reads a graph with the files of its weights, which are checked, beside it.
+///
+/// # Errors
+/// Not an ONNX model; a file of weights that is missing, too short, or a placeholder of git-lfs.
+fn read_graph(path: &Path) -> Result<(ModelProto, External), ModelsError> {
+    let bytes = fs::read(path).map_err(ModelsError::io("read", path))?;
+    let bad = |e| ModelsError::bad(&path.display(), &e);
+    let model = decode(bytes.into()).map_err(bad)?;
+    let external = external_files(&model).map_err(bad)?;
+    if external.files.values().any(|file| file.path == MODEL_FILE) {
+        let what = format!(
+            "its weights are in a file named `{MODEL_FILE}`, which is the graph's name here: save them under another name"
+        );
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    let beside = path.parent().unwrap_or(Path::new(""));
+    for wanted in external.files.values() {
+        check_weights(path, &beside.join(&wanted.path), wanted)?;
+    }
+    Ok((model, external))
+}
+
+fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(), ModelsError> {
+    let file = File::open(path).map_err(ModelsError::io("open", path))?;
+    let found = file.metadata().map_err(ModelsError::io("look at", path))?.len();
+    let mut head = Vec::new();
+    let read = file.take(HEAD_BYTES).read_to_end(&mut head);
+    read.map_err(ModelsError::io("read", path))?;
+    if let Some(placeholder) = Placeholder::of(&head) {
+        let (graph, ExternalFile { tensor, bytes, .. }) = (graph.display(), wanted);
+        let what = format!(
+            "weights of {graph}: tensor `{tensor}` needs {bytes} bytes, but the file has {found} bytes and is {placeholder}"
+        );
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    let checked = wanted.check(&wanted.path, found);
+    checked.map_err(|what| ModelsError::bad(&graph.display(), &what))
+}
+
+/// Reads the config of a model: Triton's if the file's name ends in `.pbtxt`.
+///
+/// # Errors
+/// An invalid config; a file of a warm-up sample that is not in `warmup/` beside it.
+fn read_config(path: &Path, name: &str) -> Result<GivenConfig, ModelsError> {
+    let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
+    let (file, config) = match path.extension().is_some_and(|extension| extension == "pbtxt") {
+        true => (TRITON_CONFIG_FILE, model_config(&text, name)),
+        false => (CONFIG_FILE, ModelConfig::parse(&text)),
+    };
+    let config = config.map_err(|e| ModelsError::Usage(format!("{}: {e}", path.display())))?;
+    let folder = path.parent().unwrap_or(Path::new("")).join(WARMUP_FOLDER);
+    let mut warmup = BTreeMap::new();
+    for input in config.warmup.iter().flat_map(|sample| sample.inputs.values()) {
+        if let WarmupData::File(file) = &input.data {
+            let path = folder.join(file);
+            let bytes = fs::read(&path).map_err(ModelsError::io("read the file of a warm-up sample", &path))?;
+            warmup.insert(file.clone(), Bytes::from(bytes));
+        }
+    }
+    Ok(GivenConfig {
+        file,
+        text: Some(text),
+        config,
+        warmup,
     })
 }
 
@@ -169,14 +248,10 @@ fn of_verdict(request: &Import, batching: Option<&Verdict>) -> Result<GivenConfi
 /// Writes a config, and the files of its warm-up samples.
 fn write_config(folder: &Path, config: &GivenConfig) -> Result<(), ModelsError> {
     if let Some(text) = &config.text {
-        crate::staged::write_whole(&folder.join(config.file), text.as_bytes())?;
-    }
-    let warmup = folder.join(WARMUP_FOLDER);
-    if !config.warmup.is_empty() {
-        fs::create_dir_all(&warmup).map_err(ModelsError::io("make the folder", &warmup))?;
+        write_whole(&folder.join(config.file), text.as_bytes())?;
     }
     for (name, bytes) in &config.warmup {
-        crate::staged::write_whole(&warmup.join(name), bytes)?;
+        write_whole(&folder.join(WARMUP_FOLDER).join(name), bytes)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! ONNX Runtime: its library, its sessions' tensors, and conversion of raw little-endian elements to its values.
 
 use crate::error::ModelsError;
-use crate::onnx::interface::dtype;
+use crate::onnx::dtype;
 use half::{bf16, f16};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
@@ -20,8 +20,14 @@ pub(super) fn builder(environment: &Environment) -> ort::Result<SessionBuilder> 
     Ok(Session::builder(environment)?.with_intra_threads(1)?)
 }
 
+/// Returns the inputs and the outputs of a session.
+pub(super) fn session_tensors(session: &Session) -> (Vec<SessionTensor>, Vec<SessionTensor>) {
+    let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
+    (tensors(session.inputs()), tensors(session.outputs()))
+}
+
 /// Returns an input or output of a session. ONNX Runtime numbers its element types as ONNX files do.
-pub(super) fn session_tensor(outlet: &Outlet) -> SessionTensor {
+fn session_tensor(outlet: &Outlet) -> SessionTensor {
     let (shape, symbols) = match outlet.dtype() {
         ValueType::Tensor {
             shape,
@@ -47,7 +53,7 @@ pub(super) fn session_tensor(outlet: &Outlet) -> SessionTensor {
 pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue<'static>, String> {
     let WarmupTensor { shape, data } = tensor;
     let shape = shape.clone();
-    let told = |e: ort::Error| e.to_string();
+    let text = |e: ort::Error| e.to_string();
     macro_rules! numbers {
         ($element:ty) => {{
             let (elements, rest) = data.as_chunks();
@@ -55,13 +61,13 @@ pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue
                 return Err(format!("{} bytes are not whole elements of {dtype}", data.len()));
             }
             let elements: Vec<$element> = elements.iter().map(|bytes| <$element>::from_le_bytes(*bytes)).collect();
-            Ok(Tensor::from_array((shape, elements)).map_err(told)?.into())
+            Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
         }};
     }
     match dtype {
         DataType::Bool => {
             let elements: Vec<bool> = data.iter().map(|&byte| byte != 0).collect();
-            Ok(Tensor::from_array((shape, elements)).map_err(told)?.into())
+            Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
         }
         DataType::Uint8 => numbers!(u8),
         DataType::Uint16 => numbers!(u16),
@@ -76,15 +82,14 @@ pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue
         DataType::Fp32 => numbers!(f32),
         DataType::Fp64 => numbers!(f64),
         DataType::Bytes => {
-            let text = |element: Result<&[u8], BadRequest>| -> Result<String, String> {
+            let decode = |element: Result<&[u8], BadRequest>| -> Result<String, String> {
                 let element = element.map_err(|e| e.to_string())?;
                 let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
                 Ok(text.to_owned())
             };
-            let texts = bytes_elements(data).map(text).collect::<Result<Vec<_>, _>>()?;
-            Ok(Tensor::from_string_array((shape, texts.as_slice()))
-                .map_err(told)?
-                .into())
+            let texts = bytes_elements(data).map(decode).collect::<Result<Vec<_>, _>>()?;
+            let tensor = Tensor::from_string_array((shape, texts.as_slice()));
+            Ok(tensor.map_err(text)?.into())
         }
     }
 }

@@ -5,12 +5,11 @@
 //! the server would refuse it. The checks themselves are those of [`tierlab_formats::model`], which the server uses
 //! too.
 
-use super::runtime::{self, session_tensor, value};
-use super::source::GivenConfig;
+use super::GivenConfig;
+use super::runtime::{self, session_tensors, value};
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
-use ort::value::Outlet;
 use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
@@ -21,16 +20,8 @@ use tierlab_formats::onnx::External;
 /// Tensor size from which ONNX Runtime does not read weights from memory; the server maps their files as well.
 const NEVER_FROM_MEMORY_BYTES: u64 = 1 << 31;
 
-/// Result of a trial.
-#[derive(Debug)]
-pub(super) struct Trial {
-    /// Signature of the graph, before the config.
-    pub(super) signature: Signature,
-    /// Reason for which a run on zeros failed; the model is served all the same.
-    pub(super) not_on_zeros: Option<String>,
-}
-
-/// Tries the model in a version's folder; `library` is ONNX Runtime's, or its folder.
+/// Tries the model in a version's folder; `library` is ONNX Runtime's, or its folder. Returns the signature of the graph,
+/// before the config, and the reason for which a run on zeros failed; the model is served all the same.
 ///
 /// # Errors
 /// No ONNX Runtime, or a model that the server would refuse.
@@ -39,26 +30,21 @@ pub(super) fn run(
     external: &External,
     given: &GivenConfig,
     library: Option<&Path>,
-) -> Result<Trial, ModelsError> {
-    let environment = runtime::load(library).map_err(|error| match error {
-        ModelsError::Usage(what) => ModelsError::Usage(format!(
-            "{what}; or pass --unchecked, and check at the server's start that it serves the model"
-        )),
-        error => error,
+) -> Result<(Signature, Option<String>), ModelsError> {
+    let environment = runtime::load(library).map_err(|error| {
+        ModelsError::Usage(format!(
+            "{error}; or pass --unchecked, and check at the server's start that it serves the model"
+        ))
     })?;
     let refused = ModelsError::Refused;
     let mut session = open(&environment, version, external)?;
-    let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
-    let (inputs, outputs) = (tensors(session.inputs()), tensors(session.outputs()));
+    let (inputs, outputs) = session_tensors(&session);
     let signature = Signature::of_session(&inputs, &outputs, given.config.max_batch_size).map_err(refused)?;
     let mut served = signature.clone();
     served.declare(&given.config).map_err(refused)?;
     served.joined(&given.config).map_err(refused)?;
     let not_on_zeros = warm_up(&mut session, &signature, given).map_err(refused)?;
-    Ok(Trial {
-        signature,
-        not_on_zeros,
-    })
+    Ok((signature, not_on_zeros))
 }
 
 /// Builds the session as the server does: weights from memory, or mapped if a tensor is too large for that.
@@ -138,10 +124,10 @@ fn run_once(
         let shape = outputs[index].dtype().tensor_shape().map(|shape| shape.to_vec());
         let shape = shape.unwrap_or_default();
         if shape.first() != Some(&i64::from(rows)) {
+            let name = &spec.name;
             return Err(format!(
-                "output `{}` has shape {shape:?} for a batch of {rows} rows; its first dimension is not a batch: set \
-                 `max_batch_size` to 0 in the model's config",
-                spec.name
+                "output `{name}` has shape {shape:?} for a batch of {rows} rows; its first dimension is not a batch: set \
+                 `max_batch_size` to 0 in the model's config"
             ));
         }
     }

@@ -24,19 +24,15 @@ pub enum Dim<'a> {
 
 /// Graph under construction.
 #[derive(Debug)]
-pub struct GraphBuilder {
-    graph: GraphProto,
-}
+pub struct GraphBuilder(GraphProto);
 
 impl GraphBuilder {
     /// Creates an empty graph.
     pub fn new(name: &str) -> Self {
-        Self {
-            graph: GraphProto {
-                name: name.to_owned(),
-                ..GraphProto::default()
-            },
-        }
+        Self(GraphProto {
+            name: name.to_owned(),
+            ..GraphProto::default()
+        })
     }
 
     /// Declares an input and returns its name. A dimension of -1 is the free `batch`.
@@ -46,7 +42,7 @@ impl GraphBuilder {
 
     /// Declares an input whose free dimensions have their own names, and returns its name.
     pub fn input_of(&mut self, name: &str, element: ElementType, shape: &[Dim<'_>]) -> String {
-        self.graph.input.push(value_info(name, element, shape));
+        self.0.input.push(value_info(name, element, shape));
         name.to_owned()
     }
 
@@ -57,12 +53,12 @@ impl GraphBuilder {
 
     /// Declares the value `name` as an output whose free dimensions have their own names.
     pub fn output_of(&mut self, name: &str, element: ElementType, shape: &[Dim<'_>]) {
-        self.graph.output.push(value_info(name, element, shape));
+        self.0.output.push(value_info(name, element, shape));
     }
 
     /// Adds a constant of little-endian elements and returns its name.
     pub fn constant(&mut self, name: &str, element: ElementType, dims: &[i64], raw_data: Bytes) -> String {
-        self.graph.initializer.push(TensorProto {
+        self.0.initializer.push(TensorProto {
             dims: dims.to_vec(),
             data_type: element.into(),
             name: name.to_owned(),
@@ -105,7 +101,7 @@ impl GraphBuilder {
     }
 
     fn push(&mut self, name: &str, op: &str, inputs: &[&str], output: Vec<String>, attributes: &[AttributeProto]) {
-        self.graph.node.push(NodeProto {
+        self.0.node.push(NodeProto {
             input: inputs.iter().map(|&input| input.to_owned()).collect(),
             output,
             name: name.to_owned(),
@@ -124,7 +120,7 @@ impl GraphBuilder {
             // No producer version: a release without changes to the graphs keeps their bytes.
             model_version: 1,
             doc_string: doc.to_owned(),
-            graph: Some(self.graph),
+            graph: Some(self.0),
             opset_import: vec![OperatorSetIdProto {
                 domain: String::new(),
                 version: OPSET,

@@ -1,7 +1,6 @@
 //! Puts models, feature tables and the results of runs on a tier. A plan compares checksums and headers with the
 //! tier's; then objects are put in an order in which no reader sees a manifest of missing files.
 
-mod models;
 mod plan;
 mod target;
 
@@ -45,14 +44,22 @@ impl Selection {
         self.models.is_empty() && self.tables.is_empty() && self.runs.is_empty()
     }
 
-    /// Returns the paths of the wanted names, which must exist, or of all.
+    /// Returns the paths of the wanted names in a folder, which must exist, or of all. `missing` is the error if names are
+    /// wanted without a folder.
     fn pick(
         &self,
-        what: &str,
+        (what, missing): (&str, &str),
         wanted: &[String],
-        mut there: Vec<String>,
-        folder: &Path,
+        folder: Option<&PathBuf>,
+        list: fn(&Path) -> Result<Vec<String>, ModelsError>,
     ) -> Result<Vec<PathBuf>, ModelsError> {
+        let Some(folder) = folder else {
+            return match wanted {
+                [] => Ok(Vec::new()),
+                _ => Err(ModelsError::Usage(missing.to_owned())),
+            };
+        };
+        let mut there = list(folder)?;
         if let Some(missing) = wanted.iter().find(|name| !there.contains(name)) {
             let names = there.join(", ");
             let names = if there.is_empty() { "nothing" } else { &names };
@@ -92,10 +99,10 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
         let what = format!("{file}: cannot open the {} tier: {e}", config.kind());
         match e.kind() {
             ErrorKind::Invalid | ErrorKind::Unsupported => ModelsError::Usage(what),
-            _ => ModelsError::bad(
-                &what,
-                &"check that it runs and is at the config's address; --set overrides a key",
-            ),
+            _ => {
+                let advice = "check that it runs and is at the config's address; --set overrides a key";
+                ModelsError::bad(&what, &advice)
+            }
         }
     })
 }
@@ -155,14 +162,14 @@ fn table_hint(path: &Path) -> String {
 /// A selection of nothing or of an unknown name; a local file that is damaged; a tier that refuses, with the object and
 /// the tier named; a stop. Objects already put stay.
 pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Result<Summary, ModelsError> {
-    let target = Target::new(tier, stop);
+    let target = Target { tier, stop };
     let (models, tables) = select(selection)?;
     let mut plan = PublishPlan::default();
     for folder in &models {
-        models::plan(&target, folder, &mut plan).await?;
+        plan::add_model(&target, folder, &mut plan).await?;
     }
     for table in &tables {
-        plan::add_table(&target, table, &mut plan, stop).await?;
+        plan::add_table(&target, table, &mut plan).await?;
     }
     for run in &selection.runs {
         plan::add_run(run, &mut plan)?;
@@ -203,20 +210,11 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
             return Err(ModelsError::Usage(format!("{}: no such folder", folder.display())));
         }
     }
-    let folders = match &selection.repository {
-        Some(folder) => selection.pick("model", &selection.models, repository::model_names(folder)?, folder)?,
-        None => none_of(
-            &selection.models,
-            "--model needs a repository: name one with --repository",
-        )?,
-    };
-    let mut files = match &selection.features {
-        Some(folder) => selection.pick("table", &selection.tables, table_names(folder)?, folder)?,
-        None => none_of(
-            &selection.tables,
-            "--table needs a folder of tables: name one with --features",
-        )?,
-    };
+    let (repository, features) = (selection.repository.as_ref(), selection.features.as_ref());
+    let model = ("model", "--model needs a repository: name one with --repository");
+    let table = ("table", "--table needs a folder of tables: name one with --features");
+    let folders = selection.pick(model, &selection.models, repository, repository::model_names)?;
+    let mut files = selection.pick(table, &selection.tables, features, table_names)?;
     files.iter_mut().for_each(|file| _ = file.add_extension(EXTENSION));
     if folders.is_empty() && files.is_empty() && selection.runs.is_empty() {
         let what = "nothing to publish: create models and tables with `tierlab-models generate` and `tierlab-models features`, or name \
@@ -224,14 +222,6 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
         return Err(ModelsError::Usage(what.to_owned()));
     }
     Ok((folders, files))
-}
-
-/// Returns an empty list; fails if names are wanted without a folder that could hold them.
-fn none_of(wanted: &[String], missing: &str) -> Result<Vec<PathBuf>, ModelsError> {
-    match wanted {
-        [] => Ok(Vec::new()),
-        _ => Err(ModelsError::Usage(missing.to_owned())),
-    }
 }
 
 /// Returns the files of the named tables, or of all in a folder.
@@ -248,13 +238,8 @@ pub fn table_files(features: &Path, tables: &[String]) -> Result<Vec<PathBuf>, M
 }
 
 fn table_names(features: &Path) -> Result<Vec<String>, ModelsError> {
-    let mut names = Vec::new();
-    for path in entries(features)? {
-        let is_table = path.is_file() && path.extension().is_some_and(|extension| extension == EXTENSION);
-        match path.file_stem().and_then(|stem| stem.to_str()) {
-            Some(name) if is_table && is_plain_name(name) => names.push(name.to_owned()),
-            _ => {}
-        }
-    }
-    Ok(names)
+    let is_table = |path: &PathBuf| path.is_file() && path.extension().is_some_and(|extension| extension == EXTENSION);
+    let tables = entries(features)?.into_iter().filter(is_table);
+    let names = tables.filter_map(|path| path.file_stem()?.to_str().map(str::to_owned));
+    Ok(names.filter(|name| is_plain_name(name)).collect())
 }

@@ -1,15 +1,18 @@
-//! Changes to make to a tier for tables and runs.
+//! Changes to make to a tier for models, tables and runs.
 
 use super::target::{Target, object_path};
 use crate::error::ModelsError;
 use crate::progress::Progress;
-use crate::stop::Stop;
+use crate::repository::{self, entries};
 use crate::tables::check;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::model::{
+    CONFIG_FILE, FEATURES_PREFIX, MANIFEST_FILE, MODELS_PREFIX, Manifest, TRITON_CONFIG_FILE,
+};
 use tierlab_formats::table::TableHeader;
-use tierlab_storage::{Body, ObjectPath};
+use tierlab_storage::{Body, Object, ObjectPath};
 
 /// One change to the tier.
 #[derive(Debug)]
@@ -40,13 +43,68 @@ impl PublishPlan {
     }
 }
 
-/// Adds the step for one table, unless the tier has it. A table is verified completely before it is put.
-pub(super) async fn add_table(
+/// Adds the steps for the model in `folder`.
+///
+/// Files in the local manifest are compared through the tier's manifest, and checked against their checksums before
+/// they are put. Files outside the manifest cannot be compared and are put every time. While files are replaced the
+/// tier's old manifest stays: its checksums refuse the mixture until the new one arrives.
+pub(super) async fn add_model(target: &Target<'_>, folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let at = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
+    // Listed before any file is opened, because opening a pipe would block forever.
+    let existing = repository::all_files(folder)?;
+    repository::read_config(folder)?;
+    let manifest = repository::read_manifest(folder)?;
+    let remote = target.read_whole(&at(MANIFEST_FILE)?).await?;
+    let remote = remote.and_then(|bytes| Manifest::parse(&bytes).ok());
+    let vouched = remote.map(|manifest| manifest.files).unwrap_or_default();
+
+    let listed = manifest.map(|manifest| manifest.files).unwrap_or_default();
+    for file in &listed {
+        let object = at(&file.path)?;
+        let is_whole = |found: Object| found.size == file.bytes;
+        if vouched.contains(file) && target.stat(&object).await?.is_some_and(is_whole) {
+            plan.already_there += 1;
+        } else {
+            repository::check_inside(folder, &folder.join(&file.path))?;
+            repository::check_file(folder, file, target.stop)?;
+            plan.put_file(object, folder.join(&file.path))?;
+        }
+    }
+    let listed = listed.iter().map(|file| file.path.as_str());
+    let planned: BTreeSet<&str> = listed.chain([CONFIG_FILE, TRITON_CONFIG_FILE, MANIFEST_FILE]).collect();
+    for file in existing.iter().filter(|file| !planned.contains(file.as_str())) {
+        plan.put_file(at(file)?, folder.join(file))?;
+    }
+    for config in [CONFIG_FILE, TRITON_CONFIG_FILE] {
+        mirror(target, at(config)?, &folder.join(config), plan).await?;
+    }
+    mirror(target, at(MANIFEST_FILE)?, &folder.join(MANIFEST_FILE), plan).await
+}
+
+/// Makes a small object equal to its local file: put if it differs, removed if there is no local file.
+async fn mirror(
     target: &Target<'_>,
-    file: &Path,
+    object: ObjectPath,
+    local: &Path,
     plan: &mut PublishPlan,
-    stop: &Stop,
 ) -> Result<(), ModelsError> {
+    let wanted = repository::read_if_there(local)?;
+    let found = target.read_whole(&object).await?;
+    match (wanted, found) {
+        (None, None) => {}
+        (Some(wanted), Some(found)) if found == wanted => plan.already_there += 1,
+        (wanted, _) => {
+            let bytes = wanted.as_ref().map_or(0, Vec::len) as u64;
+            let put = wanted.map(|wanted| (Body::Bytes(wanted.into()), bytes));
+            plan.steps.push(Step { object, put });
+        }
+    }
+    Ok(())
+}
+
+/// Adds the step for one table, unless the tier has it. A table is verified completely before it is put.
+pub(super) async fn add_table(target: &Target<'_>, file: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let object = object_path(FEATURES_PREFIX, name)?;
     let header = check::read_header(file)?;
@@ -55,7 +113,7 @@ pub(super) async fn add_table(
         return Ok(());
     }
     let mut progress = Progress::bytes(&format!("checking {}", file.display()), header.file_len());
-    check::verify(file, &mut progress, stop)?;
+    check::verify(file, &mut progress, target.stop)?;
     plan.put_file(object, file.to_owned())
 }
 
@@ -78,32 +136,31 @@ pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), Model
     let whole = fs::canonicalize(folder).map_err(ModelsError::io("look at", folder))?;
     let name = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !whole.join(RUN_FILE).is_file() {
-        let what = format!(
-            "{}: not a run, missing {RUN_FILE}: name the folder that `tierlab-loadgen` wrote, as results/RUN",
-            folder.display()
-        );
-        return Err(ModelsError::Usage(what));
+        let folder = folder.display();
+        return Err(ModelsError::Usage(format!(
+            "{folder}: not a run, missing {RUN_FILE}: name the folder that `tierlab-loadgen` wrote, as results/RUN"
+        )));
     }
     let mut files = Vec::new();
-    files_below(&whole, Path::new(""), &mut files)?;
-    files.sort_by_key(|below| (below == Path::new(RUN_FILE), below.clone()));
-    for below in files {
-        let object = object_path(RESULTS_PREFIX, &format!("{name}/{}", below.display()))?;
-        plan.put_file(object, whole.join(below))?;
+    files_below(&whole, &mut files)?;
+    let last = whole.join(RUN_FILE);
+    files.sort_by_key(|file| (*file == last, file.clone()));
+    for file in files {
+        let below = file.strip_prefix(&whole).unwrap_or(&file).display();
+        let object = object_path(RESULTS_PREFIX, &format!("{name}/{below}"))?;
+        plan.put_file(object, file)?;
     }
     Ok(())
 }
 
-/// Collects the files of a folder, as paths below it.
-fn files_below(folder: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), ModelsError> {
-    let here = folder.join(below);
-    for entry in fs::read_dir(&here).map_err(ModelsError::io("list", &here))? {
-        let entry = entry.map_err(ModelsError::io("list", &here))?;
-        let path = below.join(entry.file_name());
-        match entry.file_type().map_err(ModelsError::io("look at", &entry.path()))? {
-            kind if kind.is_dir() => files_below(folder, &path, files)?,
-            kind if kind.is_file() => files.push(path),
-            _ => {}
+/// Collects the files of a folder and of those in it, without links.
+fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ModelsError> {
+    for path in entries(folder)? {
+        let found = fs::symlink_metadata(&path).map_err(ModelsError::io("look at", &path))?;
+        if found.is_dir() {
+            files_below(&path, files)?;
+        } else if found.is_file() {
+            files.push(path);
         }
     }
     Ok(())

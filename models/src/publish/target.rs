@@ -8,15 +8,11 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Tier with the stop that ends its calls.
 pub(super) struct Target<'a> {
-    tier: &'a dyn Tier,
+    pub(super) tier: &'a dyn Tier,
     pub(super) stop: &'a Stop,
 }
 
-impl<'a> Target<'a> {
-    pub(super) fn new(tier: &'a dyn Tier, stop: &'a Stop) -> Self {
-        Self { tier, stop }
-    }
-
+impl Target<'_> {
     /// Returns the object, or `None` if it does not exist.
     pub(super) async fn stat(&self, path: &ObjectPath) -> Result<Option<Object>, ModelsError> {
         self.call(path, async {
@@ -49,10 +45,8 @@ impl<'a> Target<'a> {
         if object.size == bytes {
             return Ok(());
         }
-        let what = format!(
-            "{} of {bytes} bytes arrived: the file changed meanwhile; publish again",
-            object.size
-        );
+        let arrived = object.size;
+        let what = format!("{arrived} of {bytes} bytes arrived: the file changed meanwhile; publish again");
         Err(self.error(path, ErrorKind::Changed.error(path.as_str(), what)))
     }
 
@@ -66,9 +60,8 @@ impl<'a> Target<'a> {
         path: &ObjectPath,
         call: impl Future<Output = Result<T, StorageError>>,
     ) -> Result<T, ModelsError> {
-        self.stop
-            .or(async { call.await.map_err(|e| self.error(path, e)) })
-            .await
+        let call = async { call.await.map_err(|e| self.error(path, e)) };
+        self.stop.or(call).await
     }
 
     fn error(&self, path: &ObjectPath, source: StorageError) -> ModelsError {

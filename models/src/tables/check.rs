@@ -15,8 +15,7 @@ use tierlab_formats::table::{KeyIndex, PRELUDE_BYTES, TableHeader, header_len};
 /// # Errors
 /// A file that cannot be read or is not a table, with the offset.
 pub fn read_header(path: &Path) -> Result<TableHeader, ModelsError> {
-    let (_, header) = open(path)?;
-    Ok(header)
+    open(path).map(|(_, header)| header)
 }
 
 pub(super) fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
@@ -68,10 +67,8 @@ pub fn read_index(path: &Path, file: &File, header: &TableHeader) -> Result<Opti
     let mut bytes = vec![0; (range.end - range.start) as usize];
     file.read_exact_at(&mut bytes, range.start)
         .map_err(ModelsError::io("read", path))?;
-    let index = KeyIndex::decode(&bytes, header.rows);
-    index
-        .map(Some)
-        .map_err(|e| ModelsError::bad(&path.display(), &format!("from byte {} on: {e}", range.start)))
+    let index = KeyIndex::decode(&bytes, header.rows).map(Some);
+    index.map_err(|e| ModelsError::bad(&path.display(), &format!("from byte {} on: {e}", range.start)))
 }
 
 fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, buffer: &[u8]) -> Result<(), String> {
@@ -91,14 +88,14 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
                 return Err(format!("row {id}: the index does not find its key {key}"));
             }
         }
-        let (range, wanted) = header
-            .block(block)
-            .ok_or_else(|| format!("block {block} is not in the header"))?;
+        let Some((range, wanted)) = header.block(block) else {
+            return Err(format!("block {block} is not in the header"));
+        };
         let found = crc32c::crc32c(bytes);
         if found != wanted {
+            let at = range.start;
             return Err(format!(
-                "block {block}, offset {}: checksum {found:08x}, the header says {wanted:08x}",
-                range.start
+                "block {block}, offset {at}: checksum {found:08x}, the header says {wanted:08x}"
             ));
         }
     }
@@ -125,10 +122,8 @@ pub fn sample(path: &Path, header: &TableHeader, source: &dyn RowSource, count: 
         source.fill(id, &mut wanted);
         header.seal_row(id, &mut wanted);
         if found != wanted {
-            return Err(ModelsError::bad(
-                &path.display(),
-                &format!("the row of entity {id} differs from the generator's"),
-            ));
+            let what = format!("the row of entity {id} differs from the generator's");
+            return Err(ModelsError::bad(&path.display(), &what));
         }
     }
     Ok(())

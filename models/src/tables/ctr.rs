@@ -35,11 +35,8 @@ pub fn row_values(seed: u64, id: i64) -> CtrRow {
 /// Draws a log-normal-like value: the normal is the sum of four uniforms (Irwin-Hall), scaled to variance 1.
 fn dense(rng: &mut ChaCha8Rng) -> f32 {
     let words = [rng.next_u64(), rng.next_u64()];
-    let sum: f64 = words
-        .iter()
-        .flat_map(|w| [w >> 32, w & 0xffff_ffff])
-        .map(|bits| bits as f64 / 4_294_967_296.0)
-        .sum();
+    let halves = words.iter().flat_map(|w| [w >> 32, w & 0xffff_ffff]);
+    let sum: f64 = halves.map(|bits| bits as f64 / 4_294_967_296.0).sum();
     // Each uniform has variance 1/12, so four have 1/3.
     let normal = (sum - 2.0) * 1.732_050_807_568_877_2;
     libm::exp(DENSE_MEDIAN_LN + DENSE_SIGMA * normal) as f32

@@ -31,27 +31,21 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
     let staged = StagedFile::create(to)?;
     let unwritten =
         |e: parquet::errors::ParquetError| ModelsError::bad(&to.display(), &format!("cannot be written: {e}"));
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .build();
-    let out = staged
-        .file()
-        .try_clone()
-        .map_err(ModelsError::io("write", staged.partial()))?;
+    let compression = Compression::ZSTD(ZstdLevel::default());
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let out = staged.file.try_clone();
+    let out = out.map_err(ModelsError::io("write", &staged.partial))?;
     let mut writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(unwritten)?;
-    let mut progress = Progress::bytes(
-        &format!("exporting {}", table.display()),
-        header.rows_end() - header.header_len(),
-    );
+    let label = format!("exporting {}", table.display());
+    let mut progress = Progress::bytes(&label, header.rows_end() - header.header_len());
     let stride = u64::from(header.stride);
     let at_once = (BATCH_BYTES / stride).clamp(1, 1 << 16);
-    let mut row = 0;
-    while row < header.rows {
+    for row in (0..header.rows).step_by(at_once as usize) {
         stop.check()?;
         let count = at_once.min(header.rows - row);
         let mut bytes = vec![0; (count * stride) as usize];
-        file.read_exact_at(&mut bytes, header.header_len() + row * stride)
-            .map_err(ModelsError::io("read", table))?;
+        let read = file.read_exact_at(&mut bytes, header.header_len() + row * stride);
+        read.map_err(ModelsError::io("read", table))?;
         let bytes = Bytes::from(bytes);
         let first = header.first_id + row.cast_signed();
         let ids: Vec<i64> = (first..).take(count as usize).collect();
@@ -63,14 +57,10 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
             writer.flush().map_err(unwritten)?;
         }
         progress.advance(count * stride);
-        row += count;
     }
     writer.close().map_err(unwritten)?;
-    let bytes = staged
-        .file()
-        .metadata()
-        .map_err(ModelsError::io("look at", staged.partial()))?
-        .len();
+    let written = staged.file.metadata();
+    let written = written.map_err(ModelsError::io("look at", &staged.partial))?;
     staged.commit()?;
-    Ok((header.rows, bytes))
+    Ok((header.rows, written.len()))
 }

@@ -52,11 +52,8 @@ impl TableKind {
         };
         let name = self.to_string();
         let schema = TableSchema::lay_out(&name, columns).map_err(|e| ModelsError::bad(&name, &e))?;
-        Ok(Box::new(SeededRows {
-            kind: self,
-            seed,
-            schema,
-        }))
+        let kind = self;
+        Ok(Box::new(SeededRows { kind, seed, schema }))
     }
 }
 
@@ -114,11 +111,9 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
     let path = out.join(format!("{kind}.{EXTENSION}"));
     // Block checksums, which are not known yet, are not compared.
     let is_same = |found: &TableHeader| {
-        let block_crcs = header.block_crcs.clone();
-        TableHeader {
-            block_crcs,
-            ..found.clone()
-        } == header
+        let mut found = found.clone();
+        found.block_crcs.clone_from(&header.block_crcs);
+        found == header
     };
     let done = |outcome, header, progress: &Progress| GeneratedTable {
         path: path.clone(),
@@ -157,10 +152,8 @@ pub fn write(
 ) -> Result<TableHeader, ModelsError> {
     let staged = StagedFile::create(target)?;
     // Until the header is written, the file begins with zeros and is not a table.
-    staged
-        .file()
-        .set_len(header.file_len())
-        .map_err(ModelsError::io("reserve", staged.partial()))?;
+    let reserved = staged.file.set_len(header.file_len());
+    reserved.map_err(ModelsError::io("reserve", &staged.partial))?;
     let mut block_crcs = vec![0; header.block_crcs.len()];
     let fill = |chunk: &Chunk, buffer: &mut [u8]| {
         let crcs = fill_chunk(source, &header, chunk, buffer);
@@ -190,8 +183,6 @@ fn fill_chunk(source: &dyn RowSource, header: &TableHeader, chunk: &Chunk, buffe
         source.fill(id, row);
         header.seal_row(id, row);
     }
-    buffer
-        .chunks(stride * header.rows_per_block as usize)
-        .map(crc32c::crc32c)
-        .collect()
+    let blocks = buffer.chunks(stride * header.rows_per_block as usize);
+    blocks.map(crc32c::crc32c).collect()
 }

@@ -47,9 +47,8 @@ pub(super) fn run<S, R: Send>(
     thread::scope(|scope| {
         let started: Vec<_> = (0..workers).map(|_| scope.spawn(of_worker)).collect();
         let ended = started.into_iter().map(thread::ScopedJoinHandle::join);
-        ended
-            .map(|ended| ended.unwrap_or_else(|e| panic::resume_unwind(e)))
-            .collect()
+        let ended = ended.map(|ended| ended.unwrap_or_else(|e| panic::resume_unwind(e)));
+        ended.collect()
     })
 }
 

@@ -69,17 +69,17 @@ impl fmt::Display for Mount {
 impl Mount {
     /// Returns the value of an option such as `rsize`, of the file system or of the mount.
     pub fn option(&self, name: &str) -> Option<&str> {
-        let all = self.of_filesystem.split(',').chain(self.options.split(','));
-        all.filter_map(|option| option.split_once('='))
-            .find_map(|(key, value)| (key == name).then_some(value))
+        let mut pairs = self.all_options().filter_map(|option| option.split_once('='));
+        pairs.find_map(|(key, value)| (key == name).then_some(value))
     }
 
     /// True if an option without a value is set.
     pub fn has(&self, name: &str) -> bool {
-        self.of_filesystem
-            .split(',')
-            .chain(self.options.split(','))
-            .any(|option| option == name)
+        self.all_options().any(|option| option == name)
+    }
+
+    fn all_options(&self) -> impl Iterator<Item = &str> {
+        self.of_filesystem.split(',').chain(self.options.split(','))
     }
 }
 

@@ -81,8 +81,8 @@ pub fn read(bytes: &[u8]) -> Result<Array, String> {
     let Some(wanted) = count.and_then(|count| count.checked_mul(size)) else {
         return Err(format!("shape {shape:?} is too large"));
     };
-    if wanted != data.len() {
-        let found = data.len();
+    let found = data.len();
+    if wanted != found {
         return Err(format!(
             "shape {shape:?} of {descr} requires {wanted} bytes, found {found}"
         ));
@@ -100,16 +100,16 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
     let rest = bytes.strip_prefix(MAGIC).ok_or("not an .npy file: wrong first bytes")?;
     let cut = || "cut off in the header".to_owned();
     let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
-    let (len, rest) = match version[0] {
-        1 => rest
-            .split_first_chunk::<2>()
-            .map(|(len, rest)| (usize::from(u16::from_le_bytes(*len)), rest)),
-        2 | 3 => rest
-            .split_first_chunk::<4>()
-            .map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest)),
+    let bytes = match version[0] {
+        1 => 2,
+        2 | 3 => 4,
         other => return Err(format!("unsupported format version: {other}")),
-    }
-    .ok_or_else(cut)?;
+    };
+    let (len, rest) = rest.split_at_checked(bytes).ok_or_else(cut)?;
+    let len = len
+        .iter()
+        .rev()
+        .fold(0_usize, |len, &byte| len << 8 | usize::from(byte));
     if len > HEADER_BYTES {
         return Err(format!("header of {len} bytes; the limit is {HEADER_BYTES}"));
     }
@@ -121,12 +121,11 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
 /// Parses a header, a Python dictionary of three keys: the element type, true for columns first, and the shape.
 fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
     let value = |key: &str| {
-        [format!("'{key}'"), format!("\"{key}\"")]
-            .iter()
-            .find_map(|quoted| text.split_once(quoted.as_str()))
-            .and_then(|(_, rest)| rest.trim_start().strip_prefix(':'))
-            .map(str::trim_start)
-            .ok_or_else(|| format!("the header has no `{key}`"))
+        let mut quoted = [format!("'{key}'"), format!("\"{key}\"")].into_iter();
+        let found = quoted.find_map(|quoted| text.split_once(&quoted));
+        let value = found.and_then(|(_, rest)| rest.trim_start().strip_prefix(':'));
+        let value = value.map(str::trim_start);
+        value.ok_or_else(|| format!("the header has no `{key}`"))
     };
     let descr = value("descr")?;
     let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));
@@ -144,11 +143,8 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
         return Err("invalid `shape` in the header".into());
     };
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
-    let dims = dims.map(|dim| {
-        dim.trim_end_matches('L')
-            .parse()
-            .map_err(|_| format!("invalid dimension: `{dim}`"))
-    });
+    let parsed = |dim: &str| dim.trim_end_matches('L').parse::<usize>().ok();
+    let dims = dims.map(|dim| parsed(dim).ok_or_else(|| format!("invalid dimension: `{dim}`")));
     let shape: Vec<usize> = dims.take(RANK + 1).collect::<Result<_, _>>()?;
     if shape.len() > RANK {
         return Err(format!("more than {RANK} dimensions"));

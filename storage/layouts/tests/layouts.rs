@@ -86,7 +86,7 @@ fn keyed_table(kind: KeyKind) -> (TableHeader, Vec<u8>) {
         in_order[bucket.row(hash).unwrap() as usize] = key;
     }
     let mut writer = IndexWriter::default();
-    writer.push(&bucket, ROWS);
+    writer.push(&bucket);
     let index = writer.finish().unwrap();
 
     let (plain, rows) = table(3);

@@ -1,14 +1,11 @@
-//! Elements of tensors, row by row: seeded inputs and outputs, converted to and from ONNX Runtime's values.
+//! Elements of tensors, row by row: bytes of seeded inputs, and values of outputs.
 
-use super::super::runtime::value;
 use crate::weights::stream_seed;
 use half::{bf16, f16};
-use ort::session::SessionInputValue;
 use ort::value::{DynValue, TensorElementType};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::ops::Range;
-use tierlab_formats::model::WarmupTensor;
 use tierlab_protocol::tensor::DataType;
 
 /// Maximum difference of two floats, as a share of the largest value of their output.
@@ -48,7 +45,51 @@ impl InputKind {
     }
 }
 
-/// Elements of a tensor.
+/// Creates `rows` rows of `width` elements for an input, in the protocol's binary form; integers lie below `limit`.
+pub(super) fn seeded_rows(
+    name: &str,
+    dtype: DataType,
+    (rows, width): (usize, usize),
+    kind: InputKind,
+    limit: u32,
+) -> Vec<Vec<u8>> {
+    let mut rng = ChaCha8Rng::from_seed(stream_seed(name, kind as u64, 0));
+    // An empty string is four zero bytes.
+    let row_bytes = width * dtype.size().unwrap_or(4);
+    let mut drawn: Vec<Vec<u8>> = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let mut bytes = Vec::with_capacity(row_bytes);
+        if kind == InputKind::Wide && row % 3 == 2 {
+            bytes.clone_from(&drawn[row - 1]);
+        } else if kind == InputKind::Wide && row % 5 == 4 {
+            bytes.resize(row_bytes, 0);
+        } else {
+            (0..width).for_each(|_| push_element(dtype, rng.next_u32(), kind, limit, &mut bytes));
+        }
+        drawn.push(bytes);
+    }
+    drawn
+}
+
+/// Appends the element that a random number gives.
+fn push_element(dtype: DataType, random: u32, kind: InputKind, limit: u32, out: &mut Vec<u8>) {
+    let float = kind.float(f64::from(random) / f64::from(u32::MAX));
+    match dtype {
+        DataType::Fp16 => out.extend(f16::from_f64(float).to_le_bytes()),
+        DataType::Bf16 => out.extend(bf16::from_f64(float).to_le_bytes()),
+        DataType::Fp32 => out.extend((float as f32).to_le_bytes()),
+        DataType::Fp64 => out.extend(float.to_le_bytes()),
+        DataType::Bool => out.push((random & 1) as u8),
+        DataType::Bytes => {
+            let text = format!("w{}", random % limit);
+            out.extend((text.len() as u32).to_le_bytes());
+            out.extend(text.into_bytes());
+        }
+        _ => out.extend(&u64::from(random % limit).to_le_bytes()[..dtype.size().unwrap_or(1)]),
+    }
+}
+
+/// Elements of an output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Elements {
     Floats(Vec<f64>),
@@ -58,27 +99,6 @@ pub(super) enum Elements {
 }
 
 impl Elements {
-    /// Creates `rows` rows of `width` elements for an input; integers lie below `limit`.
-    pub(super) fn seeded(
-        name: &str,
-        dtype: DataType,
-        (rows, width): (usize, usize),
-        kind: InputKind,
-        limit: u32,
-    ) -> Self {
-        let mut rng = ChaCha8Rng::from_seed(stream_seed(name, kind as u64, 0));
-        let whole = |rng: &mut ChaCha8Rng| rng.next_u32() % limit;
-        match dtype {
-            DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => {
-                let unit = |rng: &mut ChaCha8Rng| f64::from(rng.next_u32()) / f64::from(u32::MAX);
-                Self::Floats(fill(rows, width, kind, || kind.float(unit(&mut rng))))
-            }
-            DataType::Bytes => Self::Texts(fill(rows, width, kind, || format!("w{}", whole(&mut rng)))),
-            DataType::Bool => Self::Ints(fill(rows, width, kind, || i128::from(rng.next_u32() & 1))),
-            _ => Self::Ints(fill(rows, width, kind, || i128::from(whole(&mut rng)))),
-        }
-    }
-
     fn len(&self) -> usize {
         match self {
             Self::Floats(elements) => elements.len(),
@@ -97,11 +117,10 @@ impl Elements {
     /// Returns the largest finite absolute value.
     pub(super) fn largest(&self) -> f64 {
         match self {
-            Self::Floats(elements) => elements
-                .iter()
-                .map(|element| element.abs())
-                .filter(|element| element.is_finite())
-                .fold(0.0, f64::max),
+            Self::Floats(elements) => {
+                let finite = elements.iter().filter(|element| element.is_finite());
+                finite.fold(0.0, |largest, element| element.abs().max(largest))
+            }
             Self::Ints(_) | Self::Texts(_) => 0.0,
         }
     }
@@ -114,36 +133,6 @@ impl Elements {
             difference.is_finite() && difference > tolerance * self.largest()
         };
         (1..rows).any(differs)
-    }
-
-    /// Returns some rows, in their order, as an input of a run; `dims` are those of a row.
-    pub(super) fn value(
-        &self,
-        dtype: DataType,
-        chosen: &[usize],
-        dims: &[usize],
-    ) -> Result<SessionInputValue<'static>, String> {
-        let width: usize = dims.iter().product();
-        let mut data = Vec::new();
-        for at in chosen.iter().flat_map(|row| row * width..(row + 1) * width) {
-            match (self, dtype) {
-                (Self::Floats(elements), DataType::Fp16) => data.extend(f16::from_f64(elements[at]).to_le_bytes()),
-                (Self::Floats(elements), DataType::Bf16) => data.extend(bf16::from_f64(elements[at]).to_le_bytes()),
-                (Self::Floats(elements), DataType::Fp32) => data.extend((elements[at] as f32).to_le_bytes()),
-                (Self::Floats(elements), _) => data.extend(elements[at].to_le_bytes()),
-                // Two's complement: the low bytes are those of the narrower integer.
-                (Self::Ints(elements), _) => {
-                    data.extend_from_slice(&elements[at].to_le_bytes()[..dtype.size().unwrap_or(1)]);
-                }
-                (Self::Texts(elements), _) => {
-                    data.extend((elements[at].len() as u32).to_le_bytes());
-                    data.extend_from_slice(elements[at].as_bytes());
-                }
-            }
-        }
-        let dims = std::iter::once(chosen.len()).chain(dims.iter().copied());
-        let shape = dims.map(|dim| dim as i64).collect();
-        value(dtype, &WarmupTensor { shape, data })
     }
 
     /// Returns the shape and the elements of an output.
@@ -180,21 +169,6 @@ impl Elements {
     }
 }
 
-/// Draws elements row by row, with the repeats and zeros of an input kind.
-fn fill<T: Clone + Default>(rows: usize, width: usize, kind: InputKind, mut draw: impl FnMut() -> T) -> Vec<T> {
-    let mut elements: Vec<T> = Vec::with_capacity(rows * width);
-    for row in 0..rows {
-        if kind == InputKind::Wide && row % 3 == 2 {
-            elements.extend_from_within((row - 1) * width..);
-        } else if kind == InputKind::Wide && row % 5 == 4 {
-            elements.extend(std::iter::repeat_n(T::default(), width));
-        } else {
-            elements.extend((0..width).map(|_| draw()));
-        }
-    }
-    elements
-}
-
 /// One row of a tensor.
 pub(super) struct Row<'a> {
     pub(super) elements: &'a Elements,
@@ -210,11 +184,10 @@ impl Row<'_> {
     pub(super) fn difference(&self, other: &Self) -> f64 {
         let (a, b) = (self.range.clone(), other.range.clone());
         match (self.elements, other.elements) {
-            (Elements::Floats(x), Elements::Floats(y)) => x[a]
-                .iter()
-                .zip(&y[b])
-                .map(|(&x, &y)| distance(x, y))
-                .fold(0.0, f64::max),
+            (Elements::Floats(x), Elements::Floats(y)) => {
+                let pairs = x[a].iter().zip(&y[b]);
+                pairs.map(|(&x, &y)| distance(x, y)).fold(0.0, f64::max)
+            }
             (Elements::Ints(x), Elements::Ints(y)) => {
                 let largest = x[a].iter().zip(&y[b]).map(|(x, y)| x.abs_diff(*y)).max();
                 largest.unwrap_or_default() as f64
@@ -255,13 +228,9 @@ mod tests {
 
     #[test]
     fn wide_rows_repeat_and_vanish() {
-        let elements = Elements::seeded("x", DataType::Fp32, (6, 4), InputKind::Wide, 100);
-        let row = |row| elements.row(row, 6);
-        assert_eq!(row(1).difference(&row(2)), 0.0);
-        assert!(row(0).difference(&row(1)) > 0.0);
-        let Elements::Floats(floats) = &elements else {
-            unreachable!()
-        };
-        assert_eq!(floats[16..20], [0.0; 4]);
+        let rows = seeded_rows("x", DataType::Fp32, (6, 4), InputKind::Wide, 100);
+        assert_eq!(rows[1], rows[2]);
+        assert_ne!(rows[0], rows[1]);
+        assert_eq!(rows[4], [0; 16]);
     }
 }

@@ -13,11 +13,11 @@ use super::runtime;
 use crate::error::ModelsError;
 use crate::stop::Stop;
 use elements::{Elements, InputKind, Row};
-use model::{Failed, MAX_ELEMENTS, Model, Result};
+use model::{Failed, InputRows, MAX_ELEMENTS, Model, Output, Result};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,12 +52,11 @@ pub struct Evidence {
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
+        let (sizes, difference) = (sizes.join(", "), self.largest_difference);
         write!(
             f,
-            "batches of {} rows; floats differed by at most {:.1e} of their output's largest value, {FLOAT_TOLERANCE:.0e} \
-             is allowed ({HALF_TOLERANCE:.0e} for half floats), and all other elements were equal",
-            sizes.join(", "),
-            self.largest_difference
+            "batches of {sizes} rows; floats differed by at most {difference:.1e} of their output's largest value, \
+             {FLOAT_TOLERANCE:.0e} is allowed ({HALF_TOLERANCE:.0e} for half floats), and all other elements were equal"
         )
     }
 }
@@ -85,26 +84,22 @@ pub fn test_rows(
 /// State of a test.
 struct BatchTest<'a> {
     model: &'a mut Model,
-    batch_sizes: Vec<usize>,
+    batch_sizes: BTreeSet<usize>,
     stop: &'a Stop,
     began: Instant,
     largest_difference: f64,
     /// For each output, true if two rows of it ever differed.
     varied: Vec<bool>,
-    tried: Vec<usize>,
+    tried: BTreeSet<usize>,
 }
 
 impl<'a> BatchTest<'a> {
     fn new(model: &'a mut Model, max: usize, stop: &'a Stop) -> Result<Self> {
-        let most = MAX_ELEMENTS / model.row_elements().max(1);
-        let mut batch_sizes: Vec<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= max).collect();
-        batch_sizes.sort_unstable();
-        batch_sizes.dedup();
-        batch_sizes.retain(|&size| size <= most);
+        let most = max.min(MAX_ELEMENTS / model.row_elements().max(1));
+        let batch_sizes: BTreeSet<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= most).collect();
         if batch_sizes.last().is_none_or(|&largest| largest < 2) {
-            return Err(Failed::Refused(
-                "two rows of its inputs are too large to test".to_owned(),
-            ));
+            let what = "two rows of its inputs are too large to test";
+            return Err(Failed::Refused(what.to_owned()));
         }
         Ok(Self {
             varied: vec![false; model.outputs.len()],
@@ -113,7 +108,7 @@ impl<'a> BatchTest<'a> {
             stop,
             began: Instant::now(),
             largest_difference: 0.0,
-            tried: Vec::new(),
+            tried: BTreeSet::new(),
         })
     }
 
@@ -121,18 +116,15 @@ impl<'a> BatchTest<'a> {
         for kind in InputKind::ALL {
             self.run_kind(kind)?;
         }
-        for (output, varied) in self.model.outputs.iter().zip(&self.varied) {
-            if !varied {
-                let name = &output.name;
-                return Err(Failed::Refused(format!(
-                    "output `{name}` is the same for every tested row, which proves nothing; if its rows are \
+        let mut outputs = self.model.outputs.iter().zip(&self.varied);
+        if let Some((Output { name, .. }, _)) = outputs.find(|(_, varied)| !**varied) {
+            return Err(Failed::Refused(format!(
+                "output `{name}` is the same for every tested row, which proves nothing; if its rows are \
                      known to be independent, set `max_batch_size` in config.toml"
-                )));
-            }
+            )));
         }
-        self.tried.sort_unstable();
         Ok(Evidence {
-            sizes: self.tried,
+            sizes: self.tried.into_iter().collect(),
             largest_difference: self.largest_difference,
         })
     }
@@ -167,14 +159,12 @@ impl<'a> BatchTest<'a> {
                 }
                 self.varied[output] |= together.rows_vary(size, self.model.outputs[output].tolerance);
             }
-            if !self.tried.contains(&size) {
-                self.tried.push(size);
-            }
+            self.tried.insert(size);
         }
         Ok(())
     }
 
-    fn run_rows(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
+    fn run_rows(&mut self, inputs: &[InputRows], rows: &[usize]) -> Result<Vec<Elements>> {
         self.stop.check()?;
         self.model.run(inputs, rows)
     }

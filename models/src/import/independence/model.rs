@@ -1,14 +1,13 @@
 //! Model under test: its session, its inputs and outputs, and runs of chosen rows.
 
-use super::super::runtime::{builder, session_tensor};
-use super::elements::{Elements, InputKind, tolerance};
+use super::super::runtime::{builder, session_tensors, value};
+use super::elements::{Elements, InputKind, seeded_rows, tolerance};
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
-use ort::value::Outlet;
 use std::borrow::Cow;
 use std::path::Path;
-use tierlab_formats::model::{SessionTensor, check_batch_axis};
+use tierlab_formats::model::{SessionTensor, WarmupTensor, check_batch_axis};
 use tierlab_protocol::tensor::DataType;
 
 /// Maximum elements of one batch's inputs; larger batches are not tested.
@@ -66,8 +65,7 @@ impl Model {
     pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
         let session = builder(environment).and_then(|mut builder| builder.commit_from_file(file));
         let session = session.map_err(|e| Failed::Refused(format!("ONNX Runtime refuses the graph: {e}")))?;
-        let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
-        let (inputs, outputs) = (tensors(session.inputs()), tensors(session.outputs()));
+        let (inputs, outputs) = session_tensors(&session);
         let untried = |tensor: &SessionTensor| {
             let (name, words) = (&tensor.name, &tensor.type_words);
             Failed::Refused(format!("`{name}` is of type {words}, which is not tested"))
@@ -99,10 +97,8 @@ impl Model {
     /// Sets the first sizes of [`FREE_SIZES`] and [`INT_LIMITS`] with which the model runs.
     fn find_sizes(&mut self) -> Result<()> {
         let mut first_error = None;
-        for (free, limit) in FREE_SIZES
-            .iter()
-            .flat_map(|free| INT_LIMITS.map(|limit| (*free, limit)))
-        {
+        let sizes = FREE_SIZES.into_iter();
+        for (free, limit) in sizes.flat_map(|free| INT_LIMITS.map(|limit| (free, limit))) {
             (self.free, self.limit) = (free, limit);
             if self.row_elements() > MAX_ELEMENTS {
                 continue;
@@ -124,49 +120,51 @@ impl Model {
     }
 
     /// Creates seeded inputs of `rows` rows.
-    pub(super) fn inputs(&self, kind: InputKind, rows: usize) -> Vec<Elements> {
+    pub(super) fn inputs(&self, kind: InputKind, rows: usize) -> Vec<InputRows> {
         let seeded = |input: &ModelInput| {
             let layout = (rows, input.width(self.free));
-            Elements::seeded(&input.name, input.dtype, layout, kind, self.limit)
+            seeded_rows(&input.name, input.dtype, layout, kind, self.limit)
         };
         self.inputs.iter().map(seeded).collect()
     }
 
     /// Runs some rows of `inputs` and returns the outputs, each with as many rows.
-    pub(super) fn run(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
-        let outputs = self.attempt(inputs, rows).map_err(|error| {
-            let count = rows.len();
-            Failed::Refused(format!("it does not run on {count} seeded row(s): {error}"))
-        })?;
-        let check = |((shape, elements), output): ((Vec<i64>, Elements), &Output)| {
-            if shape.first().and_then(|&first| usize::try_from(first).ok()) == Some(rows.len()) {
+    pub(super) fn run(&mut self, inputs: &[InputRows], rows: &[usize]) -> Result<Vec<Elements>> {
+        let count = rows.len();
+        let outputs = self
+            .attempt(inputs, rows)
+            .map_err(|error| Failed::Refused(format!("it does not run on {count} seeded row(s): {error}")))?;
+        let check = |((shape, elements), Output { name, .. }): ((Vec<i64>, Elements), &Output)| {
+            if shape.first() == Some(&(count as i64)) {
                 return Ok(elements);
             }
-            let (name, count) = (&output.name, rows.len());
-            Err(Failed::Refused(format!(
-                "output `{name}` has shape {shape:?} for {count} row(s)"
-            )))
+            let what = format!("output `{name}` has shape {shape:?} for {count} row(s)");
+            Err(Failed::Refused(what))
         };
         outputs.into_iter().zip(&self.outputs).map(check).collect()
     }
 
-    fn attempt(
-        &mut self,
-        inputs: &[Elements],
-        rows: &[usize],
-    ) -> std::result::Result<Vec<(Vec<i64>, Elements)>, String> {
-        let value = |(input, elements): (&ModelInput, &Elements)| {
-            let value = elements.value(input.dtype, rows, &input.dims(self.free))?;
-            Ok((Cow::Owned(input.name.clone()), value))
+    fn attempt(&mut self, inputs: &[InputRows], rows: &[usize]) -> Attempt {
+        let value = |(input, drawn): (&ModelInput, &InputRows)| {
+            let dims = std::iter::once(rows.len()).chain(input.dims(self.free));
+            let tensor = WarmupTensor {
+                shape: dims.map(|dim| dim as i64).collect(),
+                data: rows.iter().flat_map(|&row| drawn[row].iter().copied()).collect(),
+            };
+            Ok((Cow::Owned(input.name.clone()), value(input.dtype, &tensor)?))
         };
         let values = self.inputs.iter().zip(inputs).map(value);
         let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<std::result::Result<_, String>>()?;
         let outputs = self.session.run(values).map_err(|e| e.to_string())?;
-        (0..self.outputs.len())
-            .map(|index| Elements::of(&outputs[index]))
-            .collect()
+        let outputs = (0..self.outputs.len()).map(|index| Elements::of(&outputs[index]));
+        outputs.collect()
     }
 }
+
+/// Bytes of an input's rows.
+pub(super) type InputRows = Vec<Vec<u8>>;
+/// Shape and elements of each output, or the error of the run.
+type Attempt = std::result::Result<Vec<(Vec<i64>, Elements)>, String>;
 
 impl ModelInput {
     /// Dimensions of a row.

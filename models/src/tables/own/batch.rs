@@ -1,8 +1,8 @@
 //! Batches of rows, independent of the file format: the output of readers, and a builder for formats without columns.
 //! Knows no format.
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, make_array, new_null_array};
-use arrow_buffer::{Buffer, NullBuffer};
+use arrow_array::{ArrayRef, BinaryArray, Int64Array, ListArray, RecordBatch, StringArray, make_array, new_null_array};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
@@ -29,11 +29,8 @@ impl Batch {
             return Ok(self.rows.clone());
         }
         let numbers = self.numbers.iter().map(|number| number.cast_signed());
-        let schema = self.rows.schema();
-        let own = schema.fields().iter().map(Arc::clone);
-        let fields: Vec<_> = own
-            .chain([Arc::new(Field::new(name, DataType::Int64, false))])
-            .collect();
+        let mut fields = self.rows.schema().fields().to_vec();
+        fields.push(Arc::new(Field::new(name, DataType::Int64, false)));
         let mut columns = self.rows.columns().to_vec();
         columns.push(Arc::new(Int64Array::from_iter_values(numbers)));
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| e.to_string())
@@ -124,14 +121,6 @@ impl BatchBuilder {
     }
 }
 
-/// Type of a value, or of an element of a list.
-pub(super) fn item_of(arrow: &DataType) -> &DataType {
-    match arrow {
-        DataType::List(item) => item.data_type(),
-        own => own,
-    }
-}
-
 /// Column being built: the bytes of all values, and the end of each. A boolean takes a byte.
 struct Column {
     arrow: DataType,
@@ -152,8 +141,7 @@ impl Column {
 
     /// Ends a value whose bytes were appended.
     fn end(&mut self, is_valid: bool) {
-        let has_width = !matches!(self.arrow, DataType::List(_) | DataType::Utf8 | DataType::Binary);
-        if !is_valid && has_width {
+        if !is_valid && !matches!(self.arrow, DataType::List(_) | DataType::Utf8 | DataType::Binary) {
             let width = self.arrow.primitive_width().unwrap_or(1);
             self.bytes.resize(self.bytes.len() + width, 0);
         }
@@ -168,42 +156,42 @@ impl Column {
     }
 
     fn finish(self) -> Result<ArrayRef, String> {
-        let len = self.ends.len();
         let nulls = Some(NullBuffer::from(self.valid));
         let error = |e: ArrowError| e.to_string();
         let offsets = |unit: usize| {
             let ends = self.ends.iter().map(|end| i32::try_from(end / unit));
             let offsets: Result<Vec<i32>, _> = std::iter::once(Ok(0)).chain(ends).collect();
-            offsets.map_err(|_| "a batch of more than 2 GiB".to_owned())
+            let offsets = offsets.map_err(|_| "a batch of more than 2 GiB".to_owned())?;
+            Ok::<_, String>(OffsetBuffer::new(offsets.into()))
         };
-        let flat = |arrow: &DataType, len: usize, bytes: Vec<u8>| {
-            ArrayData::builder(arrow.clone())
-                .len(len)
-                .add_buffer(Buffer::from_vec(bytes))
-        };
-        let built = |data: arrow_data::ArrayDataBuilder| data.nulls(nulls.clone()).align_buffers(true).build();
-        let data = match &self.arrow {
-            DataType::Null => return Ok(new_null_array(&DataType::Null, len)),
+        Ok(match &self.arrow {
+            DataType::Null => new_null_array(&DataType::Null, self.ends.len()),
             DataType::Boolean => {
-                let flags = make_array(built(flat(&DataType::UInt8, len, self.bytes)).map_err(error)?);
-                return arrow_cast::cast(&flags, &DataType::Boolean).map_err(error);
+                let flags = elements(&DataType::UInt8, self.bytes, nulls)?;
+                arrow_cast::cast(&flags, &DataType::Boolean).map_err(error)?
             }
-            DataType::Utf8 | DataType::Binary => ArrayData::builder(self.arrow.clone())
-                .len(len)
-                .add_buffer(Buffer::from_vec(offsets(1)?))
-                .add_buffer(Buffer::from_vec(self.bytes)),
+            DataType::Utf8 => {
+                let texts = StringArray::try_new(offsets(1)?, Buffer::from_vec(self.bytes), nulls);
+                Arc::new(texts.map_err(error)?)
+            }
+            DataType::Binary => {
+                let values = BinaryArray::try_new(offsets(1)?, Buffer::from_vec(self.bytes), nulls);
+                Arc::new(values.map_err(error)?)
+            }
             DataType::List(item) => {
-                let item = item.data_type();
-                let width = item.primitive_width().unwrap_or(1);
-                let offsets = Buffer::from_vec(offsets(width)?);
-                let values = flat(item, self.bytes.len() / width, self.bytes);
-                ArrayData::builder(self.arrow.clone())
-                    .len(len)
-                    .add_buffer(offsets)
-                    .add_child_data(values.align_buffers(true).build().map_err(error)?)
+                let offsets = offsets(item.data_type().primitive_width().unwrap_or(1))?;
+                let values = elements(item.data_type(), self.bytes, None)?;
+                Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls).map_err(error)?)
             }
-            own => flat(own, len, self.bytes),
-        };
-        Ok(make_array(built(data).map_err(error)?))
+            own => elements(own, self.bytes, nulls)?,
+        })
     }
+}
+
+/// Creates an array of elements of one width.
+fn elements(arrow: &DataType, bytes: Vec<u8>, nulls: Option<NullBuffer>) -> Result<ArrayRef, String> {
+    let len = bytes.len() / arrow.primitive_width().unwrap_or(1);
+    let data = ArrayData::builder(arrow.clone()).len(len).nulls(nulls);
+    let data = data.add_buffer(Buffer::from_vec(bytes)).align_buffers(true);
+    data.build().map(make_array).map_err(|e| e.to_string())
 }

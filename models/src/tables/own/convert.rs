@@ -1,16 +1,15 @@
 //! Conversion of Arrow batches to keys and rows' bytes. In: a batch and the layout. Out: for each row its key and its
 //! columns' bytes, or the reason for which it is bad. Knows no file.
 
-use super::layout::{Layout, dtype_of, is_text, payload_bytes};
-use super::numbers::{Number, STRICT};
+use super::layout::{Layout, dtype_of, is_float, is_text, payload_bytes};
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{
-    Array, ArrayRef, Decimal128Array, Float64Array, Int64Array, OffsetSizeTrait, RecordBatch, UInt8Array, UInt64Array,
-};
-use arrow_cast::cast_with_options;
+use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Float64Type, Int64Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, UInt8Array};
+use arrow_cast::display::FormatOptions;
+use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::DataType as Arrow;
+use half::{bf16, f16};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -52,17 +51,13 @@ impl Rows {
         &self.payload[row * self.payload_bytes..(row + 1) * self.payload_bytes]
     }
 
-    fn spoil(&mut self, row: usize, why: impl FnOnce() -> String) {
-        self.bad.entry(row).or_insert_with(why);
+    fn spoil(&mut self, row: usize, why: String) {
+        self.bad.entry(row).or_insert(why);
     }
 }
 
-/// Reason for which an import stops at a row of a batch.
-#[derive(Debug)]
-pub(super) struct Stopped {
-    pub(super) row: usize,
-    pub(super) why: String,
-}
+/// Row of a batch at which an import stops, and the reason.
+type Stopped = (usize, String);
 
 /// Place of one column's values in rows.
 struct RowTarget<'a> {
@@ -85,13 +80,12 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
         payload_bytes,
         ..Rows::default()
     };
+    let at_start = |why| (0, why);
     let column = |name: &str| {
-        batch.column_by_name(name).ok_or_else(|| Stopped {
-            row: 0,
-            why: format!("no column `{name}`"),
-        })
+        let column = batch.column_by_name(name);
+        column.ok_or_else(|| at_start(format!("no column `{name}`")))
     };
-    take_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(|why| Stopped { row: 0, why })?;
+    take_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(at_start)?;
     for (out, column_of_table) in rules.layout.columns.iter().zip(&rules.table.columns) {
         let size = out.dtype.size().unwrap_or(1);
         let mut at = column_of_table.offset as usize;
@@ -114,52 +108,44 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
     Ok(rows)
 }
 
-/// Returns texts as one array of strings, for any encoding.
-fn texts(array: &ArrayRef) -> Result<ArrayRef, String> {
-    if *array.data_type() == Arrow::Utf8 {
-        return Ok(array.clone());
-    }
-    arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| e.to_string())
-}
-
 /// Appends the bytes of a row's key.
 type PutKey<'a> = dyn Fn(usize, &mut Vec<u8>) -> Result<(), String> + 'a;
 
 fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
-    const NULL: &str = "it is null";
     let kind = rules.layout.kind;
     let named = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
+    let nulls = array.logical_nulls();
     let mut each = |put: &PutKey| {
         for row in 0..array.len() {
-            if let Err(what) = put(row, &mut rows.keys) {
-                rows.spoil(row, || named(&what));
+            let taken = match nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+                true => Err("it is null".to_owned()),
+                false => put(row, &mut rows.keys),
+            };
+            if let Err(what) = taken {
+                rows.spoil(row, named(&what));
             }
             rows.ends.push(rows.keys.len());
         }
     };
     match array.data_type() {
         arrow if is_text(arrow) => {
-            let texts = texts(array).map_err(|what| named(&what))?;
+            let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| named(&e.to_string()))?;
             let texts = texts.as_string::<i32>();
             each(&|row, keys| {
-                if texts.is_null(row) {
-                    return Err(NULL.to_owned());
-                }
                 let key = kind.of_text(texts.value(row))?;
-                if key.len() > rules.max_key_bytes {
-                    let most = rules.max_key_bytes;
-                    return Err(format!("{} bytes, the most is {most} (--max-key-bytes)", key.len()));
+                let (len, most) = (key.len(), rules.max_key_bytes);
+                if len > most {
+                    return Err(format!("{len} bytes, the most is {most} (--max-key-bytes)"));
                 }
                 keys.extend_from_slice(&key);
                 Ok(())
             });
         }
-        Arrow::Null => each(&|_, _| Err(NULL.to_owned())),
+        Arrow::Null => each(&|_, _| Ok(())),
         Arrow::FixedSizeBinary(16) if kind == KeyKind::Uuid => {
             let uuids = array.as_fixed_size_binary();
             each(&|row, keys| {
-                let uuid = uuids.is_valid(row).then(|| uuids.value(row)).ok_or(NULL)?;
-                keys.extend_from_slice(uuid);
+                keys.extend_from_slice(uuids.value(row));
                 Ok(())
             });
         }
@@ -167,9 +153,6 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
             let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| named(&e.to_string()))?;
             let ids = ids.as_primitive::<Int64Type>();
             each(&|row, keys| {
-                if array.is_null(row) {
-                    return Err(NULL.to_owned());
-                }
                 let id = ids.is_valid(row).then(|| ids.value(row));
                 keys.extend_from_slice(&id.ok_or("it is above the largest INT64")?.to_le_bytes());
                 Ok(())
@@ -193,30 +176,26 @@ impl RowTarget<'_> {
                 Number::Int(int) => int.to_string(),
                 Number::Float(float) => float.to_string(),
             };
-            rows.spoil(row, || {
-                format!("column `{}`: {value} is no {}", self.column, self.dtype)
-            });
+            rows.spoil(row, format!("column `{}`: {value} is no {}", self.column, self.dtype));
         }
     }
 
     /// Handles a null element, or a null value.
     fn put_null(&self, rows: &mut Rows, row: usize, elements: Range<usize>) -> Result<(), Stopped> {
+        let (column, dtype) = (self.column, self.dtype);
         let number = match self.nulls {
             NullRule::Refuse => {
-                let column = self.column;
                 let why = format!(
                     "column `{column}` is null; say what a null becomes: --nulls zero, nan, a number, or aside"
                 );
-                return Err(Stopped { row, why });
+                return Err((row, why));
             }
             NullRule::Aside => {
-                rows.spoil(row, || format!("column `{}` is null", self.column));
+                rows.spoil(row, format!("column `{column}` is null"));
                 return Ok(());
             }
-            NullRule::Nan if !self.dtype.as_str().contains("FP") && self.dtype != DataType::Bf16 => {
-                rows.spoil(row, || {
-                    format!("column `{}` is null, and {} has no NaN", self.column, self.dtype)
-                });
+            NullRule::Nan if !is_float(dtype) => {
+                rows.spoil(row, format!("column `{column}` is null, and {dtype} has no NaN"));
                 return Ok(());
             }
             NullRule::Nan => Number::Float(f64::NAN),
@@ -236,7 +215,7 @@ impl RowTarget<'_> {
             let what = format!("it is {} in this file, text before", array.data_type());
             return Err(self.stopped(&what));
         }
-        let texts = texts(array).map_err(|e| self.stopped(&e))?;
+        let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| self.stopped(&e))?;
         let texts = texts.as_string::<i32>();
         for row in 0..texts.len() {
             if texts.is_null(row) {
@@ -296,10 +275,7 @@ impl RowTarget<'_> {
     }
 
     fn stopped(&self, what: &dyn std::fmt::Display) -> Stopped {
-        Stopped {
-            row: 0,
-            why: format!("column `{}`: {what}", self.column),
-        }
+        (0, format!("column `{}`: {what}", self.column))
     }
 
     /// Takes the values of `count` rows; `span` returns the start and the number of a row's values.
@@ -317,7 +293,7 @@ impl RowTarget<'_> {
         let is_same = dtype_of(values.data_type()) == Some(self.dtype) && self.dtype != DataType::Bool;
         let wide = match is_same && values.null_count() == 0 {
             true => None,
-            false => Some(Wide::of(values).map_err(|what| self.stopped(&what))?),
+            false => Some(numbers(values).map_err(|what| self.stopped(&what))?),
         };
         for row in 0..count {
             let Some((start, len)) = span(row) else {
@@ -326,9 +302,8 @@ impl RowTarget<'_> {
             };
             if len != self.width {
                 let (column, width) = (self.column, self.width);
-                rows.spoil(row, || {
-                    format!("column `{column}`: a list of {len}, the first one has {width}")
-                });
+                let why = format!("column `{column}`: a list of {len}, the first one has {width}");
+                rows.spoil(row, why);
                 continue;
             }
             match &wide {
@@ -338,7 +313,7 @@ impl RowTarget<'_> {
                 }
                 Some(wide) => {
                     for element in 0..len {
-                        match wide.get(start + element) {
+                        match wide(start + element) {
                             Some(number) => self.put(rows, row, element, number),
                             None => self.put_null(rows, row, element..element + 1)?,
                         }
@@ -350,44 +325,107 @@ impl RowTarget<'_> {
     }
 }
 
-/// Values of any numeric column, without loss.
-enum Wide {
-    Int(Int64Array),
-    Unsigned(UInt64Array),
-    Decimal(Decimal128Array),
-    Float(Float64Array),
+/// Values of any numeric column, without loss, by their positions; `None` for nulls.
+type Numbers = Box<dyn Fn(usize) -> Option<Number>>;
+
+/// Converts decimals without a fraction to integers, and other decimals to floats. Times and dates are their integers.
+fn numbers(values: &ArrayRef) -> Result<Numbers, String> {
+    let cast = |to: Arrow| cast_with_options(values, &to, &STRICT).map_err(|e| e.to_string());
+    Ok(match values.data_type() {
+        Arrow::UInt64 => numbers_of::<UInt64Type>(values, |value| Number::Int(value.into())),
+        Arrow::Decimal32(_, scale)
+        | Arrow::Decimal64(_, scale)
+        | Arrow::Decimal128(_, scale)
+        | Arrow::Decimal256(_, scale)
+            if *scale <= 0 =>
+        {
+            numbers_of::<Decimal128Type>(&cast(Arrow::Decimal128(38, 0))?, Number::Int)
+        }
+        arrow if arrow.is_floating() || arrow.is_decimal() => {
+            numbers_of::<Float64Type>(&cast(Arrow::Float64)?, Number::Float)
+        }
+        arrow if dtype_of(arrow).is_some() => {
+            numbers_of::<Int64Type>(&cast(Arrow::Int64)?, |value| Number::Int(value.into()))
+        }
+        other => return Err(format!("{other} in this file, which has no place in a row")),
+    })
 }
 
-impl Wide {
-    /// Converts decimals without a fraction to integers, and other decimals to floats. Times and dates are their integers.
-    fn of(values: &ArrayRef) -> Result<Self, String> {
-        let cast = |to: Arrow| cast_with_options(values, &to, &STRICT).map_err(|e| e.to_string());
-        Ok(match values.data_type() {
-            Arrow::UInt64 => Self::Unsigned(values.as_primitive::<UInt64Type>().clone()),
-            Arrow::Decimal32(_, scale)
-            | Arrow::Decimal64(_, scale)
-            | Arrow::Decimal128(_, scale)
-            | Arrow::Decimal256(_, scale)
-                if *scale <= 0 =>
-            {
-                Self::Decimal(cast(Arrow::Decimal128(38, 0))?.as_primitive().clone())
-            }
-            arrow if arrow.is_floating() || arrow.is_decimal() => {
-                Self::Float(cast(Arrow::Float64)?.as_primitive().clone())
-            }
-            arrow if dtype_of(arrow).is_some() => Self::Int(cast(Arrow::Int64)?.as_primitive().clone()),
-            other => return Err(format!("{other} in this file, which has no place in a row")),
-        })
-    }
+fn numbers_of<T: ArrowPrimitiveType>(array: &ArrayRef, number: fn(T::Native) -> Number) -> Numbers {
+    let array = array.as_primitive::<T>().clone();
+    Box::new(move |at| array.is_valid(at).then(|| number(array.value(at))))
+}
 
-    fn get(&self, at: usize) -> Option<Number> {
-        match self {
-            Self::Int(values) => values.is_valid(at).then(|| Number::Int(values.value(at).into())),
-            Self::Unsigned(values) => values.is_valid(at).then(|| Number::Int(values.value(at).into())),
-            Self::Decimal(values) => values.is_valid(at).then(|| Number::Int(values.value(at))),
-            Self::Float(values) => values.is_valid(at).then(|| Number::Float(values.value(at))),
+/// Options for Arrow casts that fail for a value that does not fit, instead of returning null.
+pub(super) const STRICT: CastOptions<'static> = CastOptions {
+    safe: false,
+    format_options: FormatOptions::new(),
+};
+
+/// Number of any type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+impl Number {
+    /// Writes the number as an element; returns false if the type cannot hold it.
+    #[inline]
+    pub(super) fn put(self, dtype: DataType, slot: &mut [u8]) -> bool {
+        match dtype {
+            DataType::Fp64 => copy(slot, &self.float().to_le_bytes()),
+            DataType::Fp32 => self.put_rounded(self.float() as f32, f32::to_le_bytes, slot),
+            DataType::Fp16 => self.put_rounded(f16::from_f64(self.float()), f16::to_le_bytes, slot),
+            DataType::Bf16 => self.put_rounded(bf16::from_f64(self.float()), bf16::to_le_bytes, slot),
+            DataType::Bytes => false,
+            _ => self.int().is_some_and(|int| put_int(int, dtype, slot)),
         }
     }
+
+    fn float(self) -> f64 {
+        match self {
+            Self::Int(int) => int as f64,
+            Self::Float(float) => float,
+        }
+    }
+
+    /// Writes the number as it was rounded, unless that turned a finite number into infinity.
+    #[inline]
+    fn put_rounded<T: Copy + Into<f64>, const N: usize>(
+        self,
+        rounded: T,
+        bytes: fn(T) -> [u8; N],
+        slot: &mut [u8],
+    ) -> bool {
+        (rounded.into().is_finite() || !self.float().is_finite()) && copy(slot, &bytes(rounded))
+    }
+
+    /// Returns the integer, if it is one.
+    fn int(self) -> Option<i128> {
+        match self {
+            Self::Int(int) => Some(int),
+            Self::Float(float) if float.fract() == 0.0 && float.abs() < 1e19 => Some(float as i128),
+            Self::Float(_) => None,
+        }
+    }
+}
+
+fn put_int(int: i128, dtype: DataType, slot: &mut [u8]) -> bool {
+    let bits = 8 * slot.len();
+    let range = match dtype {
+        DataType::Bool => 0..2,
+        DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64 => 0..1 << bits,
+        _ => -(1 << (bits - 1))..1 << (bits - 1),
+    };
+    // Two's complement: the low bytes are those of the narrower integer.
+    range.contains(&int) && copy(slot, &int.to_le_bytes()[..slot.len()])
+}
+
+#[inline]
+fn copy(slot: &mut [u8], bytes: &[u8]) -> bool {
+    slot.copy_from_slice(bytes);
+    true
 }
 
 #[cfg(test)]
@@ -395,9 +433,10 @@ mod tests {
     use super::super::layout::{OutColumn, Source};
     use super::*;
     use arrow_array::types::{Int8Type, UInt8Type};
-    use arrow_array::{DictionaryArray, FixedSizeBinaryArray, Int8Array, ListArray};
+    use arrow_array::{DictionaryArray, FixedSizeBinaryArray, Int8Array, Int64Array, ListArray};
     use arrow_buffer::OffsetBuffer;
     use arrow_schema::Field;
+    use proptest::prelude::*;
 
     #[test]
     fn bytes_and_lists_are_those_of_the_slice() {
@@ -453,5 +492,33 @@ mod tests {
             (&[9, 9, 3, 4, 80, 70][..], &[5, 6, 5, 6, 80, 80][..])
         );
         assert!(rows.bad.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut slot = [0; 8];
+        assert!(!Number::Int(300).put(DataType::Uint8, &mut slot[..1]));
+        assert!(!Number::Int(-1).put(DataType::Uint64, &mut slot));
+        assert!(!Number::Float(1.5).put(DataType::Int64, &mut slot));
+        assert!(!Number::Float(f64::NAN).put(DataType::Int64, &mut slot));
+        assert!(!Number::Int(2).put(DataType::Bool, &mut slot[..1]));
+        assert!(!Number::Float(1e39).put(DataType::Fp32, &mut slot[..4]));
+        assert!(!Number::Int(70_000).put(DataType::Fp16, &mut slot[..2]));
+        assert!(!Number::Float(-f64::MAX).put(DataType::Bf16, &mut slot[..2]));
+        assert!(Number::Float(f64::INFINITY).put(DataType::Fp16, &mut slot[..2]));
+        assert!(Number::Float(f64::NAN).put(DataType::Fp32, &mut slot[..4]));
+        assert!(Number::Int(65_504).put(DataType::Fp16, &mut slot[..2]));
+        assert!(Number::Float(3.0).put(DataType::Uint8, &mut slot[..1]) && slot[0] == 3);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_keep_their_value(int: i64, float: f64) {
+            let mut slot = [0; 8];
+            prop_assert!(Number::Int(int.into()).put(DataType::Int64, &mut slot));
+            prop_assert_eq!(i64::from_le_bytes(slot), int);
+            prop_assert!(Number::Float(float).put(DataType::Fp64, &mut slot));
+            prop_assert_eq!(f64::from_le_bytes(slot).to_bits(), float.to_bits());
+        }
     }
 }

@@ -5,13 +5,10 @@ use super::batch::{Batch, BatchBuilder, positions};
 use super::request::CsvOptions;
 use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros, truth};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
-use csv::{ByteRecord, ReaderBuilder};
-use std::cell::Cell;
-use std::collections::HashMap;
+use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{Read as _, Take};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Rows from which types are detected.
@@ -28,8 +25,9 @@ pub(super) const ADVICE: &str = "advice";
 pub(super) struct CsvFile {
     delimiter: u8,
     has_header: bool,
-    schema: SchemaRef,
-    has_rows: bool,
+    pub(super) schema: SchemaRef,
+    /// True if the file has a row.
+    pub(super) has_rows: bool,
     null_values: Vec<String>,
 }
 
@@ -39,13 +37,13 @@ impl CsvFile {
         let is_tsv = path.extension().is_some_and(|ending| ending == "tsv");
         let delimiter = options.delimiter.unwrap_or(if is_tsv { b'\t' } else { b',' });
         let has_header = options.names.is_empty();
-        let (file, left) = BoundedRecords::open(path)?;
-        let mut reader = builder(delimiter, has_header).from_reader(file);
+        let mut reader = open_reader(path, delimiter, has_header)?;
         let mut names = options.names.clone();
         if has_header {
-            let header = reader.headers();
-            let header = header.map_err(|e| format!("its header cannot be read: {e}"))?;
+            let bad = |e: &dyn std::fmt::Display| format!("its header cannot be read: {e}");
+            let header = reader.headers().map_err(|e| bad(&e))?;
             names = header.iter().map(str::to_owned).collect();
+            check_length(&reader).map_err(|e| bad(&e))?;
         }
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return Err(format!("its header has the column `{}` twice", twice.1));
@@ -54,9 +52,8 @@ impl CsvFile {
         let mut record = ByteRecord::new();
         let mut has_rows = known.is_some();
         for row in 0..SAMPLED_ROWS {
-            left.set(MAX_RECORD_BYTES);
             // Reading reports unreadable records later, with the row number.
-            if known.is_some() || !reader.read_byte_record(&mut record).unwrap_or(false) {
+            if known.is_some() || !next_record(&mut reader, &mut record).unwrap_or(false) {
                 break;
             }
             has_rows = true;
@@ -68,8 +65,7 @@ impl CsvFile {
         let fields = names.iter().zip(&guesses).map(|(name, guess)| {
             let arrow = of_known(name).unwrap_or_else(|| guess.arrow(name, options));
             let advice = guess.advice(name).map(|advice| (ADVICE.to_owned(), advice));
-            let metadata: HashMap<_, _> = advice.into_iter().collect();
-            Field::new(name, arrow, true).with_metadata(metadata)
+            Field::new(name, arrow, true).with_metadata(advice.into_iter().collect())
         });
         Ok(Self {
             delimiter,
@@ -80,15 +76,6 @@ impl CsvFile {
         })
     }
 
-    pub(super) fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    /// True if the file has a row.
-    pub(super) const fn has_rows(&self) -> bool {
-        self.has_rows
-    }
-
     /// Passes all rows to `each`.
     pub(super) fn read<E: From<String>>(
         &self,
@@ -96,16 +83,13 @@ impl CsvFile {
         columns: &[&str],
         each: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (file, left) = BoundedRecords::open(path)?;
-        let mut reader = builder(self.delimiter, self.has_header).from_reader(file);
+        let mut reader = open_reader(path, self.delimiter, self.has_header)?;
         let wanted = positions(&self.schema, columns);
         let mut rows = BatchBuilder::new(&self.schema, columns)?;
         let mut record = ByteRecord::new();
         let mut position = 0;
         loop {
-            left.set(MAX_RECORD_BYTES);
-            let is_record = reader
-                .read_byte_record(&mut record)
+            let is_record = next_record(&mut reader, &mut record)
                 .map_err(|e| format!("row {}: it cannot be read: {e}", rows.seen + 1))?;
             if is_record && let Err(why) = self.take(&record, &wanted, &mut rows) {
                 rows.keep_aside(why, kept(&record, self.delimiter));
@@ -136,37 +120,28 @@ impl CsvFile {
     }
 }
 
-/// File with bounded records: the reader sets the remaining bytes anew at each record.
-struct BoundedRecords {
-    file: File,
-    left: Rc<Cell<u64>>,
-}
-
-impl BoundedRecords {
-    /// Opens the file, and returns it with the counter of remaining bytes that the reader resets before each record.
-    fn open(path: &Path) -> Result<(Self, Rc<Cell<u64>>), String> {
-        let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
-        let left = Rc::new(Cell::new(MAX_RECORD_BYTES));
-        let own = Rc::clone(&left);
-        Ok((Self { file, left: own }, left))
-    }
-}
-
-impl Read for BoundedRecords {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(left) = self.left.get().checked_sub(buffer.len() as u64) else {
-            let what = format!("a row of more than {MAX_RECORD_BYTES} bytes: is a quote not closed?");
-            return Err(io::Error::other(what));
-        };
-        self.left.set(left);
-        self.file.read(buffer)
-    }
-}
-
-fn builder(delimiter: u8, has_header: bool) -> ReaderBuilder {
+fn open_reader(path: &Path, delimiter: u8, has_header: bool) -> Result<Reader<Take<File>>, String> {
+    let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
     let mut builder = ReaderBuilder::new();
     builder.delimiter(delimiter).has_headers(has_header).flexible(true);
-    builder
+    Ok(builder.from_reader(file.take(MAX_RECORD_BYTES)))
+}
+
+/// Reads a record; false at the end of the file.
+fn next_record(reader: &mut Reader<Take<File>>, record: &mut ByteRecord) -> Result<bool, String> {
+    reader.get_mut().set_limit(MAX_RECORD_BYTES);
+    let is_record = reader.read_byte_record(record).map_err(|e| e.to_string())?;
+    check_length(reader).map(|()| is_record)
+}
+
+/// Refuses a record that used up the bytes of one: the file seemed to end inside of it.
+fn check_length(reader: &Reader<Take<File>>) -> Result<(), String> {
+    match reader.get_ref().limit() {
+        0 => Err(format!(
+            "a row of more than {MAX_RECORD_BYTES} bytes: is a quote not closed?"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Returns a bad record as text.

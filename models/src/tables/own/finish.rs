@@ -1,6 +1,7 @@
 //! Second half of an import: writes the buckets to the table's file, one after another, on every core, in bounded
 //! memory. In: the folders of all parts. Out: a complete table, or none. Knows nothing of the inputs' formats.
 
+use super::layout::payload_bytes;
 use super::plan::{Plan, Progressed};
 use super::request::DuplicateRule;
 use super::spill::{Record, bucket_file, records};
@@ -27,14 +28,12 @@ pub(super) struct Finishing<'a> {
     /// All parts, with their folders.
     pub(super) parts: &'a [(PathBuf, Progressed)],
     pub(super) memory_bytes: u64,
-    pub(super) payload_bytes: usize,
     pub(super) target: &'a Path,
 }
 
 /// Laid out rows of one bucket, without checksums, because their numbers are not known yet.
 struct BucketRows {
     index: BucketIndex,
-    rows: u64,
     bytes: Vec<u8>,
     dropped: u64,
     read_bytes: u64,
@@ -49,11 +48,8 @@ impl Finishing<'_> {
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&self.target.display(), what);
         let parts = || self.parts.iter().map(|(_, part)| part);
         let longest = parts().map(|part| part.longest_key).max().unwrap_or(0).max(1);
-        let schema = self
-            .plan
-            .layout
-            .schema(&self.plan.columns.name, longest)
-            .map_err(|e| bad(&e))?;
+        let name = &self.plan.columns.name;
+        let schema = self.plan.layout.schema(name, longest).map_err(|e| bad(&e))?;
         let at_most: u64 = parts().map(|part| part.rows).sum();
         if at_most == 0 {
             return Err(bad(&"no row is left to write: every one was bad, or there was none"));
@@ -66,7 +62,6 @@ impl Finishing<'_> {
         let mut writer = RowWriter {
             staged: &staged,
             header: &header,
-            at: header.header_len(),
             row: 0,
             block: 0,
             block_rows: 0,
@@ -75,18 +70,18 @@ impl Finishing<'_> {
         let mut index = IndexWriter::default();
         let mut dropped = 0;
         self.for_each_bucket(&header, stop, &mut |mut bucket: BucketRows| {
-            index.push(&bucket.index, bucket.rows);
+            index.push(&bucket.index);
             writer.write(&mut bucket.bytes)?;
             dropped += bucket.dropped;
             progress.advance(bucket.read_bytes);
             Ok(())
         })?;
-        let (rows, block_crcs, rows_end) = writer.finish();
+        let (rows, block_crcs) = writer.finish();
         let index = index.finish().map_err(|e| bad(&e))?;
-        staged.write_at(&index, rows_end)?;
-        header.index_bytes = index.len() as u64;
         header.rows = rows;
         header.block_crcs = block_crcs;
+        staged.write_at(&index, header.rows_end())?;
+        header.index_bytes = index.len() as u64;
         let reserved = std::mem::take(&mut header.reserved_bytes);
         if header.header_len() < reserved {
             header.reserved_bytes = reserved;
@@ -107,21 +102,19 @@ impl Finishing<'_> {
         each: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
     ) -> Result<(), ModelsError> {
         let limit = self.memory_bytes / MEMORY_OF_BUCKETS;
-        let lengths: Vec<u64> = (0..1_usize << self.plan.bucket_bits)
-            .map(|bucket| self.length(bucket))
-            .collect();
+        let buckets = 0..1_usize << self.plan.bucket_bits;
+        let lengths: Vec<u64> = buckets.map(|bucket| self.length(bucket)).collect();
         let groups = groups(&lengths, of_cores().min(MAX_WORKERS), limit / 2);
         thread::scope(|scope| {
             let begin = |bucket| scope.spawn(move || stop.check().and_then(|()| self.lay_out(header, bucket, limit)));
             let (mut begun, mut held) = (Vec::new(), 0_u64);
+            let mut pass_on = |begun: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
+                let joined = begun.into_iter().map(ScopedJoinHandle::join);
+                let mut rows = joined.map(|rows| rows.unwrap_or_else(|e| resume_unwind(e)));
+                rows.try_for_each(|rows| each(rows?))
+            };
             // The empty group at the end passes on the last one.
             for group in groups.into_iter().chain([Range::default()]) {
-                let mut pass_on = |begun: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
-                    let mut rows = begun
-                        .into_iter()
-                        .map(|one| one.join().unwrap_or_else(|e| resume_unwind(e)));
-                    rows.try_for_each(|rows| each(rows?))
-                };
                 let bytes: u64 = lengths[group.clone()].iter().sum();
                 if held + bytes > limit {
                     pass_on(mem::take(&mut begun))?;
@@ -156,14 +149,16 @@ impl Finishing<'_> {
             }
             let path = bucket_file(folder, bucket);
             let found = fs::read(&path).map_err(ModelsError::io("read", &path))?;
-            let whole = found.get(..part.lengths[bucket] as usize);
-            let whole =
-                whole.ok_or_else(|| ModelsError::bad(&path.display(), &"it is shorter than it was: use --restart"))?;
+            let Some(whole) = found.get(..part.lengths[bucket] as usize) else {
+                let what = "it is shorter than it was: use --restart";
+                return Err(ModelsError::bad(&path.display(), &what));
+            };
             bytes.extend_from_slice(whole);
         }
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&format!("bucket {bucket} of the import"), what);
+        let payload_bytes = payload_bytes(&header.schema);
         let records =
-            records(&bytes, self.payload_bytes).map(|record| record.map(|record| (KeyHash::of(record.key), record)));
+            records(&bytes, payload_bytes).map(|record| record.map(|record| (KeyHash::of(record.key), record)));
         let mut rows: Vec<_> = records.collect::<Result<_, _>>().map_err(|e: String| bad(&e))?;
         rows.sort_unstable_by_key(|(hash, record)| (*hash, record.place));
         let before = rows.len();
@@ -176,14 +171,13 @@ impl Finishing<'_> {
         for (hash, record) in &rows {
             let at = index.row(*hash).ok_or_else(|| bad(&"a key has no row"))? as usize * stride;
             let row = &mut laid[at..at + stride];
-            row[..self.payload_bytes].copy_from_slice(record.payload);
+            row[..payload_bytes].copy_from_slice(record.payload);
             if !key.is_some_and(|key| key.put(row, record.key)) {
                 return Err(bad(&"a key is longer than the journal says: use --restart"));
             }
         }
         Ok(BucketRows {
             index,
-            rows: rows.len() as u64,
             bytes: laid,
             dropped: (before - rows.len()) as u64,
             read_bytes: length,
@@ -212,20 +206,13 @@ impl Finishing<'_> {
             let name = input.map_or("?", |input| input.name.as_str());
             format!("row {} of {name}", record.place.row())
         };
-        let kind = self.plan.layout.kind;
-        let what = if first.key == later.key {
-            format!(
-                "key {} stands twice, in {} and in {}: say which counts, with --duplicates first or last",
-                kind.for_message(first.key),
-                place(first),
-                place(later)
-            )
-        } else {
-            format!(
-                "keys {} and {} have the same hash: rename one",
-                kind.for_message(first.key),
-                kind.for_message(later.key)
-            )
+        let [key, other] = [first, later].map(|record| self.plan.layout.kind.for_message(record.key));
+        let (before, after) = (place(first), place(later));
+        let what = match first.key == later.key {
+            true => format!(
+                "key {key} stands twice, in {before} and in {after}: say which counts, with --duplicates first or last"
+            ),
+            false => format!("keys {key} and {other} have the same hash: rename one"),
         };
         Err(ModelsError::bad(&self.target.display(), &what))
     }
@@ -251,7 +238,6 @@ fn groups(lengths: &[u64], count: usize, limit: u64) -> Vec<Range<usize>> {
 struct RowWriter<'a> {
     staged: &'a StagedFile,
     header: &'a TableHeader,
-    at: u64,
     row: u64,
     block: u32,
     block_rows: u32,
@@ -260,7 +246,9 @@ struct RowWriter<'a> {
 
 impl RowWriter<'_> {
     fn write(&mut self, rows: &mut [u8]) -> Result<(), ModelsError> {
-        for row in rows.chunks_exact_mut(self.header.stride as usize) {
+        let stride = u64::from(self.header.stride);
+        let at = self.header.header_len() + self.row * stride;
+        for row in rows.chunks_exact_mut(stride as usize) {
             self.header.seal_row(self.row.cast_signed(), row);
             self.block = crc32c::crc32c_append(self.block, row);
             self.row += 1;
@@ -269,9 +257,7 @@ impl RowWriter<'_> {
                 self.end_block();
             }
         }
-        self.staged.write_at(rows, self.at)?;
-        self.at += rows.len() as u64;
-        Ok(())
+        self.staged.write_at(rows, at)
     }
 
     fn end_block(&mut self) {
@@ -279,12 +265,12 @@ impl RowWriter<'_> {
         self.block_rows = 0;
     }
 
-    /// Returns the number of rows, the checksums of their blocks, and the end offset.
-    fn finish(mut self) -> (u64, Vec<u32>, u64) {
+    /// Returns the number of rows, and the checksums of their blocks.
+    fn finish(mut self) -> (u64, Vec<u32>) {
         if self.block_rows > 0 {
             self.end_block();
         }
-        (self.row, self.block_crcs, self.at)
+        (self.row, self.block_crcs)
     }
 }
 

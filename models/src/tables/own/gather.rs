@@ -2,7 +2,6 @@
 //! resumed. In: a plan and this process's part. Out: a part's folder with its buckets, its bad rows, and a journal.
 //! Knows nothing of the table's file.
 
-use super::bad_rows::{BadRows, values_of};
 use super::batch::Batch;
 use super::convert::{Rules, convert};
 use super::inputs::{Input, Origin};
@@ -15,7 +14,10 @@ use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::tables::workers;
+use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::Schema;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tierlab_formats::table::TableSchema;
@@ -82,23 +84,18 @@ impl Gathering<'_> {
         let mut units = Vec::new();
         for (at, input) in self.inputs.iter().enumerate() {
             stop.check()?;
-            let unit = |stretch: Option<Stretch>| Unit {
+            let stretches = match &input.from {
+                Origin::Store { .. } => vec![None],
+                Origin::Disk(path) => {
+                    let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
+                    opened.stretches(input.about.bytes).into_iter().map(Some).collect()
+                }
+            };
+            units.extend(stretches.into_iter().map(|stretch| Unit {
                 input: at,
                 stretch,
                 bytes: stretch.map_or(input.about.bytes, |stretch| stretch.bytes),
-            };
-            match &input.from {
-                Origin::Store { .. } => units.push(unit(None)),
-                Origin::Disk(path) => {
-                    let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
-                    units.extend(
-                        opened
-                            .stretches(input.about.bytes)
-                            .into_iter()
-                            .map(|one| unit(Some(one))),
-                    );
-                }
-            }
+            }));
         }
         Ok(units)
     }
@@ -117,12 +114,12 @@ impl Gathering<'_> {
         let spill = Spill::open(self.folder, &progressed.lengths)?;
         let bad = self.folder.join("bad.jsonl");
         let bad = BadRows::open(&bad, progressed.bad, progressed.bad_bytes, self.max_bad_rows)?;
-        let own = |at: usize| at % part.of as usize == part.number as usize - 1;
-        let units: Vec<Unit> = (0..units.len()).filter(|&at| own(at)).map(|at| units[at]).collect();
+        let (first, step) = (part.number as usize - 1, part.of as usize);
+        let units: Vec<Unit> = units.into_iter().skip(first).step_by(step).collect();
         let total = units.iter().map(|unit| unit.bytes).sum();
-        let label = match part.of {
-            1 => "reading".to_owned(),
-            of => format!("reading part {} of {of}", part.number),
+        let label = match (part.number, part.of) {
+            (_, 1) => "reading".to_owned(),
+            (number, of) => format!("reading part {number} of {of}"),
         };
         let mut progress = Progress::bytes(&label, total);
         progress.advance(units.iter().take(progressed.units).map(|unit| unit.bytes).sum());
@@ -233,16 +230,16 @@ impl Gathering<'_> {
             nulls: self.plan.columns.nulls,
             max_key_bytes: usize::from(self.plan.columns.max_key_bytes),
         };
-        let with_numbers = (self.plan.layout.key == ROW)
-            .then(|| batch.with_numbers(ROW))
-            .transpose()?;
-        let batch_rows = with_numbers.as_ref().unwrap_or(&batch.rows);
+        let batch_rows = match self.plan.layout.key == ROW {
+            true => &batch.with_numbers(ROW)?,
+            false => &batch.rows,
+        };
         let step = (SLICE_BYTES / payload_bytes(self.table).max(1)).max(1);
         for start in (0..batch_rows.num_rows()).step_by(step) {
             let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));
             let number = |row: usize| batch.numbers[start + row];
-            let rows = convert(rules, &slice)
-                .map_err(|stopped| Halt::File(format!("row {}: {}", number(stopped.row) + 1, stopped.why)))?;
+            let rows =
+                convert(rules, &slice).map_err(|(row, why)| Halt::File(format!("row {}: {why}", number(row) + 1)))?;
             for (&row, why) in &rows.bad {
                 let values = values_of(&batch.rows, start + row);
                 bad.keep(name, number(row), why, &values)?;
@@ -266,4 +263,72 @@ pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathB
             Ok(path)
         }
     }
+}
+
+/// Maximum characters of a value in the file.
+const KEPT_CHARS: usize = 200;
+
+/// File of bad rows, shared by several threads.
+struct BadRows {
+    path: PathBuf,
+    limit: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: File,
+    count: u64,
+    bytes: u64,
+}
+
+impl BadRows {
+    /// Opens the file at this length and count, and truncates the rest. More than `limit` rows end the import.
+    fn open(path: &Path, count: u64, bytes: u64, limit: u64) -> Result<Self, ModelsError> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(ModelsError::io("open", path))?;
+        file.set_len(bytes).map_err(ModelsError::io("cut", path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            limit,
+            state: Mutex::new(State { file, count, bytes }),
+        })
+    }
+
+    /// Adds a bad row; `row` counts from 0.
+    fn keep(&self, file: &str, row: u64, why: &str, values: &serde_json::Value) -> Result<(), ModelsError> {
+        let line = serde_json::json!({"file": file, "row": row + 1, "why": why, "values": values});
+        let line = format!("{line}\n");
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.count += 1;
+        if state.count > self.limit {
+            let (row, limit, path) = (row + 1, self.limit, self.path.display());
+            let what = format!(
+                "row {row}: {why}; that is one bad row more than {limit} (--max-bad-rows); the others are in {path}"
+            );
+            return Err(ModelsError::bad(&file, &what));
+        }
+        state.bytes += line.len() as u64;
+        let written = state.file.write_all(line.as_bytes());
+        written.map_err(ModelsError::io("write", &self.path))
+    }
+
+    /// Returns the rows in the file, and its bytes.
+    fn kept(&self) -> (u64, u64) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.count, state.bytes)
+    }
+}
+
+/// Returns a row's values as text, by column.
+fn values_of(batch: &RecordBatch, row: usize) -> serde_json::Value {
+    let schema = batch.schema();
+    let values = schema.fields().iter().zip(batch.columns()).map(|(field, column)| {
+        let text = arrow_cast::display::array_value_to_string(column, row).unwrap_or_default();
+        let value = match column.is_null(row) {
+            true => serde_json::Value::Null,
+            false => text.chars().take(KEPT_CHARS).collect::<String>().into(),
+        };
+        (field.name().clone(), value)
+    });
+    serde_json::Value::Object(values.collect())
 }

@@ -63,9 +63,9 @@ impl Inputs {
             }
         }
         if inputs.files.len() > MAX_INPUTS {
+            let count = inputs.files.len();
             return Err(ModelsError::Usage(format!(
-                "{} files, at most {MAX_INPUTS} are read",
-                inputs.files.len()
+                "{count} files, at most {MAX_INPUTS} are read"
             )));
         }
         Ok(inputs)
@@ -76,11 +76,9 @@ impl Inputs {
         if found.is_file() {
             return self.add_file(path, None);
         }
-        let mut listing = Listing {
-            name: path.display().to_string(),
-            files: BTreeMap::new(),
-        };
-        list(path, path, 0, &mut listing.files)?;
+        let (name, mut files) = (path.display().to_string(), BTreeMap::new());
+        list(path, path, 0, &mut files)?;
+        let listing = Listing { name, files };
         let read = |name: &str| fs::read(path.join(name)).map_err(ModelsError::io("read", &path.join(name)));
         let chosen = choose(&listing, csv, &read)?;
         self.left_out.extend(chosen.left_out);
@@ -101,17 +99,14 @@ impl Inputs {
         let store = Arc::new(Remote::open(url, stop)?);
         let mut objects = store.list()?;
         let files = objects.iter().map(|(name, (bytes, _))| (name.clone(), *bytes));
-        let listing = Listing {
-            name: url.to_owned(),
-            files: files.collect(),
-        };
-        let chosen = match objects.contains_key("") && objects.len() == 1 {
-            true => Chosen {
-                files: BTreeMap::from([(String::new(), None)]),
-                ..Chosen::default()
-            },
-            false => choose(&listing, csv, &|name| store.read(name))?,
-        };
+        let files = files.collect();
+        let name = url.to_owned();
+        let mut chosen = Chosen::default();
+        if objects.contains_key("") && objects.len() == 1 {
+            chosen.files.insert(String::new(), None);
+        } else {
+            chosen = choose(&Listing { name, files }, csv, &|name| store.read(name))?;
+        }
         self.left_out.extend(chosen.left_out);
         for (key, columns) in chosen.files {
             let object = objects.remove(&key).unwrap_or_default();
@@ -162,20 +157,17 @@ fn file_url(url: &str) -> Result<PathBuf, ModelsError> {
 
 fn list(root: &Path, folder: &Path, depth: usize, files: &mut BTreeMap<String, u64>) -> Result<(), ModelsError> {
     if depth > MAX_DEPTH {
-        return Err(ModelsError::bad(
-            &folder.display(),
-            &format!("more than {MAX_DEPTH} folders inside each other"),
-        ));
+        let what = format!("more than {MAX_DEPTH} folders inside each other");
+        return Err(ModelsError::bad(&folder.display(), &what));
     }
     for path in entries(folder)? {
         if path.is_dir() {
             list(root, &path, depth + 1, files)?;
             continue;
         }
-        let below = path.strip_prefix(root).unwrap_or(&path);
-        let below = below
-            .to_str()
-            .ok_or_else(|| ModelsError::bad(&path.display(), &"its name is no UTF-8"))?;
+        let Some(below) = path.strip_prefix(root).unwrap_or(&path).to_str() else {
+            return Err(ModelsError::bad(&path.display(), &"its name is no UTF-8"));
+        };
         // A dangling link has no bytes; reading it is an error later.
         let bytes = fs::metadata(&path).map_or(0, |found| found.len());
         files.insert(below.to_owned(), bytes);

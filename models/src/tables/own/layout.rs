@@ -2,7 +2,7 @@
 //! each value, or a sentence that names the column with advice. Reads no row.
 
 use super::csv_file::ADVICE;
-use super::request::{ColumnRequest, ROW, declared};
+use super::request::{ColumnRequest, ROW, TypeOf, declared};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -64,12 +64,7 @@ impl Layout {
         for hashed in &request.hashed {
             find(schema, &hashed.column, "--hash")?;
         }
-        let gathered = |name: &str| {
-            request
-                .vectors
-                .iter()
-                .any(|vector| vector.columns.iter().any(|c| c == name))
-        };
+        let gathered: HashSet<&String> = request.vectors.iter().flat_map(|vector| &vector.columns).collect();
         let mut columns = Vec::new();
         for vector in &request.vectors {
             let sources = vector.columns.iter().map(|name| {
@@ -98,7 +93,7 @@ impl Layout {
         for field in schema.fields() {
             let name = field.name();
             let wanted = request.only.is_empty() || request.only.contains(name);
-            if name == &request.key || gathered(name) || !wanted {
+            if name == &request.key || gathered.contains(name) || !wanted {
                 continue;
             }
             let (source, native) = source(field, name, request, measured)
@@ -128,17 +123,12 @@ impl Layout {
             return Err("there is no column beside the key".to_owned());
         }
         if self.columns.len() > MAX_COLUMNS {
-            return Err(format!(
-                "{} columns, a table has {MAX_COLUMNS} at most",
-                self.columns.len()
-            ));
+            let count = self.columns.len();
+            return Err(format!("{count} columns, a table has {MAX_COLUMNS} at most"));
         }
-        for named in &request.types {
-            if named.column != "*" && !self.columns.iter().any(|column| column.name == named.column) {
-                return Err(format!(
-                    "--as {}={}: the table has no such column",
-                    named.column, named.dtype
-                ));
+        for TypeOf { column, dtype } in &request.types {
+            if column != "*" && !self.columns.iter().any(|of| of.name == *column) {
+                return Err(format!("--as {column}={dtype}: the table has no such column"));
             }
         }
         self.schema(&request.name, 1).map(drop)
@@ -178,25 +168,20 @@ impl Layout {
             }
             if unit != source.unit && *field.data_type() != Arrow::Null {
                 let shown = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "no time".to_owned());
+                let (column, found, before) = (&source.column, shown(&unit), shown(&source.unit));
                 return Err(format!(
-                    "column `{}` is {} in this file, {} before: a row holds the integers, which would count something else; write \
-                     the files alike",
-                    source.column,
-                    shown(&unit),
-                    shown(&source.unit)
+                    "column `{column}` is {found} in this file, {before} before: a row holds the integers, which would count \
+                     something else; write the files alike"
                 ));
             }
         }
         let taken: HashSet<&str> = self.inputs().collect();
-        let extra = schema
-            .fields()
-            .iter()
-            .find(|field| !taken.contains(field.name().as_str()));
-        match extra {
-            Some(field) if request.only.is_empty() => Err(format!(
-                "column `{}` is not in the first file: --columns names those to take",
-                field.name()
-            )),
+        let mut names = schema.fields().iter().map(|field| field.name().as_str());
+        match names.find(|name| !taken.contains(name)) {
+            Some(name) if request.only.is_empty() => {
+                let what = "is not in the first file: --columns names those to take";
+                Err(format!("column `{name}` {what}"))
+            }
             _ => Ok(()),
         }
     }
@@ -220,13 +205,10 @@ impl ColumnRequest {
 }
 
 fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Field, String> {
-    match schema.field_with_name(name) {
-        Ok(field) => Ok(field),
-        Err(_) => {
-            let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            Err(format!("{flag}: no column `{name}`; there is {}", names.join(", ")))
-        }
-    }
+    schema.field_with_name(name).map_err(|_| {
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        format!("{flag}: no column `{name}`; there is {}", names.join(", "))
+    })
 }
 
 /// Returns the key's type: that of a column, or of row numbers.
@@ -265,15 +247,14 @@ fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKin
             ));
         }
     };
-    match (found, wanted) {
-        (found, None) => Ok(found),
-        (KeyKind::String, Some(wanted)) => Ok(wanted),
-        (found, Some(wanted)) if found == wanted => Ok(wanted),
-        (found, Some(wanted)) => Err(format!(
-            "--key-type {}: column `{name}` is {arrow}, whose keys are {}",
-            wanted.as_str(),
-            found.as_str()
-        )),
+    match wanted {
+        Some(wanted) if found != KeyKind::String && found != wanted => {
+            let (wanted, found) = (wanted.as_str(), found.as_str());
+            Err(format!(
+                "--key-type {wanted}: column `{name}` is {arrow}, whose keys are {found}"
+            ))
+        }
+        _ => Ok(wanted.unwrap_or(found)),
     }
 }
 
@@ -328,10 +309,14 @@ fn source(
     Ok((source, native))
 }
 
+/// True for elements that may be NaN.
+pub(super) fn is_float(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+}
+
 /// True if a type holds all values of another.
 fn holds(wide: DataType, narrow: DataType) -> bool {
     use DataType::{Bf16, Bool, Fp16, Fp32, Fp64};
-    let is_float = |dtype: DataType| dtype.as_str().contains("FP") || dtype == Bf16;
     match (wide, narrow) {
         (Fp64, Fp32 | Fp16 | Bf16) | (Fp32, Fp16 | Bf16) => true,
         (wide, narrow) if is_float(wide) && is_float(narrow) => wide == narrow,
@@ -356,7 +341,7 @@ fn unit_of(arrow: &Arrow) -> Option<String> {
 }
 
 /// Returns the type of a list's elements, or of the value itself.
-fn element_of(arrow: &Arrow) -> &Arrow {
+pub(super) fn element_of(arrow: &Arrow) -> &Arrow {
     match arrow {
         Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => item.data_type(),
         Arrow::FixedSizeBinary(_) => &Arrow::UInt8,

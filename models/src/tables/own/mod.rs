@@ -5,7 +5,6 @@
 //! their keys (`gather`); several processes may share this work, and it can be resumed. Then the buckets become the
 //! table, one by one (`finish`). Memory is bounded, whatever the number of rows.
 
-mod bad_rows;
 mod batch;
 mod convert;
 mod csv_file;
@@ -14,7 +13,6 @@ mod gather;
 mod inputs;
 mod lakes;
 mod layout;
-mod numbers;
 mod plan;
 mod read;
 mod remote;
@@ -35,7 +33,6 @@ use finish::Finishing;
 use gather::Gathering;
 use inputs::Inputs;
 use plan::Progressed;
-use sample::Sample;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -57,8 +54,6 @@ pub struct ImportedTable {
     pub bad: u64,
     /// File of the bad rows.
     pub bad_file: PathBuf,
-    /// Files read.
-    pub files: usize,
     /// Omitted inputs with reasons.
     pub left_out: Vec<String>,
     /// Seconds of reading.
@@ -82,14 +77,11 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     }
     let inputs = find_inputs(request, stop)?;
     let began = Instant::now();
-    let sample = Sample::take(request, &inputs, &folder)?;
-    let plan = sample.plan(request, &inputs).agree(&folder)?;
-    let table = plan
-        .layout
-        .schema(name, 1)
-        .map_err(|what| ModelsError::bad(&target.display(), &what))?;
+    let (schema, plan) = sample::plan(request, &inputs, &folder)?;
+    let plan = plan.agree(&folder)?;
+    let table = plan.layout.schema(name, 1);
+    let table = table.map_err(|what| ModelsError::bad(&target.display(), &what))?;
     let mut imported = ImportedTable {
-        files: inputs.files.len(),
         left_out: inputs.left_out,
         ..ImportedTable::default()
     };
@@ -99,10 +91,10 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
         let gathering = Gathering {
             plan: &plan,
             inputs: &inputs.files,
-            schema: &sample.schema,
+            schema: &schema,
             folder: &folder,
             table: &table,
-            memory_bytes: request.memory_bytes(),
+            memory_bytes: request.memory_mib << 20,
             max_bad_rows: request.max_bad_rows.max(request.allow_bad_rows),
         };
         let progressed = gathering.run(part, stop)?;
@@ -122,8 +114,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     let finishing = Finishing {
         plan: &plan,
         parts: &parts,
-        memory_bytes: request.memory_bytes(),
-        payload_bytes: layout::payload_bytes(&table),
+        memory_bytes: request.memory_mib << 20,
         target: &target,
     };
     let (header, dropped) = finishing.run(stop)?;
@@ -159,11 +150,10 @@ fn target(request: &TableRequest) -> Result<PathBuf, ModelsError> {
 
 fn find_inputs(request: &TableRequest, stop: &Stop) -> Result<Inputs, ModelsError> {
     let inputs = Inputs::find(&request.inputs, &request.csv.with_types_of(&request.columns), stop)?;
-    if request.columns.key == request::ROW && inputs.files.len() > 1 {
+    let (row, count) = (request::ROW, inputs.files.len());
+    if request.columns.key == row && count > 1 {
         return Err(ModelsError::Usage(format!(
-            "--key {}: rows are numbered within a file, and there are {} files; name a column that tells rows apart",
-            request::ROW,
-            inputs.files.len()
+            "--key {row}: rows are numbered within a file, and there are {count} files; name a column that tells rows apart"
         )));
     }
     Ok(inputs)
@@ -176,18 +166,15 @@ fn all_parts(folder: &Path, parts: u32) -> Result<Vec<(PathBuf, Progressed)>, Mo
     for number in 1..=parts {
         let part = plan::part_folder(folder, Part { number, of: parts });
         match plan::progressed(&part)? {
-            Some(progressed) if progressed.done => all.push((part, progressed)),
+            Some((progressed, _)) if progressed.done => all.push((part, progressed)),
             _ => missing.push(number.to_string()),
         }
     }
     if missing.is_empty() {
         return Ok(all);
     }
-    let what = format!(
-        "part {} of {parts} is not read yet: run the same command with --part {}/{parts}",
-        missing.join(", "),
-        missing[0]
-    );
+    let (all, first) = (missing.join(", "), &missing[0]);
+    let what = format!("part {all} of {parts} is not read yet: run the same command with --part {first}/{parts}");
     Err(ModelsError::bad(&folder.display(), &what))
 }
 

@@ -53,7 +53,7 @@ impl Plan {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let path = folder.join("plan.json");
         let text = |plan: &Self| serde_json::to_vec_pretty(plan).map_err(|e| ModelsError::bad(&path.display(), &e));
-        let Some(found) = Self::read(folder)? else {
+        let Some(found) = read_if_there(&path)? else {
             // Another process may do the same: then one of both writes the plan, and the other reads it.
             let own = folder.join(format!("plan.{}", std::process::id()));
             staged::write_whole(&own, &text(&self)?)?;
@@ -65,6 +65,8 @@ impl Plan {
                 Ok(()) => Ok(self),
             };
         };
+        let found: Self = serde_json::from_slice(&found)
+            .map_err(|e| ModelsError::bad(&path.display(), &format!("no plan of an import: {e}; use --restart")))?;
         // Rows read under a rule that refuses are the same under every other rule.
         if let Some(renewed) = found.goes_on_as(&self) {
             if renewed != found {
@@ -78,10 +80,8 @@ impl Plan {
             () if found.columns != self.columns || found.csv != self.csv => "it has other columns or rules",
             () => "its columns have other types",
         };
-        Err(ModelsError::bad(
-            &path.display(),
-            &format!("an import that was begun goes on only as it was: {what}; begin anew with --restart"),
-        ))
+        let what = format!("an import that was begun goes on only as it was: {what}; begin anew with --restart");
+        Err(ModelsError::bad(&path.display(), &what))
     }
 
     /// Returns this plan with the rules of another, if the other would have read the same rows.
@@ -98,20 +98,6 @@ impl Plan {
             ..other.clone()
         };
         (renewed == wanted).then_some(renewed)
-    }
-
-    /// Reads the plan in a folder, if there is one.
-    ///
-    /// # Errors
-    /// A file that is not a plan.
-    pub(super) fn read(folder: &Path) -> Result<Option<Self>, ModelsError> {
-        let path = folder.join("plan.json");
-        let Some(text) = read_if_there(&path)? else {
-            return Ok(None);
-        };
-        let plan = serde_json::from_slice(&text);
-        plan.map(Some)
-            .map_err(|e| ModelsError::bad(&path.display(), &format!("no plan of an import: {e}; use --restart")))
     }
 }
 
@@ -158,11 +144,9 @@ impl Journal {
             }
             Err(fs::TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
         }
-        let mut progressed = progressed(folder)?.unwrap_or_default();
+        let (mut progressed, whole) = progressed(folder)?.unwrap_or_default();
         // An incomplete line of a killed process would spoil the next one.
-        let text = fs::read(&path).map_err(ModelsError::io("read", &path))?;
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        file.set_len(whole as u64).map_err(ModelsError::io("cut", &path))?;
+        file.set_len(whole).map_err(ModelsError::io("cut", &path))?;
         if progressed.lengths.is_empty() {
             progressed.lengths = vec![0; buckets];
         }
@@ -181,23 +165,19 @@ impl Journal {
     }
 }
 
-/// Returns the progress of a part, by the last complete line of its journal; `None` if it was not begun.
-pub(super) fn progressed(folder: &Path) -> Result<Option<Progressed>, ModelsError> {
+/// Returns the progress of a part, by the last complete line of its journal, and the bytes up to the end of that line;
+/// `None` if it was not begun.
+pub(super) fn progressed(folder: &Path) -> Result<Option<(Progressed, u64)>, ModelsError> {
     let path = folder.join("journal.jsonl");
     let Some(text) = read_if_there(&path)? else {
         return Ok(None);
     };
     // Text after the last line end was left by a killed process.
-    let whole = text.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
-    let last = text[..whole]
-        .split(|&byte| byte == b'\n')
-        .next_back()
-        .unwrap_or_default();
-    if last.is_empty() {
-        return Ok(Some(Progressed::default()));
-    }
-    let last = serde_json::from_slice(last).map(Some);
-    last.map_err(|e| ModelsError::bad(&path.display(), &format!("no journal of an import: {e}; use --restart")))
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let last = text[..whole].split_inclusive(|&byte| byte == b'\n').next_back();
+    let last = last.map_or(Ok(Progressed::default()), serde_json::from_slice);
+    last.map(|progressed| Some((progressed, whole as u64)))
+        .map_err(|e| ModelsError::bad(&path.display(), &format!("no journal of an import: {e}; use --restart")))
 }
 
 #[cfg(test)]
@@ -219,7 +199,7 @@ mod tests {
         let mut text = fs::read(&path).unwrap();
         text.extend_from_slice(b"{\"units\":3,\"ro");
         fs::write(&path, &text).unwrap();
-        assert_eq!(progressed(folder.path()).unwrap().unwrap().units, 2);
+        assert_eq!(progressed(folder.path()).unwrap().unwrap().0.units, 2);
         text.extend_from_slice(b"\n");
         fs::write(&path, &text).unwrap();
         assert!(progressed(folder.path()).is_err());

@@ -5,7 +5,7 @@ use super::batch::{Batch, positions};
 use super::csv_file::CsvFile;
 use super::lakes::columns::{FileColumns, View};
 use super::request::CsvOptions;
-use super::shards::{ShardFile, ShardFormat, begins_as_one};
+use super::shards::{ShardFile, ShardFormat};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType as Arrow, Schema, SchemaRef, TimeUnit};
@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 use tierlab_formats::arrow;
 use tierlab_formats::shards::tar::BLOCK;
+use tierlab_formats::shards::tfrecord;
 use tierlab_formats::table::MAX_STRIDE;
 
 /// Maximum rows of a batch of Parquet.
@@ -34,7 +35,7 @@ const USTAR: Range<usize> = 257..262;
 const UNIT_ROWS: u64 = 200_000;
 
 /// Section of a file that is read at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stretch {
     /// Row groups of Parquet; other files have one section.
     pub(super) groups: (usize, usize),
@@ -87,16 +88,15 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
         .map_err(|e| format!("cannot read it: {e}"))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
     match &head[..] {
-        [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(Opened::Parquet).map_err(|e| broken(&e)),
+        [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(Opened::Parquet).map_err(broken),
         [b'P', b'A', b'R', b'E', ..] => Err("it is encrypted Parquet, which is not read".to_owned()),
         [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(checked(file)?, None)
             .map(|reader| Opened::IpcFile(reader.schema()))
-            .map_err(|e| broken(&e)),
+            .map_err(broken),
         [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(checked(file)?, None)
             .map(|reader| Opened::IpcStream(reader.schema()))
-            .map_err(|e| broken(&e)),
+            .map_err(broken),
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
         _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, known).map(Opened::Csv),
@@ -107,12 +107,18 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
         _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
             ShardFile::open(path, ShardFormat::Tar, known).map(Opened::Shard)
         }
-        _ if ending.starts_with("tfrec") || begins_as_one(&head) => {
+        _ if ending.starts_with("tfrec") || tfrecord::length(&head, 0).is_ok() => {
             ShardFile::open(path, ShardFormat::Records, known).map(Opened::Shard)
         }
-        _ if ending.is_empty() && csv.is_declared() => CsvFile::open(path, csv, known).map(Opened::Csv),
+        _ if ending.is_empty() && (csv.delimiter.is_some() || !csv.names.is_empty()) => {
+            CsvFile::open(path, csv, known).map(Opened::Csv)
+        }
         _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
+}
+
+fn broken(e: impl std::fmt::Display) -> String {
+    format!("it cannot be read: {e}")
 }
 
 /// Opens an Arrow IPC file after checking all of its messages.
@@ -128,20 +134,14 @@ fn checked(file: File) -> Result<BufReader<File>, String> {
 fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
     let columns = metadata.metadata().file_metadata().schema_descr().columns();
-    if columns
-        .iter()
-        .all(|column| column.physical_type() != PhysicalType::INT96)
-    {
+    let in_96_bits = columns.iter().filter(|one| one.physical_type() == PhysicalType::INT96);
+    let names = in_96_bits.filter_map(|column| column.path().parts().first().cloned());
+    let in_96_bits: Vec<String> = names.collect();
+    if in_96_bits.is_empty() {
         return Ok(metadata);
     }
-    let in_96_bits = |name: &str| {
-        let mut of_field = columns
-            .iter()
-            .filter(|column| column.path().parts().first().is_some_and(|part| part == name));
-        of_field.any(|column| column.physical_type() == PhysicalType::INT96)
-    };
     let fields = metadata.schema().fields().iter().map(|field| match field.data_type() {
-        Arrow::Timestamp(_, zone) if in_96_bits(field.name()) => {
+        Arrow::Timestamp(_, zone) if in_96_bits.contains(field.name()) => {
             let micros = Arrow::Timestamp(TimeUnit::Microsecond, zone.clone());
             Arc::new(field.as_ref().clone().with_data_type(micros))
         }
@@ -156,7 +156,7 @@ impl Opened {
     pub(super) fn has_rows(&self) -> bool {
         match self {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
-            Self::Csv(file) => file.has_rows(),
+            Self::Csv(file) => file.has_rows,
             Self::Viewed(opened, _) => opened.has_rows(),
             Self::IpcFile(_) | Self::IpcStream(_) | Self::Shard(_) => true,
         }
@@ -164,17 +164,17 @@ impl Opened {
 
     /// True if it is a text without even a header line: an empty part.
     pub(super) fn is_void(&self) -> bool {
-        matches!(self, Self::Csv(file) if file.schema().fields().is_empty())
+        matches!(self, Self::Csv(file) if file.schema.fields().is_empty())
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
-        match self {
-            Self::Parquet(metadata) => Arc::clone(metadata.schema()),
-            Self::IpcFile(schema) | Self::IpcStream(schema) => Arc::clone(schema),
-            Self::Csv(file) => file.schema(),
-            Self::Shard(file) => file.schema(),
-            Self::Viewed(_, view) => view.schema(),
-        }
+        Arc::clone(match self {
+            Self::Parquet(metadata) => metadata.schema(),
+            Self::IpcFile(schema) | Self::IpcStream(schema) => schema,
+            Self::Csv(file) => &file.schema,
+            Self::Shard(file) => &file.schema,
+            Self::Viewed(_, view) => &view.schema,
+        })
     }
 
     /// Returns the ids of the columns in the schema of a Parquet file.
@@ -194,10 +194,8 @@ impl Opened {
         }
         let Self::Parquet(parquet) = self else {
             return vec![Stretch {
-                groups: (0, 0),
-                first_row: 0,
-                rows: None,
                 bytes: file_bytes,
+                ..Stretch::default()
             }];
         };
         let mut stretches: Vec<Stretch> = Vec::new();
@@ -236,15 +234,14 @@ impl Opened {
     ) -> Result<(), E> {
         let wanted = |schema: &Schema| positions(schema, columns);
         let file = || File::open(path).map_err(|e| format!("cannot open it: {e}"));
-        let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
         match self {
             Self::Csv(csv) => csv.read(path, columns, each),
             Self::Shard(shard) => shard.read(path, columns, each),
             Self::Viewed(opened, view) => {
                 let mut viewed = |batch: Batch| {
+                    let first = batch.numbers.first().map_or(1, |number| number + 1);
                     let rows = view.batch(&batch.rows, columns);
-                    let rows = rows
-                        .map_err(|what| format!("rows from {} on: {what}", batch.numbers.first().unwrap_or(&0) + 1))?;
+                    let rows = rows.map_err(|what| format!("rows from {first} on: {what}"))?;
                     each(Batch { rows, ..batch })
                 };
                 opened.read(path, (stretch, row_bytes), &view.in_file(columns), &mut viewed)
@@ -259,30 +256,27 @@ impl Opened {
                     .with_projection(mask)
                     .with_batch_size((BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS))
                     .build()
-                    .map_err(|e| broken(&e))?;
+                    .map_err(broken)?;
                 let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
                 let bytes = |rows: usize| (per_row * rows as f64) as u64;
                 let found = numbered(reader, stretch.first_row, bytes, each)?;
                 match stretch.rows {
                     Some(rows) if rows != found => {
-                        let what = format!(
-                            "row {}: {found} rows came, its footer says {rows}",
-                            stretch.first_row + 1
-                        );
-                        Err(format!("{what}: it is damaged").into())
+                        let row = stretch.first_row + 1;
+                        Err(format!("row {row}: {found} rows came, its footer says {rows}: it is damaged").into())
                     }
                     _ => Ok(()),
                 }
             }
             Self::IpcFile(schema) => {
-                let reader =
-                    FileReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
+                let reader = FileReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
+                let reader = reader.map_err(broken)?;
                 let per_batch = stretch.bytes / (reader.num_batches() as u64).max(1);
                 numbered(reader, 0, |_| per_batch, each).map(drop)
             }
             Self::IpcStream(schema) => {
-                let reader =
-                    StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
+                let reader = StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
+                let reader = reader.map_err(broken)?;
                 numbered(reader, 0, |_| 0, each).map(drop)
             }
         }
@@ -299,13 +293,9 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
     for group in &metadata.metadata().row_groups()[groups.0..groups.1] {
         let rows = usize::try_from(group.num_rows()).unwrap_or(0).max(1);
         let mut bytes = 0_usize;
-        for column in group
-            .columns()
-            .iter()
-            .filter(|column| column.column_descr().max_rep_level() > 0)
-        {
+        for column in group.columns() {
             let name = column.column_path().parts().first().map_or("", String::as_str);
-            if !columns.contains(&name) {
+            if column.column_descr().max_rep_level() == 0 || !columns.contains(&name) {
                 continue;
             }
             let size = match column.column_type() {
@@ -336,7 +326,7 @@ fn numbered<E: From<String>>(
 ) -> Result<u64, E> {
     let mut row = first;
     for batch in batches {
-        let rows = batch.map_err(|e| format!("it cannot be read: {e}"))?;
+        let rows = batch.map_err(broken)?;
         let count = rows.num_rows();
         each(Batch {
             rows,

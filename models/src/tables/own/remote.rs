@@ -60,22 +60,17 @@ impl Remote {
         // Keys, region, endpoint and `AWS_ALLOW_HTTP` come from the environment, as for a tier without them.
         let of_environment = std::env::vars_os().filter_map(|(key, value)| {
             let key = key.into_string().ok()?;
-            let is_store = ["AWS_", "GOOGLE_", "AZURE_"]
-                .iter()
-                .any(|prefix| key.starts_with(prefix));
+            let mut prefixes = ["AWS_", "GOOGLE_", "AZURE_"].into_iter();
+            let is_store = prefixes.any(|prefix| key.starts_with(prefix));
             is_store.then_some((key.to_ascii_lowercase(), value.into_string().ok()?))
         });
         // Large objects take long: only the wait for the next bytes is limited.
-        let limits = [
-            ("timeout", "1 day".to_owned()),
-            ("read_timeout", format!("{}s", STALL.as_secs())),
-        ];
-        let limits = limits.map(|(key, value)| (key.to_owned(), value));
-        let (store, prefix) = object_store::parse_url_opts(&parsed, of_environment.chain(limits)).map_err(|e| {
-            wrong(&format!(
-                "{e}; endpoint, region, account and keys come from the environment"
-            ))
-        })?;
+        let wait = format!("{}s", STALL.as_secs());
+        let limits = [("timeout", "1 day"), ("read_timeout", wait.as_str())];
+        let limits = limits.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let opened = object_store::parse_url_opts(&parsed, of_environment.chain(limits));
+        let advice = "endpoint, region, account and keys come from the environment";
+        let (store, prefix) = opened.map_err(|e| wrong(&format!("{e}; {advice}")))?;
         Ok(Self {
             url: url.trim_end_matches('/').to_owned(),
             store,
@@ -95,10 +90,9 @@ impl Remote {
     ) -> Result<T, ModelsError> {
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&name, &format!("cannot be {doing}: {what}"));
         let bounded = async {
-            match tokio::time::timeout(self.stall, answer).await {
-                Ok(answer) => answer.map_err(|e| bad(&e)),
-                Err(_) => Err(bad(&format!("no byte came for {:?}", self.stall))),
-            }
+            let answer = tokio::time::timeout(self.stall, answer).await;
+            let answer = answer.map_err(|_| bad(&format!("no byte came for {:?}", self.stall)))?;
+            answer.map_err(|e| bad(&e))
         };
         self.stop.or(bounded).await
     }

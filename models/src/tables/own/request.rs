@@ -6,7 +6,6 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::str::FromStr;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
 use tierlab_protocol::tensor::DataType;
 
@@ -36,7 +35,7 @@ pub struct TableRequest {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u64).range(32..=1 << 20))]
     pub memory_mib: u64,
     /// Read one part of the inputs; other processes with access to the same folder read the others
-    #[arg(long, value_name = "I/N")]
+    #[arg(long, value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
     /// Write the table, after all parts were read
     #[arg(long, requires = "part")]
@@ -68,17 +67,17 @@ pub struct ColumnRequest {
     #[arg(long = "columns", value_name = "COLUMN,...", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Combine columns into one vector, in this order; may be repeated
-    #[arg(long = "vector", value_name = "NAME=COLUMN,...")]
+    #[arg(long = "vector", value_name = "NAME=COLUMN,...", value_parser = vector)]
     pub vectors: Vec<Vector>,
     /// Element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: that
     /// of the file]
-    #[arg(long = "as", value_name = "COLUMN=TYPE")]
+    #[arg(long = "as", value_name = "COLUMN=TYPE", value_parser = type_of)]
     pub types: Vec<TypeOf>,
     /// Convert a text column to numbers: its hash below this limit; may be repeated
-    #[arg(long = "hash", value_name = "COLUMN=BUCKETS")]
+    #[arg(long = "hash", value_name = "COLUMN=BUCKETS", value_parser = hashed_column)]
     pub hashed: Vec<HashedColumn>,
     /// Handling of nulls: refuse (the import stops), aside (the row goes to the bad rows), zero, nan, or a number
-    #[arg(long, value_name = "RULE", default_value = "refuse", allow_hyphen_values = true)]
+    #[arg(long, value_name = "RULE", default_value = "refuse", allow_hyphen_values = true, value_parser = null_rule)]
     pub nulls: NullRule,
     /// Handling of duplicate keys: the import stops, or the first or last row is used
     #[arg(long, value_enum, value_name = "RULE", default_value = "refuse")]
@@ -175,26 +174,15 @@ impl CsvOptions {
         if matches!(columns.key_kind, Some(KeyKind::String | KeyKind::Uuid)) {
             options.texts.push(columns.key.clone());
         }
-        options
-            .texts
-            .extend(columns.hashed.iter().map(|hashed| hashed.column.clone()));
-        for of in &columns.types {
-            let vector = columns.vectors.iter().find(|vector| vector.name == of.column);
-            let named = match vector {
-                Some(vector) => &vector.columns[..],
-                None => std::slice::from_ref(&of.column),
-            };
-            options.types.extend(named.iter().map(|column| TypeOf {
-                column: column.clone(),
-                dtype: of.dtype,
-            }));
+        let hashed = columns.hashed.iter().map(|hashed| hashed.column.clone());
+        options.texts.extend(hashed);
+        for TypeOf { column, dtype } in &columns.types {
+            let vector = columns.vectors.iter().find(|vector| vector.name == *column);
+            let named = vector.map_or(std::slice::from_ref(column), |vector| &vector.columns[..]);
+            let typed = named.iter().cloned().map(|column| TypeOf { column, dtype: *dtype });
+            options.types.extend(typed);
         }
         options
-    }
-
-    /// True if the request describes CSV, so that a file of no known format is CSV.
-    pub(super) const fn is_declared(&self) -> bool {
-        self.delimiter.is_some() || !self.names.is_empty()
     }
 
     pub(super) fn is_key(&self, column: &str) -> bool {
@@ -224,12 +212,6 @@ impl Default for Part {
     }
 }
 
-impl TableRequest {
-    pub(super) const fn memory_bytes(&self) -> u64 {
-        self.memory_mib << 20
-    }
-}
-
 /// Maximum number of parts.
 const MAX_PARTS: u32 = 1024;
 
@@ -252,90 +234,57 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-impl FromStr for Part {
-    type Err = String;
+fn part(text: &str) -> Result<Part, String> {
+    let parsed = text.split_once('/').and_then(|(number, of)| {
+        let (number, of) = (number.parse().ok()?, of.parse().ok()?);
+        ((1..=of).contains(&number) && of <= MAX_PARTS).then_some(Part { number, of })
+    });
+    parsed.ok_or_else(|| format!("write it as 2/8, the second of eight parts; {MAX_PARTS} at most"))
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text
-            .split_once('/')
-            .and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-        match parsed {
-            Some((number, of)) if (1..=of).contains(&number) && of <= MAX_PARTS => Ok(Self { number, of }),
-            _ => Err(format!(
-                "write it as 2/8, the second of eight parts; {MAX_PARTS} at most"
-            )),
+fn null_rule(text: &str) -> Result<NullRule, String> {
+    Ok(match text {
+        "refuse" => NullRule::Refuse,
+        "aside" => NullRule::Aside,
+        nan if nan.eq_ignore_ascii_case("nan") => NullRule::Nan,
+        "zero" => NullRule::Value(0.0),
+        number => {
+            let number: Option<f64> = number.parse().ok().filter(|number: &f64| number.is_finite());
+            NullRule::Value(number.ok_or("one of refuse, aside, zero, nan, or a finite number")?)
         }
+    })
+}
+
+fn vector(text: &str) -> Result<Vector, String> {
+    let parsed = text.split_once('=').filter(|(name, columns)| {
+        !name.is_empty() && !columns.is_empty() && columns.split(',').all(|column| !column.is_empty())
+    });
+    let (name, columns) = parsed.ok_or("write it as dense=price,age,clicks")?;
+    Ok(Vector {
+        name: name.to_owned(),
+        columns: columns.split(',').map(str::to_owned).collect(),
+    })
+}
+
+fn type_of(text: &str) -> Result<TypeOf, String> {
+    let parsed = text.rsplit_once('=').filter(|(column, _)| !column.is_empty());
+    let (column, dtype) = parsed.ok_or("write it as price=FP32, or *=FP32 for every column")?;
+    let column = column.to_owned();
+    match dtype.to_ascii_uppercase().parse::<DataType>() {
+        Ok(DataType::Bytes) => Err("BYTES has no fixed size: rows hold numbers".to_owned()),
+        Ok(dtype) => Ok(TypeOf { column, dtype }),
+        Err(unknown) => Err(unknown.to_string()),
     }
 }
 
-impl FromStr for NullRule {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text {
-            "refuse" => Self::Refuse,
-            "aside" => Self::Aside,
-            nan if nan.eq_ignore_ascii_case("nan") => Self::Nan,
-            "zero" => Self::Value(0.0),
-            number => {
-                let number: Option<f64> = number.parse().ok().filter(|number: &f64| number.is_finite());
-                Self::Value(number.ok_or("one of refuse, aside, zero, nan, or a finite number")?)
-            }
-        })
-    }
-}
-
-impl FromStr for Vector {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.split_once('=').filter(|(name, columns)| {
-            !name.is_empty() && !columns.is_empty() && columns.split(',').all(|column| !column.is_empty())
-        });
-        let (name, columns) = parsed.ok_or("write it as dense=price,age,clicks")?;
-        Ok(Self {
-            name: name.to_owned(),
-            columns: columns.split(',').map(str::to_owned).collect(),
-        })
-    }
-}
-
-impl FromStr for TypeOf {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (column, dtype) = text
-            .rsplit_once('=')
-            .filter(|(column, _)| !column.is_empty())
-            .ok_or("write it as price=FP32, or *=FP32 for every column")?;
-        let dtype: DataType = dtype
-            .to_ascii_uppercase()
-            .parse()
-            .map_err(|e: tierlab_protocol::tensor::UnknownDataType| e.to_string())?;
-        if dtype == DataType::Bytes {
-            return Err("BYTES has no fixed size: rows hold numbers".to_owned());
-        }
-        Ok(Self {
-            column: column.to_owned(),
-            dtype,
-        })
-    }
-}
-
-impl FromStr for HashedColumn {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text
-            .rsplit_once('=')
-            .and_then(|(column, buckets)| Some((column, buckets.parse::<u64>().ok()?)))
-            .filter(|&(column, buckets)| !column.is_empty() && (1..=i64::MAX as u64).contains(&buckets));
-        let (column, buckets) = parsed.ok_or("write it as city=100000: text column, number of buckets")?;
-        Ok(Self {
-            column: column.to_owned(),
-            buckets,
-        })
-    }
+fn hashed_column(text: &str) -> Result<HashedColumn, String> {
+    let parsed = text
+        .rsplit_once('=')
+        .and_then(|(column, buckets)| Some((column, buckets.parse::<u64>().ok()?)))
+        .filter(|&(column, buckets)| !column.is_empty() && (1..=i64::MAX as u64).contains(&buckets));
+    let (column, buckets) = parsed.ok_or("write it as city=100000: text column, number of buckets")?;
+    let column = column.to_owned();
+    Ok(HashedColumn { column, buckets })
 }
 
 #[cfg(test)]
@@ -344,22 +293,22 @@ mod tests {
 
     #[test]
     fn words_are_read_or_refused() {
-        assert_eq!("2/8".parse(), Ok(Part { number: 2, of: 8 }));
+        assert_eq!(part("2/8"), Ok(Part { number: 2, of: 8 }));
         for bad in ["", "0/8", "9/8", "1", "a/b", "1/99999"] {
-            assert!(bad.parse::<Part>().is_err(), "{bad}");
+            assert!(part(bad).is_err(), "{bad}");
         }
-        assert_eq!("zero".parse(), Ok(NullRule::Value(0.0)));
-        assert_eq!("-1.5".parse(), Ok(NullRule::Value(-1.5)));
-        assert_eq!("NaN".parse(), Ok(NullRule::Nan));
+        assert_eq!(null_rule("zero"), Ok(NullRule::Value(0.0)));
+        assert_eq!(null_rule("-1.5"), Ok(NullRule::Value(-1.5)));
+        assert_eq!(null_rule("NaN"), Ok(NullRule::Nan));
         // JSON cannot represent these values, so they would not come back from the plan.
         for bad in ["none", "inf", "-infinity", "+nan"] {
-            assert!(bad.parse::<NullRule>().is_err(), "{bad}");
+            assert!(null_rule(bad).is_err(), "{bad}");
         }
-        assert_eq!("d=a,b".parse::<Vector>().unwrap().columns, ["a", "b"]);
-        assert!("d=a,,b".parse::<Vector>().is_err());
-        assert_eq!("a=fp32".parse::<TypeOf>().unwrap().dtype, DataType::Fp32);
-        assert!("a=BYTES".parse::<TypeOf>().is_err() && "a=F4".parse::<TypeOf>().is_err());
-        assert_eq!("a=b=7".parse::<HashedColumn>().unwrap().column, "a=b");
-        assert!("a=0".parse::<HashedColumn>().is_err());
+        assert_eq!(vector("d=a,b").unwrap().columns, ["a", "b"]);
+        assert!(vector("d=a,,b").is_err());
+        assert_eq!(type_of("a=fp32").unwrap().dtype, DataType::Fp32);
+        assert!(type_of("a=BYTES").is_err() && type_of("a=F4").is_err());
+        assert_eq!(hashed_column("a=b=7").unwrap().column, "a=b");
+        assert!(hashed_column("a=0").is_err());
     }
 }

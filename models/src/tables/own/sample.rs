@@ -11,7 +11,7 @@ use super::request::TableRequest;
 use crate::error::ModelsError;
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
-use arrow_schema::{DataType as Arrow, Schema};
+use arrow_schema::{DataType as Arrow, FieldRef, Schema};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -25,93 +25,81 @@ const KEY_GUESS_BYTES: u64 = 40;
 /// Maximum files inspected to find one with rows, which determines the columns.
 const SAMPLED_FILES: usize = 100;
 /// Rows inspected for the length of a list, and guessed bytes of each.
-const LISTS_LOOKED_AT: usize = 65_536;
+const LIST_ROWS: usize = 65_536;
 const LIST_GUESS_BYTES: usize = 64 << 10;
 
-/// Properties of the first file with rows.
-pub(super) struct Sample {
-    pub(super) schema: Schema,
-    layout: Layout,
-    /// Approximate rows of all files.
-    rows: f64,
+/// Takes the columns from the first file with rows, and returns its schema and the plan of the import.
+///
+/// # Errors
+/// No input, an input that cannot be read, or columns that do not fit the request.
+pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Result<(Schema, Plan), ModelsError> {
+    let csv = request.csv.with_types_of(&request.columns);
+    let fetched = folder.join(format!("sample-{}", std::process::id()));
+    // A part without rows, as clusters write them, shows no types.
+    let mut first: Option<(&Input, Opened)> = None;
+    let mut lengths = Lengths::new();
+    for (number, input) in inputs.files.iter().take(SAMPLED_FILES).enumerate() {
+        let path = gather::fetch(input, &fetched, number)?;
+        let opened = gather::open(&path, input, &csv, None)?;
+        let has_rows = opened.has_rows();
+        if has_rows {
+            for (name, length) in list_lengths(&opened, &path, &input.about.name)? {
+                lengths.entry(name).or_insert(length);
+            }
+        }
+        let is_better = first.as_ref().is_none_or(|(_, first)| has_rows && !first.has_rows());
+        if is_better {
+            first = Some((input, opened));
+        }
+        let lists = first.as_ref().map_or(0, |(_, first)| lists(&first.schema()).len());
+        if has_rows && lengths.len() >= lists {
+            break;
+        }
+    }
+    let (first, opened) =
+        first.ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
+    let schema = opened.schema().as_ref().clone();
+    let measured = |column: &str| lengths.get(column).copied();
+    let layout = Layout::of(&schema, &request.columns, &measured);
+    let layout = layout.map_err(|what| ModelsError::bad(&first.about.name, &what))?;
+    let recorded = rows(&opened);
+    // For text and IPC: no row is shorter than its key.
+    let rows_per_byte = match recorded {
+        Some(rows) => rows as f64 / first.about.bytes.max(1) as f64,
+        None => 1.0 / (8 + 2 * layout.columns.len()) as f64,
+    };
+    let mut all_rows = 0.0;
+    for input in &inputs.files {
+        let exact = match &input.from {
+            // Files of one table compress differently.
+            Origin::Disk(path) if recorded.is_some() => rows(&gather::open(path, input, &csv, Some(&schema))?),
+            _ => None,
+        };
+        all_rows += exact.map_or(input.about.bytes as f64 * rows_per_byte, |rows| rows as f64);
+    }
+    // Best effort: it is removed with the import's folder.
+    let _ = fs::remove_dir_all(&fetched);
+    let plan = Plan {
+        columns: request.columns.clone(),
+        csv,
+        inputs: inputs.files.iter().map(|input| input.about.clone()).collect(),
+        bucket_bits: bucket_bits(&layout, all_rows, request.memory_mib << 20),
+        layout,
+        parts: request.part.unwrap_or_default().of,
+    };
+    Ok((schema, plan))
 }
 
-impl Sample {
-    pub(super) fn take(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Result<Self, ModelsError> {
-        let csv = request.csv.with_types_of(&request.columns);
-        let fetched = folder.join(format!("sample-{}", std::process::id()));
-        // A part without rows, as clusters write them, shows no types.
-        let mut first: Option<(&Input, Opened)> = None;
-        let mut lengths = Lengths::new();
-        for (number, input) in inputs.files.iter().take(SAMPLED_FILES).enumerate() {
-            let path = gather::fetch(input, &fetched, number)?;
-            let opened = gather::open(&path, input, &csv, None)?;
-            let has_rows = opened.has_rows();
-            if has_rows {
-                for (name, length) in list_lengths(&opened, &path, &input.about.name)? {
-                    lengths.entry(name).or_insert(length);
-                }
-            }
-            let is_better = first.as_ref().is_none_or(|(_, first)| has_rows && !first.has_rows());
-            if is_better {
-                first = Some((input, opened));
-            }
-            let lists = first.as_ref().map_or(0, |(_, first)| lists(&first.schema()).len());
-            if has_rows && lengths.len() >= lists {
-                break;
-            }
-        }
-        let (first, opened) =
-            first.ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
-        let name = &first.about.name;
-        let measured = |column: &str| lengths.get(column).copied();
-        let layout =
-            Layout::of(&opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
-        let schema = opened.schema().as_ref().clone();
-        let bytes = first.about.bytes;
-        let known = rows(&opened);
-        // For text and IPC: no row is shorter than its key.
-        let rows_per_byte = match known {
-            Some(rows) => rows as f64 / bytes.max(1) as f64,
-            None => 1.0 / (8 + 2 * layout.columns.len()) as f64,
-        };
-        let mut all = 0.0;
-        for input in &inputs.files {
-            let exact = match &input.from {
-                // Files of one table compress differently.
-                Origin::Disk(path) if known.is_some() => rows(&gather::open(path, input, &csv, Some(&schema))?),
-                _ => None,
-            };
-            all += exact.map_or(input.about.bytes as f64 * rows_per_byte, |rows| rows as f64);
-        }
-        // Best effort: it is removed with the import's folder.
-        let _ = fs::remove_dir_all(&fetched);
-        Ok(Self {
-            schema,
-            layout,
-            rows: all,
-        })
-    }
-
-    pub(super) fn plan(&self, request: &TableRequest, inputs: &Inputs) -> Plan {
-        let row_bytes: u64 = self
-            .layout
-            .columns
-            .iter()
-            .map(|column| column.shape.iter().product::<i64>().unsigned_abs() * column.dtype.size().unwrap_or(8) as u64)
-            .sum();
-        let spilled = self.rows * (row_bytes + KEY_GUESS_BYTES) as f64;
-        let buckets = spilled / (request.memory_bytes() / BUCKETS_IN_MEMORY) as f64;
-        let bits = (buckets.max(1.0).log2().ceil() as u32).clamp(4, MAX_BUCKET_BITS);
-        Plan {
-            columns: request.columns.clone(),
-            csv: request.csv.with_types_of(&request.columns),
-            inputs: inputs.files.iter().map(|input| input.about.clone()).collect(),
-            layout: self.layout.clone(),
-            bucket_bits: bits,
-            parts: request.part.unwrap_or_default().of,
-        }
-    }
+/// Returns the number of buckets for about this many rows, as a power of two.
+fn bucket_bits(layout: &Layout, rows: f64, memory_bytes: u64) -> u32 {
+    let columns = layout.columns.iter().map(|column| {
+        let count = column.shape.iter().product::<i64>().unsigned_abs();
+        count * column.dtype.size().unwrap_or(8) as u64
+    });
+    let row_bytes: u64 = columns.sum();
+    let spilled = rows * (row_bytes + KEY_GUESS_BYTES) as f64;
+    let buckets = spilled / (memory_bytes / BUCKETS_IN_MEMORY) as f64;
+    (buckets.max(1.0).log2().ceil() as u32).clamp(4, MAX_BUCKET_BITS)
 }
 
 /// Returns the rows of a file that records them.
@@ -121,11 +109,9 @@ fn rows(opened: &Opened) -> Option<u64> {
 
 /// Returns the columns of lists without a fixed length.
 fn lists(schema: &Schema) -> Vec<&str> {
-    let fields = schema.fields().iter();
-    fields
-        .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
-        .map(|field| field.name().as_str())
-        .collect()
+    let is_list = |field: &&FieldRef| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_));
+    let lists = schema.fields().iter().filter(is_list);
+    lists.map(|field| field.name().as_str()).collect()
 }
 
 /// Length of the lists of each column.
@@ -151,7 +137,7 @@ fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Lengths, Mod
             lengths.entry(field.name().clone()).or_insert(length);
         }
         seen += batch.rows.num_rows();
-        if lengths.len() == lists.len() || seen >= LISTS_LOOKED_AT {
+        if lengths.len() == lists.len() || seen >= LIST_ROWS {
             // Ends the reading.
             return Err(Halt::Other(ModelsError::Interrupted));
         }

@@ -125,11 +125,8 @@ impl Spill {
     fn append(&self, bucket: usize, bytes: &[u8]) -> Result<(), ModelsError> {
         let path = bucket_file(&self.folder, bucket);
         let mut length = lock(&self.lengths[bucket]);
-        let written = File::options()
-            .append(true)
-            .create(true)
-            .open(&path)
-            .and_then(|mut file| file.write_all(bytes));
+        let file = File::options().append(true).create(true).open(&path);
+        let written = file.and_then(|mut file| file.write_all(bytes));
         written.map_err(ModelsError::io("write", &path))?;
         *length += bytes.len() as u64;
         Ok(())

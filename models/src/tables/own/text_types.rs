@@ -172,12 +172,9 @@ pub(super) fn integer(text: &str) -> Option<i64> {
 /// Parses a date such as 2024-02-29 to days since 1970.
 pub(super) fn date(text: &str) -> Option<i32> {
     let is_one = text.len() == 10
-        && text.bytes().enumerate().all(|(at, byte)| {
-            if matches!(at, 4 | 7) {
-                byte == b'-'
-            } else {
-                byte.is_ascii_digit()
-            }
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
         });
     is_one.then(|| Date32Type::parse(text)).flatten()
 }

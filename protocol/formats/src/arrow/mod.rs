@@ -53,10 +53,8 @@ impl<R: Read + Seek> Walk<'_, R> {
             return Err(at(end, "too short for an Arrow IPC file"));
         };
         if magic != MAGIC {
-            return Err(at(
-                end,
-                "it does not end with ARROW1: it was cut off, or its writer did not finish it",
-            ));
+            let what = "it does not end with ARROW1: it was cut off, or its writer did not finish it";
+            return Err(at(end, what));
         }
         let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
         let start = end.checked_sub(len);
@@ -72,20 +70,17 @@ impl<R: Read + Seek> Walk<'_, R> {
 
     /// Checks a message of a file; messages must end before `end`.
     fn block(&mut self, block: &Block, end: u64) -> Result<(), String> {
-        let number = |number: i64| u64::try_from(number).ok();
-        let (start, metadata, body) = (block.offset(), i64::from(block.metaDataLength()), block.bodyLength());
-        let place = number(start).zip(number(metadata)).zip(number(body));
-        let ends = |((start, metadata), body): ((u64, u64), u64)| start.checked_add(metadata)?.checked_add(body);
-        let ((start, metadata), body) = place
-            .filter(|place| ends(*place).is_some_and(|it| it <= end))
-            .ok_or_else(|| {
-                let what =
-                    format!("the footer names a batch at {start}, of {metadata} and {body} bytes, outside of the file");
-                at(end, &what)
-            })?;
-        let bytes = self.bytes(start, metadata)?;
+        let (offset, metadata, body) = (block.offset(), i64::from(block.metaDataLength()), block.bodyLength());
+        let outside = || {
+            let what =
+                format!("the footer names a batch at {offset}, of {metadata} and {body} bytes, outside of the file");
+            at(end, &what)
+        };
+        let (start, len) = inside(offset, metadata, end).ok_or_else(outside)?;
+        let (body_start, body_len) = inside(offset.saturating_add(metadata), body, end).ok_or_else(outside)?;
+        let bytes = self.bytes(start, len)?;
         let bytes = bare(&bytes).map_err(|what| at(start, &what))?;
-        self.message(start, bytes, start + metadata, body)
+        self.message(start, bytes, body_start, body_len)
     }
 
     /// Checks the messages of a stream, one after another, and returns the end of the last.
@@ -93,10 +88,10 @@ impl<R: Read + Seek> Walk<'_, R> {
         let mut offset = 0;
         while offset < self.size {
             let begin = offset;
-            let mut length = self.four(offset)?;
+            let mut length: [u8; 4] = self.array(offset)?;
             offset += 4;
             if length == MARK {
-                length = self.four(offset)?;
+                length = self.array(offset)?;
                 offset += 4;
             }
             let length = i32::from_le_bytes(length);
@@ -110,10 +105,8 @@ impl<R: Read + Seek> Walk<'_, R> {
             let body = u64::try_from(body).map_err(|_| at(begin, &format!("invalid body length: {body}")))?;
             if body > self.size - offset {
                 let left = self.size - offset;
-                return Err(at(
-                    begin,
-                    &format!("a body of {body} bytes, but {left} are left: it was cut off"),
-                ));
+                let what = format!("a body of {body} bytes, but {left} are left: it was cut off");
+                return Err(at(begin, &what));
             }
             self.message(begin, &bytes, offset, body)?;
             offset += body;
@@ -126,9 +119,9 @@ impl<R: Read + Seek> Walk<'_, R> {
     /// batches, or is followed by another one, looks complete to a reader.
     fn check_end(&mut self, offset: u64) -> Result<(), String> {
         if offset < self.size {
+            let left = self.size - offset;
             return Err(format!(
-                "the stream ends at offset {offset}, but {} bytes follow: write each stream to its own file",
-                self.size - offset
+                "the stream ends at offset {offset}, but {left} bytes follow: write each stream to its own file"
             ));
         }
         let tail = self.size.saturating_sub(END.len() as u64);
@@ -144,25 +137,20 @@ impl<R: Read + Seek> Walk<'_, R> {
         let says = |what: String| at(begin, &what);
         let limit = self.limit;
         let message = parse(metadata).map_err(says)?;
-        let mut prefix = |within: u64| {
-            let bytes = self.bytes(body + within, 8)?;
-            bytes.first_chunk().copied().ok_or_else(|| "it is cut off".to_owned())
-        };
+        let mut prefix = |within: u64| self.array(body + within);
         buffers(&message, body_bytes, limit, &mut prefix).map_err(says)
     }
 
-    fn four(&mut self, offset: u64) -> Result<[u8; 4], String> {
-        let bytes = self.bytes(offset, 4)?;
-        bytes.first_chunk().copied().ok_or_else(|| at(offset, "it was cut off"))
+    fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N], String> {
+        let bytes = self.bytes(offset, N as u64)?;
+        bytes.try_into().map_err(|_| at(offset, "it was cut off"))
     }
 
     /// Reads `len` bytes, after checking that the file has them.
     fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, String> {
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
-            return Err(at(
-                offset,
-                &format!("{len} bytes are missing: it was cut off, or is damaged"),
-            ));
+            let what = format!("{len} bytes are missing: it was cut off, or is damaged");
+            return Err(at(offset, &what));
         }
         let mut bytes = vec![0; len as usize];
         let found = self.file.seek(SeekFrom::Start(offset));
@@ -174,6 +162,12 @@ impl<R: Read + Seek> Walk<'_, R> {
 
 fn at(offset: u64, what: &str) -> String {
     format!("offset {offset}: {what}")
+}
+
+/// Returns the start and the length of a range that ends at `end` or before.
+fn inside(offset: i64, length: i64, end: u64) -> Option<(u64, u64)> {
+    let (start, len) = (u64::try_from(offset).ok()?, u64::try_from(length).ok()?);
+    (start.checked_add(len)? <= end).then_some((start, len))
 }
 
 fn unreadable(offset: u64, error: &Error) -> String {
@@ -250,14 +244,9 @@ fn grown(
     body_bytes: u64,
     prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize], String>,
 ) -> Result<u64, String> {
-    let place = u64::try_from(buffer.offset())
-        .ok()
-        .zip(u64::try_from(buffer.length()).ok());
-    let place = place.filter(|(start, len)| start.checked_add(*len).is_some_and(|end| end <= body_bytes));
-    let (start, len) = place.ok_or_else(|| {
-        let (offset, length) = (buffer.offset(), buffer.length());
-        format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}")
-    })?;
+    let (offset, length) = (buffer.offset(), buffer.length());
+    let (start, len) = inside(offset, length, body_bytes)
+        .ok_or_else(|| format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}"))?;
     let Some(codec) = batch.compression().as_ref().map(BodyCompression::codec) else {
         return Ok(len);
     };

@@ -4,39 +4,27 @@
 //! optional: without them everything is derived from the graph. `config.pbtxt` is Triton's, read by
 //! [`pbtxt::model`](crate::pbtxt::model).
 
-mod batching;
 mod config;
-mod instances;
-mod reshape;
 mod signature;
-mod warmup;
 mod warmup_data;
 
-pub use batching::BatchingConfig;
-pub use config::{DeclaredTensor, JoinedInput, ModelConfig};
-pub use instances::{InstanceConfig, InstanceKind};
-pub use reshape::Reshape;
+pub use config::{
+    BatchingConfig, DeclaredTensor, InstanceConfig, InstanceKind, JoinedInput, ModelConfig, Reshape, WarmupData,
+    WarmupInput, WarmupSample,
+};
 pub use signature::{JoinedColumn, Reshapes, SessionTensor, Signature, check_batch_axis};
-pub use warmup::{WarmupData, WarmupInput, WarmupSample};
 pub use warmup_data::{MAX_INPUT_BYTES, PROBE_ROWS, WarmupTensor, sample_inputs, zero_bytes, zero_inputs};
 
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::TensorSpec;
 
-/// Invalid config or manifest.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadModelFile(pub String);
-
 /// Checks a number, or the length of a list.
-fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<(), BadModelFile> {
-    if value < least {
-        return Err(BadModelFile(format!("`{key}` must be at least {least}")));
+fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<(), String> {
+    match value {
+        _ if value < least => Err(format!("`{key}` must be at least {least}")),
+        _ if value > most => Err(format!("`{key}` is {value}; the limit is {most}")),
+        _ => Ok(()),
     }
-    if value > most {
-        return Err(BadModelFile(format!("`{key}` is {value}; the limit is {most}")));
-    }
-    Ok(())
 }
 
 /// The name of the graph's file inside a version folder.
@@ -105,16 +93,12 @@ impl Manifest {
     ///
     /// # Errors
     /// Invalid JSON, an unknown key or another schema version.
-    pub fn parse(text: &[u8]) -> Result<Self, BadModelFile> {
-        let manifest: Self = serde_json::from_slice(text).map_err(|e| BadModelFile(e.to_string()))?;
-        if manifest.schema_version != Self::SCHEMA_VERSION {
-            return Err(BadModelFile(format!(
-                "schema_version {} is not {}",
-                manifest.schema_version,
-                Self::SCHEMA_VERSION
-            )));
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let manifest: Self = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        match manifest.schema_version {
+            Self::SCHEMA_VERSION => Ok(manifest),
+            other => Err(format!("schema_version {other} is not {}", Self::SCHEMA_VERSION)),
         }
-        Ok(manifest)
     }
 }
 

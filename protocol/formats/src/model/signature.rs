@@ -4,8 +4,7 @@
 //! mismatch, by tensor. Server and import use the same check, so that the server can serve what the import accepts.
 
 use super::Manifest;
-use super::config::{DeclaredTensor, ModelConfig};
-use super::reshape::Reshape;
+use super::config::{DeclaredTensor, ModelConfig, Reshape};
 use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -102,21 +101,17 @@ impl Signature {
             ("output", &manifest.outputs, &self.outputs),
         ] {
             for spec in listed {
-                match found.iter().find(|found| found.name == spec.name) {
-                    Some(found) if is_compatible(spec, found) => {}
-                    Some(found) => {
-                        return Err(format!(
-                            "{role} `{}` is {} {:?} in the manifest and {} {:?} in the graph: import or generate the model again",
-                            spec.name, spec.dtype, spec.shape, found.dtype, found.shape
-                        ));
-                    }
-                    None => return Err(only_in(role, spec, "manifest", "graph")),
+                let named = found.iter().find(|found| found.name == spec.name);
+                let found = named.ok_or_else(|| only_in(role, spec, "manifest", "graph"))?;
+                if !is_compatible(spec, found) {
+                    return Err(format!(
+                        "{role} `{}` is {} {:?} in the manifest and {} {:?} in the graph: import or generate the model again",
+                        spec.name, spec.dtype, spec.shape, found.dtype, found.shape
+                    ));
                 }
             }
-            if let Some(spec) = found
-                .iter()
-                .find(|found| listed.iter().all(|spec| spec.name != found.name))
-            {
+            let is_listed = |found: &TensorSpec| listed.iter().any(|spec| spec.name == found.name);
+            if let Some(spec) = found.iter().find(|found| !is_listed(found)) {
                 return Err(only_in(role, spec, "graph", "manifest"));
             }
         }
@@ -142,10 +137,8 @@ impl Signature {
                 let name = &tensor.name;
                 let Some(index) = specs.iter().position(|spec| spec.name == *name) else {
                     let have: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-                    return Err(format!(
-                        "the config declares {role} `{name}`, the graph has {}",
-                        have.join(", ")
-                    ));
+                    let have = have.join(", ");
+                    return Err(format!("the config declares {role} `{name}`, the graph has {have}"));
                 };
                 let reshape = declare_one(tensor, &mut specs[index], batched, role == "output");
                 reshapes[index] = reshape.map_err(|what| format!("{role} `{name}`: {what}"))?;
@@ -181,11 +174,8 @@ impl Signature {
             if self.inputs[input].shape.is_empty() {
                 return Err(format!("`joined.{name}`: the input has no dimension for the rows"));
             }
-            if config
-                .inputs
-                .iter()
-                .any(|declared| declared.name == *name && declared.reshape.is_some())
-            {
+            let mut declared = config.inputs.iter().filter(|declared| declared.name == *name);
+            if declared.any(|declared| declared.reshape.is_some()) {
                 return Err(format!("`joined.{name}`: a joined input cannot be reshaped"));
             }
             wanted.push(JoinedColumn {
@@ -201,10 +191,9 @@ impl Signature {
 fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
     let (name, rank) = (&tensor.name, tensor.shape.len());
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
-        let begin: String = name.chars().take(40).collect();
+        let (head, len): (String, usize) = (name.chars().take(40).collect(), name.len());
         return Err(format!(
-            "the tensor name `{begin}` has {} bytes; a request allows 1 to {MAX_NAME_BYTES}: rename it",
-            name.len()
+            "the tensor name `{head}` has {len} bytes; a request allows 1 to {MAX_NAME_BYTES}: rename it"
         ));
     }
     if rank > MAX_RANK {
@@ -212,19 +201,19 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
             "`{name}` has {rank} dimensions; the limit of a request is {MAX_RANK}"
         ));
     }
-    let untold = || {
-        let hint = match tensor.type_words.contains("Map") {
+    let unsupported = || {
+        let words = &tensor.type_words;
+        let hint = match words.contains("Map") {
             true => " (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
             false => "",
         };
         format!(
-            "`{}` is {}, which the Open Inference Protocol does not support: export the model with tensors only{hint}",
-            tensor.name, tensor.type_words
+            "`{name}` is {words}, which the Open Inference Protocol does not support: export the model with tensors only{hint}"
         )
     };
     Ok(TensorSpec {
-        name: tensor.name.clone(),
-        dtype: tensor.dtype.ok_or_else(untold)?,
+        name: name.clone(),
+        dtype: tensor.dtype.ok_or_else(unsupported)?,
         shape: tensor.shape.clone(),
     })
 }
@@ -242,13 +231,8 @@ pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> 
     let inputs = inputs.iter().map(|tensor| ("input", tensor));
     let outputs = outputs.iter().map(|tensor| ("output", tensor));
     let mut batch: Option<(&str, &str, &str)> = None;
-    for (
-        role,
-        SessionTensor {
-            name, shape, symbols, ..
-        },
-    ) in inputs.chain(outputs)
-    {
+    for (role, tensor) in inputs.chain(outputs) {
+        let (name, shape, symbols) = (&tensor.name, &tensor.shape, &tensor.symbols);
         let symbol = match shape.first() {
             None => return Err(format!("{role} `{name}` has no first dimension")),
             Some(size @ 0..) => return Err(format!("the first dimension of {role} `{name}` is fixed at {size}")),
@@ -257,7 +241,7 @@ pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> 
         if symbol.is_empty() || symbol.starts_with(UNKNOWN) {
             continue;
         }
-        let (other_role, other, batch) = *batch.get_or_insert((role, name, symbol));
+        let (other_role, other, batch) = *batch.get_or_insert((role, name.as_str(), symbol));
         if batch != symbol {
             return Err(format!(
                 "the first dimension of {role} `{name}` is `{symbol}`, that of {other_role} `{other}` is `{batch}`"
@@ -269,12 +253,10 @@ pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> 
 
 /// True if two descriptions can be of one tensor.
 fn is_compatible(one: &TensorSpec, other: &TensorSpec) -> bool {
-    let dims = one.shape.iter().zip(&other.shape);
+    let mut dims = one.shape.iter().zip(&other.shape);
     one.dtype == other.dtype
         && one.shape.len() == other.shape.len()
-        && dims
-            .into_iter()
-            .all(|(&one, &other)| one < 0 || other < 0 || one == other)
+        && dims.all(|(&one, &other)| one < 0 || other < 0 || one == other)
 }
 
 fn only_in(role: &str, spec: &TensorSpec, there: &str, missing: &str) -> String {
@@ -291,22 +273,16 @@ fn declare_one(
     is_output: bool,
 ) -> Result<Option<Reshape>, String> {
     if declared.datatype != spec.dtype {
-        return Err(format!(
-            "the config declares {}, the graph has {}",
-            declared.datatype, spec.dtype
-        ));
+        let (wanted, found) = (declared.datatype, spec.dtype);
+        return Err(format!("the config declares {wanted}, the graph has {found}"));
     }
     let batch = usize::from(batched).min(spec.shape.len());
     let in_graph = declared.reshape.as_ref().unwrap_or(&declared.dims);
     let behind_batch = spec.shape.get_mut(batch..).unwrap_or_default();
     // An output may be free in the config and fixed in the graph, if the runtime infers more than the exporter wrote.
     let fits_one = |declared: i64, have: i64| have < 0 || declared == have || (is_output && declared < 0);
-    let fits = in_graph.len() == behind_batch.len()
-        && in_graph
-            .iter()
-            .zip(&*behind_batch)
-            .all(|(&declared, &have)| fits_one(declared, have));
-    if !fits {
+    let mut dims = in_graph.iter().zip(&*behind_batch);
+    if in_graph.len() != behind_batch.len() || !dims.all(|(&declared, &have)| fits_one(declared, have)) {
         let at = if batched { "after the batch dimension " } else { "" };
         let reshaped = declared.reshape.as_ref().map_or("", |_| " after `reshape`");
         return Err(format!(
@@ -323,12 +299,14 @@ fn declare_one(
     }
     let with_batch = |dims: &[i64]| [&spec.shape[..batch], dims].concat();
     let (outside, inside) = (with_batch(&declared.dims), with_batch(in_graph));
-    let reshape = match is_output {
-        false => Reshape::new(&outside, &inside),
-        true => Reshape::new(&inside, &outside),
+    let (from, to) = if is_output {
+        (&inside, &outside)
+    } else {
+        (&outside, &inside)
     };
+    let reshape = Reshape::new(from, to)?;
     spec.shape = outside;
-    reshape.map(Some)
+    Ok(Some(reshape))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! In: a sample, its files, and the graph's signature. Out: shapes with raw little-endian elements, or the input that
 //! does not fit. Random elements are the same every time.
 
+use super::config::{WarmupData, WarmupInput, WarmupSample};
 use super::signature::Signature;
-use super::warmup::{WarmupData, WarmupInput, WarmupSample};
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
@@ -67,12 +67,8 @@ fn wanted_input(
         Some(dims) => batch.iter().chain(dims).copied().collect(),
         None => free_as_one(spec, batch),
     };
-    let fits = shape.len() == spec.shape.len()
-        && shape
-            .iter()
-            .zip(&spec.shape)
-            .all(|(&have, &want)| want < 0 || have == want);
-    if !fits {
+    let mut dims = shape.iter().zip(&spec.shape);
+    if shape.len() != spec.shape.len() || !dims.all(|(&have, &want)| want < 0 || have == want) {
         return Err(format!("shape {shape:?} does not fit the graph's {:?}", spec.shape));
     }
     let data = match &wanted.data {

@@ -38,13 +38,13 @@ impl ExternalFile {
     /// # Errors
     /// The file is too short: the tensor, both lengths, and advice.
     pub fn check(&self, file: &str, found: u64) -> Result<(), String> {
-        if found >= self.bytes {
+        let Self { bytes, tensor, .. } = self;
+        if found >= *bytes {
             return Ok(());
         }
         Err(format!(
-            "the weights `{file}` have {found} bytes, but tensor `{}` ends at byte {}: the file is truncated, or not of this \
-             graph; copy or download it again",
-            self.tensor, self.bytes
+            "the weights `{file}` have {found} bytes, but tensor `{tensor}` ends at byte {bytes}: the file is truncated, or not \
+             of this graph; copy or download it again"
         ))
     }
 }
@@ -59,39 +59,31 @@ pub fn external<'a>(
 ) -> Result<External, String> {
     let mut found = External::default();
     for tensor in tensors {
-        found.add(tensor, &is_path)?;
-    }
-    Ok(found)
-}
-
-impl External {
-    fn add(&mut self, tensor: &TensorProto, is_path: &impl Fn(&str) -> bool) -> Result<(), String> {
+        let name = &tensor.name;
         let Some(location) = entry(tensor, "location") else {
-            let name = &tensor.name;
-            return match tensor.data_location {
-                DATA_EXTERNAL => Err(format!("external tensor `{name}` does not have a location")),
-                _ => Ok(()),
-            };
+            match tensor.data_location {
+                DATA_EXTERNAL => return Err(format!("external tensor `{name}` does not have a location")),
+                _ => continue,
+            }
         };
         // Exporters write `./w.bin` too.
         let steps: Vec<&str> = location.split('/').filter(|&step| step != ".").collect();
         let path = steps.join("/");
         if !is_path(&path) {
             return Err(format!(
-                "the weights of `{}` are outside the version's folder: {location:?}",
-                tensor.name
+                "the weights of `{name}` are outside the version's folder: {location:?}"
             ));
         }
         let end = number(tensor, "offset").saturating_add(least_bytes(tensor));
-        let file = self.files.entry(location.to_owned()).or_default();
+        let file = found.files.entry(location.to_owned()).or_default();
         file.path = path;
         if end > file.bytes {
             file.bytes = end;
-            file.tensor.clone_from(&tensor.name);
+            file.tensor.clone_from(name);
         }
-        self.largest_tensor = self.largest_tensor.max(most_bytes(tensor));
-        Ok(())
+        found.largest_tensor = found.largest_tensor.max(most_bytes(tensor));
     }
+    Ok(found)
 }
 
 fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
@@ -155,10 +147,7 @@ impl Placeholder {
             return Some(Self::LfsPointer(size.and_then(|size| size.trim().parse().ok())));
         }
         let text = beginning.trim_ascii_start();
-        let is_page = |tag: &[u8]| {
-            text.get(..tag.len())
-                .is_some_and(|begin| begin.eq_ignore_ascii_case(tag))
-        };
+        let is_page = |tag: &[u8]| text.get(..tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag));
         (is_page(b"<!doctype html") || is_page(b"<html")).then_some(Self::WebPage)
     }
 }
@@ -166,11 +155,13 @@ impl Placeholder {
 impl fmt::Display for Placeholder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LfsPointer(Some(bytes)) => write!(
-                f,
-                "a git-lfs pointer to a file of {bytes} bytes, not the file: run `git lfs pull` in the clone"
-            ),
-            Self::LfsPointer(None) => f.write_str("a git-lfs pointer, not the file: run `git lfs pull` in the clone"),
+            Self::LfsPointer(bytes) => {
+                let file = bytes.map_or_else(String::new, |bytes| format!(" to a file of {bytes} bytes"));
+                write!(
+                    f,
+                    "a git-lfs pointer{file}, not the file: run `git lfs pull` in the clone"
+                )
+            }
             Self::WebPage => f.write_str("a web page, not the file: download the file itself"),
         }
     }

@@ -33,14 +33,12 @@ pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
         return Err(format!("it is {placeholder}"));
     }
     let model = ModelProto::decode(onnx).map_err(|error| {
-        let told = error.to_string();
-        if told.contains("UTF-8") {
-            return format!(
-                "a name or text in it is not UTF-8, as ONNX requires: rename it in the model's source, and export it \
-                 again ({told})"
-            );
-        }
-        format!("not an ONNX model, or damaged or truncated: copy or download it again ({told})")
+        let error = error.to_string();
+        let what = match error.contains("UTF-8") {
+            true => "a name or text in it is not UTF-8, as ONNX requires: rename it in the model's source, and export it again",
+            false => "not an ONNX model, or damaged or truncated: copy or download it again",
+        };
+        format!("{what} ({error})")
     })?;
     if model.graph.is_none() {
         return Err("not an ONNX model: missing graph".to_owned());

@@ -6,11 +6,10 @@
 //! a file that does not list both inputs and outputs if the graph's first dimensions are free, which does not show that
 //! rows are independent. Second, a batch may always be formed of the requests queued at the same moment.
 
-use super::fields::{Field, Refusal, Refusals, Value, short};
-use super::parse;
+use super::{Field, Refusal, Refusals, Value, parse, short};
 use crate::model::{
-    BadModelFile, BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData,
-    WarmupInput, WarmupSample,
+    BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData, WarmupInput,
+    WarmupSample,
 };
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
@@ -36,8 +35,8 @@ const PARTS: [(&str, &str); 6] = [
 ///
 /// # Errors
 /// The first syntax error, or every field that does not map, each with line, column and key.
-pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile> {
-    let root = parse(text).map_err(|refusal| BadModelFile(refusal.told(text)))?;
+pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
+    let root = parse(text).map_err(|refusal| refusal.message(text))?;
     let mut refusals = Refusals::default();
     let config = config(&root, model, &mut refusals);
     for (part, what) in config.problems() {
@@ -48,15 +47,12 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile
             continue;
         }
         let mut fields = root.message().unwrap_or_default().iter();
-        let Some(at) = fields.find(|candidate| candidate.name == field) else {
-            return Err(what);
-        };
-        refusals.push(at.refuse(what.0));
+        match fields.find(|candidate| candidate.name == field) {
+            Some(at) => refusals.push(at.refuse(what)),
+            None => return Err(what),
+        }
     }
-    match refusals.told(text) {
-        Some(told) => Err(BadModelFile(told)),
-        None => Ok(config),
-    }
+    refusals.message(text).map_or(Ok(config), Err)
 }
 
 fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
@@ -123,10 +119,7 @@ fn check_fixed(field: &Field, model: &str, refusals: &mut Refusals) -> Result<()
         "platform" => only(PLATFORM),
         "backend" => only(BACKEND),
         "default_model_filename" => only(MODEL_FILE),
-        "optimization" => {
-            optimization(field, refusals);
-            Ok(())
-        }
+        "optimization" => optimization(field, refusals),
         "model_transaction_policy" => all_false("decoupled"),
         "response_cache" => all_false("enable"),
         "sequence_batching" => Err(field.refuse(
@@ -194,19 +187,20 @@ fn queue_policy(field: &Field, batching: &mut BatchingConfig, refusals: &mut Ref
     });
 }
 
-fn optimization(field: &Field, refusals: &mut Refusals) {
-    refusals.each(field, &[], |refusals, inner| match inner.name.as_str() {
-        "graph" => {
-            refusals.each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
+fn optimization(field: &Field, refusals: &mut Refusals) -> Result<(), Refusal> {
+    refusals.each(field, &[], |refusals, inner| {
+        match inner.name.as_str() {
+            "graph" => refusals.each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
                 ("level", Value::Integer(0)) => Ok(()),
                 ("level", _) => Err(level.refuse("only level 0 is supported: every optimisation")),
                 _ => Err(level.unknown()),
-            });
-            Ok(())
+            }),
+            "priority" => inner.is_word("PRIORITY_DEFAULT")?,
+            _ => return Err(inner.unknown()),
         }
-        "priority" => inner.is_word("PRIORITY_DEFAULT"),
-        _ => Err(inner.unknown()),
+        Ok(())
     });
+    Ok(())
 }
 
 /// Reads an instance group: its count and its kind.
@@ -287,19 +281,14 @@ fn data_type(field: &Field) -> Result<DataType, Refusal> {
         word => word.strip_prefix("TYPE_").unwrap_or(""),
     };
     let known = name.parse().ok().filter(|_| word != "TYPE_BYTES");
-    known.ok_or_else(|| {
-        field.refuse(format!(
-            "unknown data type: `{}`; use one such as TYPE_FP32",
-            short(word)
-        ))
-    })
+    let what = || format!("unknown data type: `{}`; use one such as TYPE_FP32", short(word));
+    known.ok_or_else(|| field.refuse(what()))
 }
 
 fn dimension(field: &Field) -> Result<i64, Refusal> {
     match field.value {
-        Value::Integer(dim) if dim == -1 || dim > 0 => {
-            i64::try_from(dim).map_err(|_| field.refuse("a dimension is too large"))
-        }
+        Value::Integer(-1) => Ok(-1),
+        Value::Integer(dim @ 1..) => i64::try_from(dim).map_err(|_| field.refuse("a dimension is too large")),
         _ => Err(field.refuse("a dimension is at least 1, or -1 if it is free")),
     }
 }
@@ -322,12 +311,9 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
             "is_shape_tensor" | "allow_ragged_batch" | "optional" | "is_non_linear_format_io" => inner.is_false()?,
             "reshape" => {
                 let mut shape = Vec::new();
-                refusals.each(inner, &["shape"], |_, dim| {
-                    match dim.name.as_str() {
-                        "shape" => shape.push(dimension(dim)?),
-                        _ => return Err(dim.unknown()),
-                    }
-                    Ok(())
+                refusals.each(inner, &["shape"], |_, dim| match dim.name.as_str() {
+                    "shape" => dimension(dim).map(|dim| shape.push(dim)),
+                    _ => Err(dim.unknown()),
                 });
                 reshape = Some((inner, shape));
             }

@@ -17,7 +17,7 @@ fn one(text: &str) -> Value {
 }
 
 fn error(text: &str) -> String {
-    parse(text).unwrap_err().told(text)
+    parse(text).unwrap_err().message(text)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn messages_and_lists_are_fields_with_their_places() {
     let text =
         "# a model\nname: \"m\"\ninput [\n  { name: 'a' dims: [1, -1] },\n  < name: 'b' >\n]\nempty {}\nnone: []\n";
     let fields = fields(text);
-    let place = |field: &Field| field.refuse("").told(text);
+    let place = |field: &Field| field.refuse("").message(text);
     let seen: Vec<String> = fields.iter().map(place).collect();
     assert_eq!(
         seen,
@@ -168,7 +168,7 @@ proptest! {
     #[test]
     fn near_misses_are_read_or_refused(text in "[a-c0-9{}<>:;,\\[\\]\"'\\\\#.\\-+ex\n ]{0,80}") {
         if let Err(error) = parse(&text) {
-            prop_assert!(error.told(&text).starts_with("line "));
+            prop_assert!(error.message(&text).starts_with("line "));
         }
     }
 }

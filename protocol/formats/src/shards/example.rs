@@ -80,11 +80,7 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
     let fail = |what: String| ShardError::new("Example", offset, what);
     let example = Example::decode(record).map_err(|e| fail(e.to_string()))?;
     let features = example.features.unwrap_or_default().feature;
-    let of_column = |name: &str| {
-        features
-            .get(&*feature_name(name))
-            .and_then(|feature| feature.kind.as_ref())
-    };
+    let of_column = |name: &str| features.get(&*feature_name(name))?.kind.as_ref();
     let key_bytes = features.get(KEY_FEATURE).and_then(|feature| match &feature.kind {
         Some(Kind::BytesList(list)) => list.value.first(),
         _ => None,
@@ -98,10 +94,7 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
         let feature = of_column(&column.name).ok_or_else(|| fail(format!("missing feature `{}`", column.name)))?;
         put(column, feature, row).ok_or_else(|| {
             let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
-            fail(format!(
-                "feature `{name}` is not a {} of shape {shape:?}",
-                dtype.as_str()
-            ))
+            fail(format!("feature `{name}` is not a {dtype} of shape {shape:?}"))
         })?;
     }
     match &schema.key {

@@ -65,11 +65,6 @@ impl ShardIndex {
         &self.samples
     }
 
-    /// Returns the position of a key's sample; `None` if the shard does not have it.
-    pub fn find(&self, key: &str) -> Option<&Sample> {
-        self.position(key, 0).map(|at| &self.samples[at])
-    }
-
     /// Returns the number of a key's sample among [`samples`](Self::samples). Tries `expected` first: scans go from one
     /// to the next.
     pub fn position(&self, key: &str, expected: usize) -> Option<usize> {
@@ -103,16 +98,15 @@ impl ShardIndex {
     /// The index's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&u32::try_from(self.samples.len()).unwrap_or(u32::MAX).to_le_bytes());
-        out.extend_from_slice(&self.shard_bytes.to_le_bytes());
-        for sample in &self.samples {
-            let bytes = sample.range.end - sample.range.start;
-            out.extend_from_slice(&u16::try_from(sample.key.len()).unwrap_or(u16::MAX).to_le_bytes());
-            out.extend_from_slice(sample.key.as_bytes());
-            out.extend_from_slice(&sample.range.start.to_le_bytes());
-            out.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes());
-            out.extend_from_slice(&sample.crc.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(u32::try_from(self.samples.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(self.shard_bytes.to_le_bytes());
+        for Sample { key, range, crc } in &self.samples {
+            out.extend(u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
+            out.extend(key.as_bytes());
+            out.extend(range.start.to_le_bytes());
+            out.extend(u32::try_from(range.end - range.start).unwrap_or(u32::MAX).to_le_bytes());
+            out.extend(crc.to_le_bytes());
         }
         let crc = crc32c::crc32c(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -192,8 +186,11 @@ mod tests {
         let bytes = index().encode();
         let read = ShardIndex::decode(&bytes).unwrap();
         assert_eq!(read, index());
-        assert_eq!(read.find("b").map(|sample| sample.range.clone()), Some(40..100));
-        assert_eq!(read.find("c"), None);
+        assert_eq!(
+            read.position("b", 0).map(|at| read.samples[at].range.clone()),
+            Some(40..100)
+        );
+        assert_eq!(read.position("c", 0), None);
         for at in 0..bytes.len() {
             assert!(ShardIndex::decode(&bytes[..at]).is_err(), "{at}");
             let mut flipped = bytes.clone();

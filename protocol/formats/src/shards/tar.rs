@@ -77,11 +77,11 @@ impl Walk {
                 let what = format!("the file ends {} bytes into a header: it was cut off", bytes.len());
                 return Err(self.fail(what).into());
             };
+            if is_zero && self.start.is_some() {
+                let what = "an extended header without its member: the file is damaged";
+                return Err(self.fail(what).into());
+            }
             if is_zero {
-                if self.start.is_some() {
-                    let what = "an extended header without its member: the file is damaged";
-                    return Err(self.fail(what).into());
-                }
                 // Concatenated archives count as one, and a hole in the middle hides no members.
                 self.has_ended = true;
                 self.at += BLOCK as u64;
@@ -153,9 +153,8 @@ impl Walk {
         let offset = self.at;
         let fail = |what: String| Err(ShardError::new("tar", offset, what));
         let kind = block[156];
-        let Some(name) = self.name.take().or_else(|| own_name(block)) else {
-            return fail("a name is not UTF-8".to_owned());
-        };
+        let name = self.name.take().or_else(|| own_name(block));
+        let name = name.ok_or_else(|| self.fail("a name is not UTF-8"))?;
         let start = self.start.take().unwrap_or(offset);
         let is_sparse = std::mem::take(&mut self.is_sparse) || kind == b'S';
         let is_sample = key_and_extension(&name).is_some();
@@ -186,9 +185,8 @@ impl Walk {
     /// Reads the bytes of an extended header or of a long name.
     fn extended(&mut self, kind: u8, bytes: &[u8]) -> Result<(), ShardError> {
         if kind == b'x' {
-            return self
-                .pax(bytes)
-                .ok_or_else(|| self.fail("an extended header is damaged"));
+            let read = self.pax(bytes);
+            return read.ok_or_else(|| self.fail("an extended header is damaged"));
         }
         let name = std::str::from_utf8(until_zero(bytes)).map_err(|_| self.fail("a long name is not UTF-8"))?;
         self.name = Some(name.to_owned());
@@ -270,13 +268,11 @@ pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option
     }
     let size = number(&block[124..136]).filter(|&size| size <= MAX_SAMPLE_BYTES)?;
     let size = usize::try_from(size).ok()?;
-    let body = rest.get(..size)?;
-    // The last file of a piece may end without padding.
-    let rest = rest.get(size.next_multiple_of(BLOCK)..).unwrap_or_default();
     Some(Expected {
-        body,
+        body: rest.get(..size)?,
         is_npy: npy.is_some(),
-        rest,
+        // The last file of a piece may end without padding.
+        rest: rest.get(size.next_multiple_of(BLOCK)..).unwrap_or_default(),
     })
 }
 
@@ -318,12 +314,12 @@ fn check_sum(block: &[u8; BLOCK]) -> Result<(), String> {
     // Sums in 32 bits, which are added many at a time.
     let add = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
     let sum = u64::from(add(block) - add(&block[SUM]) + 8 * u32::from(b' '));
-    if wanted == Some(sum) {
-        return Ok(());
+    match wanted == Some(sum) {
+        true => Ok(()),
+        false => Err(format!(
+            "not a header of a tar archive: its checksum is not {sum}; compressed, damaged, or another kind of file"
+        )),
     }
-    Err(format!(
-        "not a header of a tar archive: its checksum is not {sum}; compressed, damaged, or another kind of file"
-    ))
 }
 
 /// Parses octal digits, or base 256 if the top bit of the first byte is set.
@@ -336,8 +332,7 @@ fn number(field: &[u8]) -> Option<u64> {
             (sum >> 56 == 0).then_some(sum << 8 | u64::from(byte))
         });
     }
-    let text = std::str::from_utf8(until_zero(field)).ok()?.trim_matches(' ');
-    match text {
+    match std::str::from_utf8(until_zero(field)).ok()?.trim_matches(' ') {
         "" => Some(0),
         text => u64::from_str_radix(text, 8).ok(),
     }
@@ -345,14 +340,11 @@ fn number(field: &[u8]) -> Option<u64> {
 
 fn own_name(block: &[u8; BLOCK]) -> Option<String> {
     let name = std::str::from_utf8(until_zero(&block[..100])).ok()?;
-    let prefix = match &block[257..263] {
-        b"ustar\0" => std::str::from_utf8(until_zero(&block[345..500])).ok()?,
-        _ => "",
-    };
-    Some(match prefix {
-        "" => name.to_owned(),
-        prefix => format!("{prefix}/{name}"),
-    })
+    match std::str::from_utf8(until_zero(&block[345..500])) {
+        _ if !block[257..].starts_with(b"ustar\0") => Some(name.to_owned()),
+        Ok("") => Some(name.to_owned()),
+        prefix => Some(format!("{}/{name}", prefix.ok()?)),
+    }
 }
 
 fn until_zero(bytes: &[u8]) -> &[u8] {

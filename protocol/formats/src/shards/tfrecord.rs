@@ -28,11 +28,10 @@ pub fn masked_crc(bytes: &[u8]) -> u32 {
 pub fn length(head: &[u8], offset: u64) -> Result<u64, ShardError> {
     let fail = |what: String| ShardError::new("TFRecord", offset, what);
     let Some((head, _)) = head.split_first_chunk::<HEAD_BYTES>() else {
-        let what = format!(
-            "the file ends {} bytes into a record's head: it was cut off",
-            head.len()
-        );
-        return Err(fail(what));
+        let len = head.len();
+        return Err(fail(format!(
+            "the file ends {len} bytes into a record's head: it was cut off"
+        )));
     };
     let [a, b, c, d, e, f, g, h, crc @ ..] = *head;
     let length = [a, b, c, d, e, f, g, h];
@@ -44,7 +43,7 @@ pub fn length(head: &[u8], offset: u64) -> Result<u64, ShardError> {
         return Err(fail(what));
     }
     match u64::from_le_bytes(length) {
-        bytes if bytes <= MAX_SAMPLE_BYTES => Ok(bytes),
+        bytes @ ..=MAX_SAMPLE_BYTES => Ok(bytes),
         bytes => Err(fail(format!(
             "a record of {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}"
         ))),

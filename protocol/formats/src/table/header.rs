@@ -91,7 +91,8 @@ impl TableHeader {
 
     /// Offset of row 0, in bytes.
     pub fn header_len(&self) -> u64 {
-        header_len_of(self.schema_json().len(), self.block_crcs.len()).max(self.reserved_bytes)
+        let len = PRELUDE_BYTES + self.schema_json().len() + 4 * self.block_crcs.len();
+        (len as u64).next_multiple_of(ALIGN).max(self.reserved_bytes)
     }
 
     /// The length of the whole file.
@@ -148,19 +149,13 @@ impl TableHeader {
     /// # Errors
     /// A row of another length or with a wrong checksum.
     pub fn check_row(&self, id: i64, row: &[u8]) -> Result<(), TableError> {
-        let sum = row
-            .split_last_chunk::<ROW_CRC_BYTES>()
-            .filter(|_| row.len() == self.stride as usize);
-        let what = match sum {
+        let what = match row.split_last_chunk::<ROW_CRC_BYTES>() {
+            _ if row.len() != self.stride as usize => "not one stride long",
             Some((payload, sum)) if row_crc(id, payload) == u32::from_le_bytes(*sum) => return Ok(()),
-            Some(_) => "checksum does not fit",
-            None => "not one stride long",
+            _ => "checksum does not fit",
         };
         let offset = self.row_range(id).map_or(0, |range| range.start);
-        let row = match self.schema.key {
-            None => "row of entity",
-            Some(_) => "row",
-        };
+        let row = self.schema.key.as_ref().map_or("row of entity", |_| "row");
         Err(TableError(format!("{row} {id}, offset {offset}: {what}")))
     }
 
@@ -169,20 +164,18 @@ impl TableHeader {
         let schema = self.schema_json();
         let len = self.header_len();
         let mut out = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&self.stride.to_le_bytes());
-        out.extend_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(&self.rows.to_le_bytes());
-        out.extend_from_slice(&self.first_id.to_le_bytes());
-        out.extend_from_slice(&self.rows_per_block.to_le_bytes());
-        out.extend_from_slice(&u32::try_from(schema.len()).unwrap_or(u32::MAX).to_le_bytes());
-        out.extend_from_slice(&self.seed.to_le_bytes());
-        out.extend_from_slice(&self.index_bytes.to_le_bytes());
-        out.extend_from_slice(&schema);
-        for crc in &self.block_crcs {
-            out.extend_from_slice(&crc.to_le_bytes());
-        }
+        out.extend(MAGIC);
+        out.extend([0; 4]);
+        out.extend(self.stride.to_le_bytes());
+        out.extend(len.to_le_bytes());
+        out.extend(self.rows.to_le_bytes());
+        out.extend(self.first_id.to_le_bytes());
+        out.extend(self.rows_per_block.to_le_bytes());
+        out.extend(u32::try_from(schema.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(self.seed.to_le_bytes());
+        out.extend(self.index_bytes.to_le_bytes());
+        out.extend(schema);
+        out.extend(self.block_crcs.iter().flat_map(|crc| crc.to_le_bytes()));
         out.resize(usize::try_from(len).unwrap_or(out.len()), 0);
         let crc = crc32c::crc32c(&out);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -201,10 +194,8 @@ impl TableHeader {
             .and_then(|len| bytes.get(..len))
             .ok_or_else(|| header_error(bytes.len(), format!("the header is cut off: {wanted} bytes expected")))?;
         let sum = u32_at(bytes, 8);
-        let crc = crc32c::crc32c_append(
-            crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &[0; 4]),
-            &bytes[12..],
-        );
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &[0; 4]);
+        let crc = crc32c::crc32c_append(crc, &bytes[12..]);
         if sum != crc {
             return Err(header_error(8, format!("header checksum {sum:08x} is not {crc:08x}")));
         }
@@ -242,16 +233,13 @@ impl TableHeader {
         }
         header.check_limits()?;
         if header.header_len() != wanted {
-            return Err(header_error(
-                16,
-                format!("header length {wanted} is not {}", header.header_len()),
-            ));
+            let what = format!("header length {wanted} is not {}", header.header_len());
+            return Err(header_error(16, what));
         }
         if header.file_len() != file_len {
-            return Err(TableError(format!(
-                "table is {file_len} bytes long, its header says {}: truncated or overwritten",
-                header.file_len()
-            )));
+            let wanted = header.file_len();
+            let what = format!("table is {file_len} bytes long, its header says {wanted}: truncated or overwritten");
+            return Err(TableError(what));
         }
         Ok(header)
     }
@@ -261,47 +249,38 @@ impl TableHeader {
     }
 
     fn check_limits(&self) -> Result<(), TableError> {
-        let fail = |offset, what: &str| Err(header_error(offset, what));
-        let stride_ok = if u64::from(self.stride) <= ALIGN {
-            self.stride.is_power_of_two()
-        } else {
-            u64::from(self.stride) % ALIGN == 0 && self.stride <= MAX_STRIDE
+        let stride_ok = match u64::from(self.stride) {
+            small @ ..=ALIGN => small.is_power_of_two(),
+            large => large.is_multiple_of(ALIGN) && self.stride <= MAX_STRIDE,
         };
-        if !stride_ok {
-            return fail(
-                12,
-                "the stride is neither a power of two up to 4096 nor a multiple of 4096 up to 64 MiB",
-            );
-        }
-        if self.stride < self.schema.stride()? {
-            return fail(12, "the stride is smaller than the columns");
-        }
-        if self.header_len() > MAX_HEADER_BYTES {
-            return fail(16, "the header is larger than 64 MiB");
-        }
         let keyed = self.schema.key.is_some();
-        if self.index_bytes > MAX_INDEX_BYTES || !keyed && self.index_bytes > 0 {
-            return fail(
-                56,
-                "the index of keys is larger than 1 GiB, or the table does not have keys",
-            );
-        }
-        if keyed && self.first_id != 0 {
-            return fail(32, "a table with keys has a first id other than 0");
-        }
-        let last = i64::try_from(self.rows)
-            .ok()
-            .and_then(|rows| self.first_id.checked_add(rows));
-        let bytes = self
-            .rows
-            .checked_mul(u64::from(self.stride))
-            .and_then(|bytes| bytes.checked_add(self.header_len()))
-            .and_then(|bytes| bytes.checked_add(self.index_bytes))
-            .filter(|&bytes| i64::try_from(bytes).is_ok());
-        if last.is_none() || bytes.is_none() {
-            return fail(24, "row count or ids out of range");
-        }
-        Ok(())
+        let (offset, what) = if !stride_ok {
+            let what = "the stride is neither a power of two up to 4096 nor a multiple of 4096 up to 64 MiB";
+            (12, what)
+        } else if self.stride < self.schema.stride()? {
+            (12, "the stride is smaller than the columns")
+        } else if self.header_len() > MAX_HEADER_BYTES {
+            (16, "the header is larger than 64 MiB")
+        } else if self.index_bytes > MAX_INDEX_BYTES || !keyed && self.index_bytes > 0 {
+            let what = "the index of keys is larger than 1 GiB, or the table does not have keys";
+            (56, what)
+        } else if keyed && self.first_id != 0 {
+            (32, "a table with keys has a first id other than 0")
+        } else if !self.is_in_range() {
+            (24, "row count or ids out of range")
+        } else {
+            return Ok(());
+        };
+        Err(header_error(offset, what))
+    }
+
+    /// True if ids and offsets of all rows fit their types.
+    fn is_in_range(&self) -> bool {
+        // In 128 bits, because a sum may not fit 64.
+        let last = i128::from(self.first_id) + i128::from(self.rows);
+        let rows = i128::from(self.rows) * i128::from(self.stride);
+        let bytes = rows + i128::from(self.header_len()) + i128::from(self.index_bytes);
+        last.max(bytes) <= i128::from(i64::MAX)
     }
 }
 
@@ -318,16 +297,10 @@ pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
     }
     let len = u64_at(prelude, 16);
     if len == 0 || !len.is_multiple_of(ALIGN) || len > MAX_HEADER_BYTES {
-        return Err(header_error(
-            16,
-            format!("header length {len} is not a multiple of 4096 up to 64 MiB"),
-        ));
+        let what = format!("header length {len} is not a multiple of 4096 up to 64 MiB");
+        return Err(header_error(16, what));
     }
     Ok(len)
-}
-
-fn header_len_of(schema_len: usize, blocks: usize) -> u64 {
-    ((PRELUDE_BYTES + schema_len + 4 * blocks) as u64).next_multiple_of(ALIGN)
 }
 
 fn row_crc(id: i64, payload: &[u8]) -> u32 {

@@ -163,19 +163,18 @@ pub struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Adds the next bucket, which has `rows` rows.
-    pub fn push(&mut self, bucket: &BucketIndex, rows: u64) {
-        let first_level = (self.levels.len() / 4) as u32;
-        self.buckets.extend_from_slice(&self.rows.to_le_bytes());
-        self.buckets.extend_from_slice(&first_level.to_le_bytes());
+    /// Adds the next bucket.
+    pub fn push(&mut self, bucket: &BucketIndex) {
+        let (first_level, levels) = ((self.levels.len() / 4) as u32, bucket.level_words.len() as u32);
+        self.buckets.extend(self.rows.to_le_bytes());
         self.buckets
-            .extend_from_slice(&(bucket.level_words.len() as u32).to_le_bytes());
-        self.levels
-            .extend(bucket.level_words.iter().flat_map(|words| words.to_le_bytes()));
+            .extend([first_level, levels].map(u32::to_le_bytes).concat());
+        let level_words = bucket.level_words.iter();
+        self.levels.extend(level_words.flat_map(|words| words.to_le_bytes()));
         self.words
             .extend(bucket.words.iter().flat_map(|word| word.to_le_bytes()));
         self.count += 1;
-        self.rows += rows;
+        self.rows += bucket.rows();
     }
 
     /// Returns the bytes of the index.
@@ -183,23 +182,25 @@ impl IndexWriter {
     /// # Errors
     /// A number of buckets that is not a power of two, or an index above [`MAX_INDEX_BYTES`].
     pub fn finish(self) -> Result<Vec<u8>, TableError> {
-        if !self.count.is_power_of_two() || self.count.trailing_zeros() > MAX_BUCKET_BITS {
-            return Err(index_error(
-                12,
-                "the number of buckets is not a power of two up to 65536",
-            ));
+        let bucket_bits = self.count.trailing_zeros();
+        if !self.count.is_power_of_two() || bucket_bits > MAX_BUCKET_BITS {
+            let what = "the number of buckets is not a power of two up to 65536";
+            return Err(index_error(12, what));
         }
-        let mut out = Vec::with_capacity(PRELUDE + self.buckets.len() + self.levels.len() + self.words.len());
-        out.extend_from_slice(&INDEX_MAGIC);
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&self.count.trailing_zeros().to_le_bytes());
-        out.extend_from_slice(&self.rows.to_le_bytes());
-        out.extend_from_slice(&((self.words.len() / 8) as u64).to_le_bytes());
-        out.extend_from_slice(&((self.levels.len() / 4) as u32).to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&self.buckets);
-        out.extend_from_slice(&self.levels);
-        out.extend_from_slice(&self.words);
+        let (words, levels) = ((self.words.len() / 8) as u64, (self.levels.len() / 4) as u32);
+        let mut out = [
+            &INDEX_MAGIC[..],
+            &[0; 4],
+            &bucket_bits.to_le_bytes(),
+            &self.rows.to_le_bytes(),
+            &words.to_le_bytes(),
+            &levels.to_le_bytes(),
+            &[0; 4],
+            &self.buckets,
+            &self.levels,
+            &self.words,
+        ]
+        .concat();
         if out.len() as u64 > MAX_INDEX_BYTES {
             return Err(index_error(0, "the index would be larger than 1 GiB: split the table"));
         }
@@ -285,10 +286,8 @@ impl KeyIndex {
             let what = "the last bucket does not end with the index";
             return Err(index_error(PRELUDE, what));
         }
-        Ok(Self {
-            bucket_bits,
-            buckets: index,
-        })
+        let buckets = index;
+        Ok(Self { bucket_bits, buckets })
     }
 
     /// Returns the row that can have a key; `None` if the table does not have it. The caller compares the row's key.
@@ -320,7 +319,7 @@ mod tests {
         }
         let mut writer = IndexWriter::default();
         for bucket in &buckets {
-            writer.push(&BucketIndex::build(bucket).unwrap(), bucket.len() as u64);
+            writer.push(&BucketIndex::build(bucket).unwrap());
         }
         writer.finish().unwrap()
     }

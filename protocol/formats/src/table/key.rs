@@ -61,26 +61,22 @@ impl KeyKind {
     /// # Errors
     /// The reason, with the text.
     pub fn of_text(self, text: &str) -> Result<Cow<'_, [u8]>, String> {
+        let len = text.len();
         match self {
-            Self::String if text.len() > MAX_KEY_BYTES => Err(format!(
-                "{} bytes long; the limit of a key is {MAX_KEY_BYTES}",
-                text.len()
-            )),
-            Self::String => Ok(Cow::Borrowed(text.as_bytes())),
-            Self::Int64 => {
-                let id: i64 = text
-                    .parse()
-                    .map_err(|_| format!("{} is not a 64-bit integer", shown(text)))?;
-                Ok(Cow::Owned(id.to_le_bytes().to_vec()))
+            Self::String if len > MAX_KEY_BYTES => {
+                Err(format!("{len} bytes long; the limit of a key is {MAX_KEY_BYTES}"))
             }
+            Self::String => Ok(Cow::Borrowed(text.as_bytes())),
+            Self::Int64 => match text.parse::<i64>() {
+                Ok(id) => Ok(Cow::Owned(id.to_le_bytes().to_vec())),
+                Err(_) => Err(format!("{} is not a 64-bit integer", shown(text))),
+            },
             Self::Uuid => {
-                let bytes = uuid_bytes(text).ok_or_else(|| {
-                    format!(
-                        "{} is not a UUID such as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5",
-                        shown(text)
-                    )
-                })?;
-                Ok(Cow::Owned(bytes.to_vec()))
+                let what = "is not a UUID such as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5";
+                // 32 hexadecimal digits, with or without hyphens; braces and URNs are not accepted.
+                let uuid = Uuid::try_parse(text).ok().filter(|_| matches!(len, 32 | 36));
+                let uuid = uuid.ok_or_else(|| format!("{} {what}", shown(text)))?;
+                Ok(Cow::Owned(uuid.into_bytes().to_vec()))
             }
         }
     }
@@ -115,22 +111,17 @@ impl KeyColumn {
         };
         match self.kind {
             KeyKind::String => {
-                let (Ok(len), Some(text)) = (
-                    u16::try_from(key.len()),
-                    slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + key.len()),
-                ) else {
+                let text = slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + key.len());
+                let (Ok(len), Some(text)) = (u16::try_from(key.len()), text) else {
                     return false;
                 };
                 text.copy_from_slice(key);
                 slot[..LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
-                true
             }
-            KeyKind::Int64 | KeyKind::Uuid if slot.len() == key.len() => {
-                slot.copy_from_slice(key);
-                true
-            }
-            _ => false,
+            KeyKind::Int64 | KeyKind::Uuid if slot.len() == key.len() => slot.copy_from_slice(key),
+            _ => return false,
         }
+        true
     }
 
     /// Same as [`KeyColumn::put`], for a key in UTF-8 text.
@@ -175,13 +166,6 @@ pub fn shown(text: &str) -> String {
         None => format!("\"{head}\""),
         Some(_) => format!("\"{head}...\""),
     }
-}
-
-/// Parses 32 hexadecimal digits, with or without hyphens.
-fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
-    // Braces and URNs are not accepted.
-    let uuid = matches!(text.len(), 32 | 36).then(|| Uuid::try_parse(text).ok());
-    uuid.flatten().map(Uuid::into_bytes)
 }
 
 #[cfg(test)]

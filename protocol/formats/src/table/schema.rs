@@ -130,20 +130,17 @@ impl TableSchema {
         let too_large = || schema_error(&self.name, "rows are larger than 64 MiB");
         let used = self.payload_len().and_then(|len| len.checked_add(ROW_CRC_BYTES));
         let used = used.filter(|&used| used <= MAX_STRIDE as usize).ok_or_else(too_large)?;
-        let stride = if used <= ALIGN as usize {
-            used.next_power_of_two()
-        } else {
-            used.next_multiple_of(ALIGN as usize)
+        let stride = match used <= ALIGN as usize {
+            true => used.next_power_of_two(),
+            false => used.next_multiple_of(ALIGN as usize),
         };
         u32::try_from(stride).map_err(|_| too_large())
     }
 
     pub(super) fn validate(&self) -> Result<(), TableError> {
         if !is_plain_name(&self.name) {
-            return Err(schema_error(
-                &self.name,
-                "invalid name of the table: use letters, digits, `.`, `_` and `-`",
-            ));
+            let what = "invalid name of the table: use letters, digits, `.`, `_` and `-`";
+            return Err(schema_error(&self.name, what));
         }
         if self.columns.is_empty() {
             return Err(schema_error(&self.name, "a table needs a column"));
@@ -163,10 +160,10 @@ impl TableSchema {
             }
         }
         match &self.key {
-            Some(key) if (key.offset as usize) < end || !key.is_sound() => Err(schema_error(
-                &key.name,
-                "the key overlaps a column, or its width is invalid for its kind",
-            )),
+            Some(key) if (key.offset as usize) < end || !key.is_sound() => {
+                let what = "the key overlaps a column, or its width is invalid for its kind";
+                Err(schema_error(&key.name, what))
+            }
             _ => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 //! a file's schema. Out: batches. Source of the types: the Delta Lake protocol, "Schema Serialization Format" and "Type
 //! Widening"; the Iceberg specification, "Schema Evolution".
 
-use super::super::numbers::STRICT;
+use super::super::convert::STRICT;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
 use arrow_cast::cast_with_options;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef, TimeUnit};
@@ -45,7 +45,7 @@ enum From {
 /// Resolved columns of a file.
 #[derive(Debug)]
 pub(in super::super) struct View {
-    schema: SchemaRef,
+    pub(in super::super) schema: SchemaRef,
     from: Vec<From>,
     /// Column to read if no other is.
     first: Option<String>,
@@ -77,23 +77,16 @@ impl FileColumns {
     /// # Errors
     /// A file without field ids in a table without column names, or a column whose type does not fit the table's.
     pub(in super::super) fn view(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View, String> {
-        let mut view = View {
-            schema: Arc::new(Schema::empty()),
-            from: Vec::new(),
-            first: file.fields().first().map(|field| field.name().clone()),
-        };
-        let mut fields = Vec::new();
+        let (mut fields, mut sources) = (Vec::new(), Vec::new());
         let has_ids = ids.iter().any(Option::is_some);
         for column in self.table.iter().flat_map(|table| table.iter()) {
             let found = column.find(file, ids, has_ids)?;
             let (from, arrow) = match (found, self.constants.get(&column.name)) {
                 (Some(field), _) => {
-                    let arrow = read_as(field.data_type(), &column.arrow).ok_or_else(|| {
+                    let (name, found, wanted) = (&column.name, field.data_type(), &column.arrow);
+                    let arrow = read_as(found, wanted).ok_or_else(|| {
                         format!(
-                            "column `{}` is {} in this file and {} in the table, which does not hold it: write the file anew",
-                            column.name,
-                            field.data_type(),
-                            column.arrow
+                            "column `{name}` is {found} in this file and {wanted} in the table, which does not hold it: write the file anew"
                         )
                     })?;
                     (From::File(field.name().clone()), arrow)
@@ -101,22 +94,26 @@ impl FileColumns {
                 (None, Some((_, value))) => (From::Constant(value.clone()), column.arrow.clone()),
                 (None, None) => (From::Constant(column.default.clone()), column.arrow.clone()),
             };
-            view.from.push(from);
+            sources.push(from);
             fields.push(Field::new(&column.name, arrow, true));
         }
         if self.table.is_none() {
-            view.from
-                .extend(file.fields().iter().map(|field| From::File(field.name().clone())));
-            fields.extend(file.fields().iter().map(|field| field.as_ref().clone()));
-            for (name, (arrow, value)) in &self.constants {
-                if file.field_with_name(name).is_err() {
-                    view.from.push(From::Constant(value.clone()));
-                    fields.push(Field::new(name, arrow.clone(), true));
-                }
+            for field in file.fields() {
+                sources.push(From::File(field.name().clone()));
+                fields.push(field.as_ref().clone());
+            }
+            let is_new = |name: &&String| file.field_with_name(name).is_err();
+            for name in self.constants.keys().filter(is_new) {
+                let (arrow, value) = self.constants[name].clone();
+                sources.push(From::Constant(value));
+                fields.push(Field::new(name, arrow, true));
             }
         }
-        view.schema = Arc::new(Schema::new(fields));
-        Ok(view)
+        Ok(View {
+            schema: Arc::new(Schema::new(fields)),
+            from: sources,
+            first: file.fields().first().map(|field| field.name().clone()),
+        })
     }
 }
 
@@ -140,10 +137,6 @@ impl TableColumn {
 }
 
 impl View {
-    pub(in super::super) fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
     fn wanted<'a>(&'a self, columns: &'a [&str]) -> impl Iterator<Item = (&'a Field, &'a From)> {
         let all = self.schema.fields().iter().zip(&self.from);
         all.map(|(field, from)| (field.as_ref(), from))
@@ -156,11 +149,11 @@ impl View {
             From::File(name) => Some(name.as_str()),
             From::Constant(_) => None,
         });
-        let names: Vec<&str> = names.collect();
-        match (names.is_empty(), &self.first) {
-            (true, Some(first)) => vec![first],
-            _ => names,
+        let mut names: Vec<&str> = names.collect();
+        if names.is_empty() {
+            names.extend(self.first.as_deref());
         }
+        names
     }
 
     /// Converts a batch of the file to these columns.
@@ -177,10 +170,7 @@ impl View {
             arrays.push(match from {
                 From::File(name) => {
                     let array = rows.column_by_name(name).ok_or_else(|| bad(&"it was not read"))?;
-                    match array.data_type() == field.data_type() {
-                        true => Arc::clone(array),
-                        false => cast(array)?,
-                    }
+                    cast(array)?
                 }
                 From::Constant(None) => new_null_array(field.data_type(), count),
                 From::Constant(Some(value)) => {

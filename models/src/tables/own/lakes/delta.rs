@@ -115,7 +115,7 @@ pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
-    let bad = |what: &str| ModelsError::bad(&folder.name, &format!("a table of Delta: {what}"));
+    let bad = |what: String| ModelsError::bad(&folder.name, &format!("a table of Delta: {what}"));
     let logs = logs(folder);
     let mut at = Version::default();
     let mut next = 0;
@@ -126,33 +126,28 @@ pub(in super::super) fn choose(
             let bytes = read(name)?;
             // Its reader may panic on damage.
             unless_it_panics(|| at.add_parquet(bytes))
-                .map_err(|what: String| bad(&format!("{name}: no checkpoint: {what}")))?;
+                .map_err(|what: String| bad(format!("{name}: no checkpoint: {what}")))?;
         }
         next = version + 1;
     }
     let first = next;
     for (version, name) in logs.into_iter().filter(|&(version, _)| version >= first) {
         if version != next {
-            return Err(bad(&format!(
+            return Err(bad(format!(
                 "version {next} is not in its log, and there is no checkpoint behind it that is read (those with sidecars are not): write it \
                  anew, or name its Parquet files one by one"
             )));
         }
         at.add_log(&read(name)?)
-            .map_err(|what| bad(&format!("{name}, {what}")))?;
+            .map_err(|what| bad(format!("{name}, {what}")))?;
         next += 1;
     }
-    let Some(newest) = next.checked_sub(1) else {
-        return Err(bad("its log has no versions"));
-    };
-    at.check(folder).map_err(|what| bad(&what))?;
-    let columns = at.columns().map_err(|what| bad(&what))?;
-    Ok(Chosen::of_version(
-        folder,
-        LOG,
-        columns,
-        &format!("Delta at version {newest}"),
-    ))
+    let newest = next.checked_sub(1);
+    let newest = newest.ok_or_else(|| bad("its log has no versions".to_owned()))?;
+    at.check(folder).map_err(bad)?;
+    let columns = at.columns().map_err(bad)?;
+    let version = format!("Delta at version {newest}");
+    Ok(Chosen::of_version(folder, LOG, columns, &version))
 }
 
 /// Returns the versions of the log, in order.
@@ -188,10 +183,8 @@ fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
             found.entry((version, parts)).or_default().push(name);
         }
     }
-    let whole = found
-        .into_iter()
-        .rev()
-        .find(|((_, parts), names)| names.len() as u64 == *parts);
+    let mut newest_first = found.into_iter().rev();
+    let whole = newest_first.find(|((_, parts), names)| names.len() as u64 == *parts);
     whole.map(|((version, _), names)| (version, names))
 }
 
@@ -254,15 +247,14 @@ impl Version {
     /// Checks that all features required of a reader are supported.
     fn check(&self, folder: &Listing) -> Result<(), String> {
         let protocol = self.protocol.as_ref().ok_or("its log has no protocol")?;
-        let features = protocol.reader_features.iter().flatten();
-        let mut unknown = features.filter(|feature| !FEATURES.contains(&feature.as_str()));
-        if let Some(feature) = unknown.next() {
+        let mut features = protocol.reader_features.iter().flatten();
+        if let Some(feature) = features.find(|feature| !FEATURES.contains(&feature.as_str())) {
             return Err(format!(
                 "it needs the reader feature `{feature}`, which is not read: write it anew without"
             ));
         }
-        if protocol.min_reader_version > READER_VERSION {
-            let version = protocol.min_reader_version;
+        let version = protocol.min_reader_version;
+        if version > READER_VERSION {
             return Err(format!(
                 "it needs a reader of version {version}, this is {READER_VERSION}: write it anew"
             ));
@@ -283,22 +275,17 @@ impl Version {
         let metadata = self.metadata.as_ref().ok_or("its log has no schema")?;
         let schema: DeltaSchema =
             serde_json::from_str(&metadata.schema_string).map_err(|e| format!("its schema cannot be read: {e}"))?;
-        let mode = metadata
-            .configuration
-            .get(MAPPING)
-            .and_then(Option::as_deref)
-            .unwrap_or("none");
+        let mode = metadata.configuration.get(MAPPING).and_then(Option::as_deref);
+        let mode = mode.unwrap_or("none");
         if !["none", "name", "id"].contains(&mode) {
             return Err(format!("unknown `{MAPPING}` `{mode}`"));
         }
         let mut table = Vec::new();
         for field in schema.fields {
             let bad = |what: &str| format!("column `{}`: {what}", field.name);
-            let physical = field.metadata.get(PHYSICAL_NAME).and_then(|name| name.as_str());
-            let id = field
-                .metadata
-                .get(FIELD_ID)
-                .and_then(|id| i32::try_from(id.as_i64()?).ok());
+            let physical = field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str);
+            let id = field.metadata.get(FIELD_ID).and_then(Value::as_i64);
+            let id = id.and_then(|id| i32::try_from(id).ok());
             let name_in_files = match mode {
                 "none" => &field.name,
                 _ => physical.ok_or_else(|| bad("its schema has no name for it in the files"))?,
@@ -342,13 +329,11 @@ fn json_of(array: &dyn Array, row: usize) -> Value {
     if let Some(list) = array.as_list_opt::<i32>().map(|list| list.value(row)) {
         return Value::Array((0..list.len()).map(|at| json_of(&list, at)).collect());
     }
-    match array.as_string_opt::<i32>() {
-        Some(texts) => texts.value(row).into(),
-        None => array
-            .as_primitive_opt::<Int32Type>()
-            .map(|numbers| numbers.value(row))
-            .into(),
+    if let Some(texts) = array.as_string_opt::<i32>() {
+        return texts.value(row).into();
     }
+    let numbers = array.as_primitive_opt::<Int32Type>();
+    numbers.map(|numbers| numbers.value(row)).into()
 }
 
 #[cfg(test)]

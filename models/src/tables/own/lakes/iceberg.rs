@@ -5,17 +5,23 @@
 //! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files with their status.
 //! All names are full addresses; addresses below the table's own are resolved in its folder, even after a move.
 
+use super::super::read::unless_it_panics;
 use super::columns::{FileColumns, TableColumn, of_schema};
-use super::manifests::{File, Manifest, files_of, manifests_of, records_of};
 use super::{Chosen, Listing};
 use crate::error::ModelsError;
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array as _, RecordBatch, StringArray, StructArray};
+use arrow_avro::reader::ReaderBuilder;
+use arrow_cast::display::array_value_to_string;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Cursor, Read as _};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 const METADATA: &str = "metadata/";
 const ENDING: &str = ".metadata.json";
@@ -112,16 +118,11 @@ pub(in super::super) fn is_one(folder: &Listing) -> bool {
 /// Returns the version of a metadata file: `v3.metadata.json`, or `00003-UUID.metadata.json`.
 fn version_of(name: &str) -> Option<u64> {
     let stem = name.strip_prefix(METADATA)?;
-    let stem = stem
-        .strip_suffix(ENDING)
-        .or_else(|| stem.strip_suffix(".metadata.json.gz"))?;
+    let stem = stem.strip_suffix(".gz").unwrap_or(stem).strip_suffix(ENDING)?;
     let stem = stem.strip_suffix(".gz").unwrap_or(stem);
     let digits = stem.strip_prefix('v').unwrap_or(stem);
-    let end = digits
-        .bytes()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(digits.len());
-    digits[..end].parse().ok()
+    let end = digits.find(|char: char| !char.is_ascii_digit());
+    digits[..end.unwrap_or(digits.len())].parse().ok()
 }
 
 /// Follows the newest metadata to the files of its snapshot.
@@ -137,21 +138,14 @@ pub(in super::super) fn choose(
     let mut snapshots = metadata.snapshots.iter();
     let snapshot = snapshots.find(|snapshot| snapshot.snapshot_id == current);
     let snapshot = snapshot.ok_or_else(|| bad(&format!("{newest} has no current snapshot, so no rows")))?;
-    let files = DataFiles {
+    let files = TableFiles {
         folder,
         location: &metadata.location,
         read,
     };
     let manifests = match &snapshot.manifest_list {
         Some(list) => files.records(list, manifests_of)?,
-        None => {
-            let of_address = |address: &String| Manifest {
-                address: address.clone(),
-                content: 0,
-                spec: 0,
-            };
-            snapshot.manifests.iter().map(of_address).collect()
-        }
+        None => snapshot.manifests.iter().cloned().map(Manifest::of_rows).collect(),
     };
     let mut live: BTreeMap<String, FileColumns> = BTreeMap::new();
     for manifest in &manifests {
@@ -168,14 +162,14 @@ fn bad(folder: &Listing, what: &str) -> ModelsError {
 }
 
 /// Files of a table, by their addresses.
-struct DataFiles<'a> {
+struct TableFiles<'a> {
     folder: &'a Listing,
     /// Address of the folder when the metadata was written.
     location: &'a str,
     read: &'a dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 }
 
-impl<'a> DataFiles<'a> {
+impl<'a> TableFiles<'a> {
     /// Returns the name and the length of a file in the folder.
     fn named(&self, address: &str) -> Result<(&'a String, u64), ModelsError> {
         let bad = |what: String| bad(self.folder, &what);
@@ -199,7 +193,7 @@ impl<'a> DataFiles<'a> {
     }
 
     /// Returns the files of rows in a manifest.
-    fn of_manifest(&self, manifest: &Manifest) -> Result<Vec<(&'a String, File)>, ModelsError> {
+    fn of_manifest(&self, manifest: &Manifest) -> Result<Vec<(&'a String, DataFile)>, ModelsError> {
         let fail = |what: String| Err(bad(self.folder, &what));
         let mut named = Vec::new();
         for file in self.records(&manifest.address, files_of)? {
@@ -228,9 +222,9 @@ impl Metadata {
     /// Returns the columns of the current schema.
     fn columns(&self) -> Result<Arc<Vec<TableColumn>>, String> {
         if self.format_version > FORMAT_VERSION {
+            let version = self.format_version;
             return Err(format!(
-                "its format has version {}, {FORMAT_VERSION} is the newest that is read: write the table anew",
-                self.format_version
+                "its format has version {version}, {FORMAT_VERSION} is the newest that is read: write the table anew"
             ));
         }
         let mut schemas = self.schemas.iter();
@@ -259,7 +253,7 @@ impl Metadata {
     }
 
     /// Returns the columns of a file. A column missing in the file may be the partition column.
-    fn columns_of(&self, file: &File, spec: i32, table: &Arc<Vec<TableColumn>>) -> FileColumns {
+    fn columns_of(&self, file: &DataFile, spec: i32, table: &Arc<Vec<TableColumn>>) -> FileColumns {
         let specs = self.partition_specs.iter().find(|found| found.spec_id == spec);
         let fields = specs.map_or(&self.partition_spec, |spec| &spec.fields);
         FileColumns::of_table(table, |column| {
@@ -310,6 +304,132 @@ fn path(address: &str) -> &str {
 
 /// Advice for users.
 const ANEW: &str = "; write the table anew (rewrite_data_files), or name its Parquet files one by one";
+
+/// Maximum time to read a manifest, beside [`READ_TIME_PER_MIB`].
+const READ_TIME: Duration = Duration::from_secs(5);
+const READ_TIME_PER_MIB: Duration = Duration::from_secs(1);
+/// Status of a removed file; other files were added or exist.
+const GONE: i32 = 2;
+
+/// Returns the records of an Avro file.
+///
+/// # Errors
+/// Damage, on which the reader may panic or never end.
+fn records_of(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, String> {
+    let mebibytes = u32::try_from(bytes.len() >> 20).unwrap_or(u32::MAX);
+    records_within(bytes, READ_TIME + READ_TIME_PER_MIB.saturating_mul(mebibytes))
+}
+
+fn records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, String> {
+    let (sender, receiver) = mpsc::channel();
+    // A reader past the limit cannot be stopped: its thread ends with the process.
+    thread::spawn(move || {
+        let read = unless_it_panics(|| {
+            let reader = ReaderBuilder::new().build(Cursor::new(bytes));
+            let reader = reader.map_err(|e| e.to_string())?;
+            reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
+        });
+        let _ = sender.send(read);
+    });
+    let read = receiver.recv_timeout(limit);
+    let read = read.unwrap_or_else(|_| Err(format!("its reader does not end within {limit:?}")));
+    read.map_err(|what: String| format!("it is damaged, or no Avro: {what}"))
+}
+
+/// Manifest of a list.
+struct Manifest {
+    address: String,
+    /// 1 if its files list deleted rows.
+    content: i32,
+    /// Partition spec of its files.
+    spec: i32,
+}
+
+impl Manifest {
+    fn of_rows(address: String) -> Self {
+        let (content, spec) = (0, 0);
+        Self { address, content, spec }
+    }
+}
+
+/// Returns the manifests of a list.
+fn manifests_of(batches: &[RecordBatch]) -> Result<Vec<Manifest>, String> {
+    let mut manifests = Vec::new();
+    for batch in batches {
+        let batch = StructArray::from(batch.clone());
+        let paths = texts(&batch, "manifest_path")?;
+        for row in 0..batch.len() {
+            manifests.push(Manifest {
+                address: paths.value(row).to_owned(),
+                content: small(&batch, "content", row),
+                spec: small(&batch, "partition_spec_id", row),
+            });
+        }
+    }
+    Ok(manifests)
+}
+
+/// Existing file of a manifest.
+struct DataFile {
+    address: String,
+    format: String,
+    bytes: u64,
+    /// Partition values as text, by field name; `None` is null.
+    partition: HashMap<String, Option<String>>,
+}
+
+fn files_of(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
+    let mut files = Vec::new();
+    for batch in batches {
+        let batch = StructArray::from(batch.clone());
+        let file = structs(&batch, "data_file");
+        let file = file.ok_or("no records of `data_file`: it is no manifest")?;
+        let (paths, formats) = (texts(file, "file_path")?, texts(file, "file_format")?);
+        let sizes = file.column_by_name("file_size_in_bytes");
+        let sizes = sizes.and_then(|column| column.as_primitive_opt::<Int64Type>());
+        let sizes = sizes.ok_or("no `file_size_in_bytes`: it is no manifest")?;
+        let partitions = structs(file, "partition");
+        for row in 0..batch.len() {
+            if small(&batch, "status", row) != GONE {
+                files.push(DataFile {
+                    address: paths.value(row).to_owned(),
+                    format: formats.value(row).to_owned(),
+                    bytes: u64::try_from(sizes.value(row)).unwrap_or(0),
+                    partition: partitions.map_or_else(HashMap::new, |partitions| partition_of(partitions, row)),
+                });
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the values of a partition, except those without a text form.
+fn partition_of(partitions: &StructArray, row: usize) -> HashMap<String, Option<String>> {
+    let columns = partitions.fields().iter().zip(partitions.columns());
+    let values = columns.filter_map(|(field, column)| {
+        let text = column.is_valid(row).then(|| array_value_to_string(column, row));
+        Some((field.name().clone(), text.transpose().ok()?))
+    });
+    values.collect()
+}
+
+fn structs<'a>(records: &'a StructArray, name: &str) -> Option<&'a StructArray> {
+    records.column_by_name(name)?.as_struct_opt()
+}
+
+fn texts<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, String> {
+    let column = records.column_by_name(name).and_then(|column| column.as_string_opt());
+    let column = column.filter(|column: &&StringArray| column.null_count() == 0);
+    column.ok_or_else(|| format!("no texts `{name}`"))
+}
+
+/// Returns a small number; 0 if it is missing, as in the first version of the format.
+fn small(records: &StructArray, name: &str, row: usize) -> i32 {
+    let column = records.column_by_name(name);
+    let numbers = column.and_then(|column| column.as_primitive_opt::<Int32Type>());
+    let numbers = numbers.filter(|numbers| numbers.is_valid(row));
+    numbers.map_or(0, |numbers| numbers.value(row))
+}
 
 #[cfg(test)]
 mod tests {
@@ -386,5 +506,33 @@ mod tests {
         ] {
             assert_eq!(below(location, address), name, "{address}");
         }
+    }
+
+    /// Creates a file with one record, a long, and bytes after it in the same block.
+    fn avro(behind: &[u8]) -> Vec<u8> {
+        let schema = br#"{"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}"#;
+        let sync = [7; 16];
+        // Counts and lengths below 64 are one byte, twice the number; this schema's length is two.
+        let length = [(schema.len() as u8 * 2) | 0x80, (schema.len() >> 6) as u8];
+        let block = [2, (1 + behind.len() as u8) * 2, 84];
+        [
+            &b"Obj\x01\x02\x16avro.schema"[..],
+            &length,
+            schema,
+            &[0],
+            &sync,
+            &block,
+            behind,
+            &sync,
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_reader_that_does_not_end_is_given_up() {
+        let whole = records_of(avro(&[])).unwrap();
+        assert_eq!(whole.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+        let error = records_within(avro(&[84]), Duration::from_millis(500)).unwrap_err();
+        assert!(error.contains("damaged") && error.contains("does not end"), "{error}");
     }
 }

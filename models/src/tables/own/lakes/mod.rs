@@ -5,7 +5,6 @@
 pub(super) mod columns;
 pub(super) mod delta;
 pub(super) mod iceberg;
-mod manifests;
 
 use super::request::CsvOptions;
 use super::text_types::Guess;
@@ -35,10 +34,8 @@ impl Chosen {
     fn of_version(folder: &Listing, log: &str, files: BTreeMap<String, FileColumns>, version: &str) -> Self {
         let is_left = |name: &&String| !name.starts_with(log) && !files.contains_key(*name);
         let left = folder.files.keys().filter(is_left).count();
-        let what = format!(
-            "{}: a table of {version}: {left} files beside its log are not in this version",
-            folder.name
-        );
+        let name = &folder.name;
+        let what = format!("{name}: a table of {version}: {left} files beside its log are not in this version");
         Self {
             files: files.into_iter().map(|(name, columns)| (name, Some(columns))).collect(),
             left_out: vec![what],

@@ -2,18 +2,19 @@
 //! file. Out: batches with a column for each value of a sample. Knows nothing of keys or tables.
 
 mod samples;
-mod tfrecord;
 mod webdataset;
-
-pub(super) use tfrecord::begins_as_one;
 
 use super::batch::{Batch, BatchBuilder};
 use arrow_schema::{Schema, SchemaRef};
-use samples::{SAMPLED, SAMPLED_BYTES, ShardSample, push, schema};
+use prost::Message as _;
+use samples::{SAMPLED, SAMPLED_BYTES, ShardSample, Value, push, schema};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use tierlab_formats::shards::example::{Example, Kind};
+use tierlab_formats::shards::tfrecord::{FOOT_BYTES, HEAD_BYTES, length, record};
+use tierlab_protocol::tensor::DataType;
 
 /// Format of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(super) enum ShardFormat {
 #[derive(Debug)]
 pub(super) struct ShardFile {
     format: ShardFormat,
-    schema: SchemaRef,
+    pub(in super::super) schema: SchemaRef,
 }
 
 impl ShardFile {
@@ -60,10 +61,6 @@ impl ShardFile {
         })
     }
 
-    pub(super) fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
-    }
-
     /// Passes all rows to `each`.
     pub(super) fn read<E: From<String>>(
         &self,
@@ -93,7 +90,7 @@ fn each_sample<E: From<String>>(
 ) -> Result<u64, E> {
     match format {
         ShardFormat::Tar => webdataset::each_sample(path, columns, each),
-        ShardFormat::Records => tfrecord::each_sample(path, columns, each),
+        ShardFormat::Records => each_record(path, columns, each),
     }
 }
 
@@ -103,7 +100,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Sequential reader of a file in large pieces: the file, with the piece that was read last.
 pub(super) struct Window {
     file: File,
-    len: u64,
+    pub(super) len: u64,
     start: u64,
     piece: Vec<u8>,
 }
@@ -118,10 +115,6 @@ impl Window {
             start: 0,
             piece: Vec::new(),
         })
-    }
-
-    pub(super) const fn len(&self) -> u64 {
-        self.len
     }
 
     /// Returns the bytes of a range, fewer at the end of the file. The caller limits its length.
@@ -143,4 +136,54 @@ impl Window {
         let from = (start - self.start) as usize;
         Ok(&self.piece[from..from + wanted])
     }
+}
+
+/// Passes the records of a `TFRecord` file on as samples, each with the offset of its end, until the callback returns
+/// false. Returns the last offset.
+fn each_record<E: From<String>>(
+    path: &Path,
+    columns: Option<&[&str]>,
+    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
+) -> Result<u64, E> {
+    let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
+    let mut file = Window::open(path)?;
+    let mut at = 0;
+    while at < file.len {
+        let head = file.get(at..at + HEAD_BYTES as u64)?;
+        let body = length(head, at).map_err(String::from)?;
+        let end = at + HEAD_BYTES as u64 + body + FOOT_BYTES as u64;
+        let (record, _) = record(file.get(at..end)?, at).map_err(String::from)?;
+        let example = Example::decode(record).map_err(|e| format!("offset {at}: no tf.train.Example: {e}"))?;
+        let features = example.features.unwrap_or_default().feature;
+        let features = features.into_iter().filter(|(name, _)| wanted(name));
+        let values = features.filter_map(|(name, feature)| Some((name, value(feature.kind?)?)));
+        let sample = ShardSample {
+            name: format!("the record at offset {at}"),
+            values: values.collect(),
+            wrong: None,
+        };
+        at = end;
+        if !each(sample, at)? {
+            break;
+        }
+    }
+    Ok(at)
+}
+
+/// Returns a feature's value; `None` if it is empty.
+fn value(kind: Kind) -> Option<Value> {
+    let (dtype, bytes): (_, Vec<u8>) = match kind {
+        Kind::FloatList(list) => (
+            DataType::Fp32,
+            list.value.into_iter().flat_map(f32::to_le_bytes).collect(),
+        ),
+        Kind::Int64List(list) => (
+            DataType::Int64,
+            list.value.into_iter().flat_map(i64::to_le_bytes).collect(),
+        ),
+        Kind::BytesList(mut list) if list.value.len() < 2 => return list.value.pop().map(Value::bytes),
+        Kind::BytesList(list) => return Some(Value::Nested(list.value.concat())),
+    };
+    let is_list = None;
+    (!bytes.is_empty()).then_some(Value::Numbers { dtype, is_list, bytes })
 }

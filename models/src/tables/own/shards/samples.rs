@@ -1,7 +1,8 @@
 //! Samples of shards as columns: typed values become batches of one schema. In: named values, sample by sample. Out:
 //! the schema of the first samples, and batches; misfit samples are separated. Knows no format.
 
-use super::super::batch::{BatchBuilder, item_of};
+use super::super::batch::BatchBuilder;
+use super::super::layout::element_of;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,6 +51,14 @@ impl Value {
         }
     }
 
+    /// Type of numbers; true if they are a list, false if one number, `None` if one element may be either.
+    fn numbers(&self) -> Option<(DataType, Option<bool>)> {
+        match self {
+            Self::Numbers { dtype, is_list, .. } => Some((*dtype, *is_list)),
+            _ => None,
+        }
+    }
+
     fn shown(&self) -> &'static str {
         match self {
             Self::Numbers { dtype, .. } => dtype.as_str(),
@@ -85,11 +94,9 @@ pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
             columns.entry(name).or_default().push(value);
         }
     }
-    let fields: Vec<Field> = columns
-        .into_iter()
-        .map(|(name, values)| Field::new(name, type_of(&values), true))
-        .collect();
-    Arc::new(Schema::new(fields))
+    let field = |(name, values): (&str, Vec<&Value>)| Field::new(name, type_of(&values), true);
+    let fields = columns.into_iter().map(field);
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 fn type_of(values: &[&Value]) -> Arrow {
@@ -98,21 +105,16 @@ fn type_of(values: &[&Value]) -> Arrow {
     if values.iter().all(|value| matches!(value, Value::Text(_))) {
         return Arrow::Utf8;
     }
-    if let Value::Numbers { dtype, .. } = first {
-        let mut dtype = *dtype;
+    if let Some((mut dtype, _)) = first.numbers() {
         let mut is_list = false;
         for value in values {
-            if let Value::Numbers {
-                dtype: other,
-                is_list: told,
-                bytes,
-            } = value
-            {
-                if (dtype, *other) == (DataType::Int64, DataType::Fp64) {
-                    dtype = *other;
-                }
-                is_list |= told.unwrap_or_else(|| bytes.len() != other.size().unwrap_or(1));
+            let Some((other, stated)) = value.numbers() else {
+                continue;
+            };
+            if (dtype, other) == (DataType::Int64, DataType::Fp64) {
+                dtype = other;
             }
+            is_list |= stated.unwrap_or_else(|| value.len() != other.size().unwrap_or(1));
         }
         let item = arrow_of(dtype);
         return if is_list { list(item) } else { item };
@@ -136,11 +138,7 @@ fn arrow_of(dtype: DataType) -> Arrow {
 
 /// Adds a sample as a row.
 pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
-    let ShardSample {
-        name,
-        mut values,
-        wrong,
-    } = sample;
+    let (name, mut values, wrong) = (sample.name, sample.values, sample.wrong);
     let taken = match wrong {
         Some(wrong) => Err(wrong),
         None => rows.push(|_, field, bytes| match values.remove(field.name()) {
@@ -156,35 +154,22 @@ pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
 /// Appends the bytes of a value in a column of this type.
 fn fit(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
     let is_list = matches!(arrow, Arrow::List(_));
-    let item = item_of(arrow);
-    let bytes = match (item, value) {
-        (Arrow::Utf8 | Arrow::Binary, Value::Text(text)) => {
-            out.extend_from_slice(text.as_bytes());
-            return Ok(());
-        }
-        (Arrow::Binary, Value::Bytes(bytes) | Value::Nested(bytes)) => {
-            out.extend_from_slice(&bytes);
-            return Ok(());
-        }
+    let item = element_of(arrow);
+    let bytes: Vec<u8> = match (item, value) {
+        (Arrow::Utf8 | Arrow::Binary, Value::Text(text)) => text.into_bytes(),
+        (Arrow::Binary, Value::Bytes(bytes) | Value::Nested(bytes)) => bytes,
         (Arrow::UInt8, Value::Bytes(bytes)) if is_list => bytes,
         (Arrow::UInt8, Value::Text(text)) if is_list => text.into_bytes(),
-        (
-            Arrow::Float64,
-            Value::Numbers {
-                dtype: DataType::Int64,
-                bytes,
-                ..
-            },
-        ) => {
+        (item, Value::Numbers { dtype, bytes, .. }) if arrow_of(dtype) == *item => bytes,
+        (Arrow::Float64, Value::Numbers { dtype, bytes, .. }) if dtype == DataType::Int64 => {
             let (values, _) = bytes.as_chunks::<8>();
             let float = |le: &[u8; 8]| (i64::from_le_bytes(*le) as f64).to_le_bytes();
             values.iter().flat_map(float).collect()
         }
-        (item, Value::Numbers { dtype, bytes, .. }) if arrow_of(dtype) == *item => bytes,
         (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.shown())),
     };
-    let width = item.primitive_width().unwrap_or(1);
-    if !is_list && bytes.len() != width {
+    // Texts and bytes have no width.
+    if let Some(width) = item.primitive_width().filter(|width| !is_list && bytes.len() != *width) {
         let count = bytes.len() / width;
         return Err(format!("{count} values, where the first samples have one"));
     }

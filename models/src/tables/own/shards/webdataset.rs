@@ -34,7 +34,7 @@ pub(super) fn each_sample<E: From<String>>(
     let wanted =
         |extension: &str| columns.is_none_or(|columns| columns.iter().any(|column| is_part(column, extension)));
     let mut file = Window::open(path)?;
-    let mut walk = Walk::new(file.len());
+    let mut walk = Walk::new(file.len);
     let mut making: Option<Files> = None;
     while let Some(member) = walk.next(|range, out| file.get(range).map(|bytes| out.extend_from_slice(bytes)))? {
         let Some((key, extension)) = key_and_extension(&member.name) else {
@@ -56,12 +56,12 @@ pub(super) fn each_sample<E: From<String>>(
     if !walk.has_ended() {
         let what =
             "it ends without the blocks of zeros that end an archive: it was cut off, or not finished; pack it anew";
-        return Err(format!("tar, offset {}: {what}", file.len()).into());
+        return Err(format!("tar, offset {}: {what}", file.len).into());
     }
     if let Some(whole) = making {
-        each(whole.sample(), file.len())?;
+        each(whole.sample(), file.len)?;
     }
-    Ok(file.len())
+    Ok(file.len)
 }
 
 /// Files of one sample.
@@ -79,9 +79,8 @@ impl Files {
     fn add(&mut self, extension: &str, bytes: &[u8], is_wanted: bool, offset: u64) -> Result<(), String> {
         let fail = |what: &str| Err(format!("offset {offset}: sample `{}`: {what}", self.key));
         if self.seen.contains(extension) {
-            return fail(&format!(
-                "has two files `.{extension}`; are two samples of one key beside each other?"
-            ));
+            let what = format!("has two files `.{extension}`; are two samples of one key beside each other?");
+            return fail(&what);
         }
         self.bytes += bytes.len() as u64;
         if self.seen.len() == MAX_FILES || self.bytes > MAX_SAMPLE_BYTES {
@@ -127,19 +126,14 @@ fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> 
         "txt" | "text" | "transcript" => Value::Text(text()?.to_owned()),
         last if INTS.contains(&last) => {
             let text = text()?.trim();
-            Value::int(
-                text.parse()
-                    .map_err(|_| format!("`{}` is no integer", shortened(text)))?,
-            )
+            let shown: String = text.chars().take(40).collect();
+            let int = text.parse().map_err(|_| format!("`{shown}` is no integer"))?;
+            Value::int(int)
         }
         _ => Value::bytes(bytes.to_vec()),
     };
     into.insert(extension.to_owned(), value);
     Ok(())
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(40).collect()
 }
 
 /// Converts an object's members to columns `EXTENSION.MEMBER`. Supports numbers, lists of numbers and texts, but no
@@ -170,24 +164,16 @@ fn of_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String,
 
 /// Returns integers if all are, else doubles.
 fn numbers(items: &[serde_json::Value], is_list: bool) -> Option<Value> {
-    let ints: Option<Vec<i64>> = items.iter().map(serde_json::Value::as_i64).collect();
-    let (dtype, bytes) = match ints {
-        Some(ints) => (DataType::Int64, ints.iter().flat_map(|int| int.to_le_bytes()).collect()),
-        None => {
-            let is_exact = |item: &serde_json::Value| item.is_f64() || item.as_i64().is_some();
-            let doubles: Option<Vec<f64>> = items
-                .iter()
-                .map(|item| is_exact(item).then(|| item.as_f64()).flatten())
-                .collect();
-            (
-                DataType::Fp64,
-                doubles?.iter().flat_map(|double| double.to_le_bytes()).collect(),
-            )
-        }
+    let ints: Option<Vec<[u8; 8]>> = items.iter().map(|item| Some(item.as_i64()?.to_le_bytes())).collect();
+    let is_exact = |item: &serde_json::Value| item.is_f64() || item.is_i64();
+    let double = |item: &serde_json::Value| Some(item.as_f64().filter(|_| is_exact(item))?.to_le_bytes());
+    let (dtype, elements) = match ints {
+        Some(ints) => (DataType::Int64, ints),
+        None => (DataType::Fp64, items.iter().map(double).collect::<Option<_>>()?),
     };
     Some(Value::Numbers {
         dtype,
         is_list: Some(is_list),
-        bytes,
+        bytes: elements.concat(),
     })
 }

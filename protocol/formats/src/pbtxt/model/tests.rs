@@ -46,7 +46,7 @@ model_warmup [
 "#;
 
 fn read(text: &str) -> Result<ModelConfig, String> {
-    model_config(text, "resnet").map_err(|error| error.0)
+    model_config(text, "resnet")
 }
 
 #[test]
