@@ -12,15 +12,9 @@ pub(crate) struct Groups(pub(crate) Vec<usize>);
 /// Group of a session, and the state of its run.
 #[derive(Debug, Default)]
 pub(crate) struct SessionSlot {
-    pub(super) group: usize,
-    pub(super) running: bool,
-}
-
-impl SessionSlot {
-    /// Creates the slot of a session in the group with this index.
-    pub(crate) fn in_group(group: usize) -> Self {
-        Self { group, running: false }
-    }
+    /// Index of the group.
+    pub(crate) group: usize,
+    pub(crate) running: bool,
 }
 
 /// Sessions of a group that wait for a job.

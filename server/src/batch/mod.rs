@@ -3,7 +3,6 @@
 pub(crate) mod clock;
 pub(crate) mod groups;
 pub(crate) mod job;
-mod pace;
 mod queue;
 pub(crate) mod rule;
 pub(crate) mod runs;

@@ -8,9 +8,8 @@
 use super::clock::{PendingRequests, SessionClock};
 use super::groups::{Groups, IdleSessions, SessionSlot};
 use super::job::Job;
-use super::pace::Pace;
 use super::rule::{Decision, Rule, View};
-use super::runs::{ActiveRun, LingeringRun, Runs};
+use super::runs::{ActiveRun, LingeringRun, Pace, Runs};
 use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::request::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
@@ -64,6 +63,7 @@ pub(crate) struct QueueGauges {
     pub(crate) stuck: IntGauge,
 }
 
+#[derive(Default)]
 pub(super) struct QueueState {
     jobs: VecDeque<Job>,
     pub(super) rows: usize,
@@ -96,12 +96,8 @@ impl BatchQueue {
         let count = groups.0.len();
         Arc::new(Self {
             state: Mutex::new(QueueState {
-                jobs: VecDeque::new(),
-                rows: 0,
-                noted: 0,
-                closed: false,
-                running: 0,
                 sleepers: vec![IdleSessions::default(); count],
+                ..QueueState::default()
             }),
             groups,
             wake: (0..count).map(|_| Condvar::new()).collect(),
@@ -177,7 +173,7 @@ impl BatchQueue {
     pub(crate) fn take(&self, slot: &mut SessionSlot, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
         let mut session_was_idle = false;
         let mut state = self.lock();
-        clock.turn(false);
+        clock.set_computing(false);
         state.running -= usize::from(std::mem::take(&mut slot.running));
         loop {
             if state.jobs.is_empty() && state.closed {
@@ -204,7 +200,7 @@ impl BatchQueue {
                     let batch = close(&mut state, rows);
                     self.note_queued(&mut state);
                     if !batch.is_empty() {
-                        clock.turn(true);
+                        clock.set_computing(true);
                         slot.running = true;
                         state.running += 1;
                         self.wake_next(&mut state);
@@ -263,28 +259,24 @@ impl BatchQueue {
     /// Drops the jobs whose clients have gone away: no account counts their tensors any more, and while every session
     /// is in a run they would take the place of other requests.
     fn drop_given_up(&self) {
-        let given_up: VecDeque<Job> = {
-            let mut state = self.lock();
-            if !state.jobs.iter().any(Job::is_given_up) {
-                return;
-            }
-            let (given_up, waiting) = std::mem::take(&mut state.jobs).into_iter().partition(Job::is_given_up);
-            state.jobs = waiting;
-            state.rows = state.jobs.iter().map(|job| job.rows).sum();
-            self.note_queued(&mut state);
-            given_up
-        };
+        let mut state = self.lock();
+        if !state.jobs.iter().any(Job::is_given_up) {
+            return;
+        }
+        let (given_up, waiting): (Vec<Job>, _) = state.jobs.drain(..).partition(Job::is_given_up);
+        state.jobs = waiting.into();
+        state.rows = state.jobs.iter().map(|job| job.rows).sum();
+        self.note_queued(&mut state);
+        drop(state);
         drop(given_up);
     }
 
     fn refuse_queued(&self, why: &Refusal) {
-        let jobs: Vec<Job> = {
-            let mut state = self.lock();
-            state.rows = 0;
-            let jobs = state.jobs.drain(..).collect();
-            self.note_queued(&mut state);
-            jobs
-        };
+        let mut state = self.lock();
+        state.rows = 0;
+        let jobs = std::mem::take(&mut state.jobs);
+        self.note_queued(&mut state);
+        drop(state);
         for job in jobs {
             job.refuse(why.clone());
         }

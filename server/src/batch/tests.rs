@@ -290,7 +290,7 @@ fn worker(queue: &Arc<BatchQueue>, group: usize, clock: &Arc<SessionClock>) -> W
     let (tell, taken) = std::sync::mpsc::channel();
     let (go_on, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut slot = SessionSlot::in_group(group);
+        let mut slot = SessionSlot { group, running: false };
         queue.add_session(&slot, Arc::new(ActiveRun::new(0, |_| {})));
         while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
             let _ = tell.send(batch.len());

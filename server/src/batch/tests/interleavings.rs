@@ -10,7 +10,7 @@ use super::{alive, gauges, session_clock};
 use crate::batch::clock::PendingRequests;
 use crate::batch::groups::{Groups, SessionSlot};
 use crate::batch::rule::Rule;
-use crate::batch::{clock, groups, job, pace, rule, runs};
+use crate::batch::{clock, groups, job, rule, runs};
 use crate::request::Reason;
 use queue::{BatchQueue, QueueGauges};
 use shuttle::sync::mpsc::{Sender, channel};
@@ -48,7 +48,10 @@ fn queue(max_rows: usize, groups: &[usize]) -> Arc<BatchQueue> {
 fn session(queue: &Arc<BatchQueue>, group: usize, taken: &Sender<usize>) -> JoinHandle<()> {
     let (queue, taken) = (Arc::clone(queue), taken.clone());
     thread::spawn(move || {
-        let (mut slot, clock) = (SessionSlot::in_group(group), session_clock(&PendingRequests::new()));
+        let (mut slot, clock) = (
+            SessionSlot { group, running: false },
+            session_clock(&PendingRequests::new()),
+        );
         while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
             // A run, while others push and take.
             thread::yield_now();
