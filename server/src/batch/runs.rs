@@ -165,12 +165,8 @@ pub(crate) struct LingeringRun {
 
 impl fmt::Display for LingeringRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (session, number, seconds) = (self.session, self.number, self.ran.as_secs_f64());
-        write!(
-            f,
-            "session {session}, run {number}, {} rows, for {seconds:.1} s",
-            self.rows
-        )
+        let (session, number, rows, seconds) = (self.session, self.number, self.rows, self.ran.as_secs_f64());
+        write!(f, "session {session}, run {number}, {rows} rows, for {seconds:.1} s")
     }
 }
 

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
-use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
+use ort::value::{DynTensor, DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
 use std::fmt::Debug;
 use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::{DataType, element_count};
@@ -45,16 +45,16 @@ pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
 
 /// Element of fixed size.
 trait Element: PrimitiveTensorElementType + IntoBytes + Immutable + Copy + Debug + 'static {
-    /// Appends whole elements.
-    fn read(bytes: &[u8], out: &mut Vec<Self>);
+    /// Whole elements of raw little-endian bytes.
+    fn elements(bytes: &[u8]) -> impl Iterator<Item = Self>;
 }
 
 macro_rules! elements {
     ($($element:ty),*) => {$(
         impl Element for $element {
-            fn read(bytes: &[u8], out: &mut Vec<Self>) {
+            fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
                 let (elements, _) = bytes.as_chunks();
-                out.extend(elements.iter().map(|element| Self::from_le_bytes(*element)));
+                elements.iter().map(|element| Self::from_le_bytes(*element))
             }
         }
     )*};
@@ -62,14 +62,14 @@ macro_rules! elements {
 elements!(u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64);
 
 impl Element for u8 {
-    fn read(bytes: &[u8], out: &mut Vec<Self>) {
-        out.extend_from_slice(bytes);
+    fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
+        bytes.iter().copied()
     }
 }
 
 impl Element for bool {
-    fn read(bytes: &[u8], out: &mut Vec<Self>) {
-        out.extend(bytes.iter().map(|&byte| byte != 0));
+    fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
+        bytes.iter().map(|&byte| byte != 0)
     }
 }
 
@@ -84,12 +84,12 @@ fn read_pieces<E: Element>(data: &Data, out: &mut Vec<E>) {
             cut.extend_from_slice(missing);
             piece = rest;
             if cut.len() == size {
-                E::read(&cut, out);
+                out.extend(E::elements(&cut));
                 cut.clear();
             }
         }
         let (whole, rest) = piece.split_at(piece.len() / size * size);
-        E::read(whole, out);
+        out.extend(E::elements(whole));
         cut.extend_from_slice(rest);
     }
 }
@@ -99,7 +99,7 @@ const KEPT_BYTES: usize = 8 << 20;
 /// Maximum texts of a buffer kept from run to run.
 const KEPT_TEXTS: usize = 64 << 10;
 
-/// Elements of an input, in ONNX Runtime's own type. Reused from run to run.
+/// Elements of an input, in ONNX Runtime's own type. Reused from run to run. Also the accesses to tensors of this type.
 pub(crate) trait Buffer: Debug {
     /// Removes the elements, keeps the memory.
     fn clear(&mut self);
@@ -118,6 +118,15 @@ pub(crate) trait Buffer: Debug {
 
     /// Elements as an input of a run; borrowed, except strings.
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>>;
+
+    /// Writes raw little-endian parts, in order, to all elements of a tensor.
+    ///
+    /// # Errors
+    /// Fails if a part is not whole elements, or if the tensor has another number of elements.
+    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String>;
+
+    /// Shape and data of an output of this type.
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String>;
 }
 
 /// An empty buffer.
@@ -163,6 +172,34 @@ impl<E: Element> Buffer for Vec<E> {
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
         Ok(TensorRef::from_array_view((shape, self.as_slice()))?.into())
     }
+
+    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String> {
+        let (_, slots) = tensor.try_extract_tensor_mut::<E>().map_err(|e| e.to_string())?;
+        let mut slots = slots.iter_mut();
+        for part in parts {
+            if !part.len().is_multiple_of(size_of::<E>()) {
+                return Err("a part is not whole elements".to_owned());
+            }
+            for element in E::elements(part) {
+                *slots.next().ok_or("more elements than the shape has")? = element;
+            }
+        }
+        match slots.next() {
+            None => Ok(()),
+            Some(_) => Err("fewer elements than the shape has".to_owned()),
+        }
+    }
+
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
+        let (shape, elements) = value.try_extract_tensor::<E>().map_err(|e| e.to_string())?;
+        let mut data = Vec::new();
+        // Little-endian, like all machines that this is built for.
+        let elements = elements.as_bytes();
+        let room = data.try_reserve_exact(elements.len());
+        room.map_err(|_| format!("no memory for an output of {} bytes", elements.len()))?;
+        data.extend_from_slice(elements);
+        Ok((shape.to_vec(), data.into()))
+    }
 }
 
 impl Buffer for Vec<String> {
@@ -194,6 +231,22 @@ impl Buffer for Vec<String> {
 
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
         Ok(Tensor::from_string_array((shape, self.as_slice()))?.into())
+    }
+
+    fn lay_out(&self, _: &mut DynTensor, _: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String> {
+        Err("text cannot be bound".to_owned())
+    }
+
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
+        let (shape, strings) = value.try_extract_strings().map_err(|e| e.to_string())?;
+        let bytes = strings.iter().map(|text| text.len().saturating_add(4));
+        let mut data = Vec::with_capacity(bytes.fold(0, usize::saturating_add));
+        for text in &strings {
+            let len = u32::try_from(text.len()).map_err(|_| "a string is longer than 4 GiB".to_owned())?;
+            data.extend_from_slice(&len.to_le_bytes());
+            data.extend_from_slice(text.as_bytes());
+        }
+        Ok((shape.to_vec(), data.into()))
     }
 }
 
@@ -234,43 +287,9 @@ pub(crate) fn output_bytes(value: &DynValue) -> usize {
 /// # Errors
 /// Fails if the output is not a tensor of the protocol's types, or if ONNX Runtime does not return it.
 pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
-    fn elements<T: Element>(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
-        let (shape, elements) = value.try_extract_tensor::<T>().map_err(|e| e.to_string())?;
-        let mut data = Vec::new();
-        // Little-endian, like all machines that this is built for.
-        let elements = elements.as_bytes();
-        let room = data.try_reserve_exact(elements.len());
-        room.map_err(|_| format!("no memory for an output of {} bytes", elements.len()))?;
-        data.extend_from_slice(elements);
-        Ok((shape.to_vec(), data.into()))
-    }
     let dtype = value.dtype().tensor_type().and_then(data_type);
-    match dtype.ok_or_else(|| format!("{} is not a tensor of the protocol", value.dtype()))? {
-        DataType::Bool => elements::<bool>(value),
-        DataType::Uint8 => elements::<u8>(value),
-        DataType::Uint16 => elements::<u16>(value),
-        DataType::Uint32 => elements::<u32>(value),
-        DataType::Uint64 => elements::<u64>(value),
-        DataType::Int8 => elements::<i8>(value),
-        DataType::Int16 => elements::<i16>(value),
-        DataType::Int32 => elements::<i32>(value),
-        DataType::Int64 => elements::<i64>(value),
-        DataType::Fp16 => elements::<f16>(value),
-        DataType::Bf16 => elements::<bf16>(value),
-        DataType::Fp32 => elements::<f32>(value),
-        DataType::Fp64 => elements::<f64>(value),
-        DataType::Bytes => {
-            let (shape, strings) = value.try_extract_strings().map_err(|e| e.to_string())?;
-            let bytes = strings.iter().map(|text| text.len().saturating_add(4));
-            let mut data = Vec::with_capacity(bytes.fold(0, usize::saturating_add));
-            for text in &strings {
-                let len = u32::try_from(text.len()).map_err(|_| "a string is longer than 4 GiB".to_owned())?;
-                data.extend_from_slice(&len.to_le_bytes());
-                data.extend_from_slice(text.as_bytes());
-            }
-            Ok((shape.to_vec(), data.into()))
-        }
-    }
+    let dtype = dtype.ok_or_else(|| format!("{} is not a tensor of the protocol", value.dtype()))?;
+    buffer(dtype).extract(value)
 }
 
 #[cfg(test)]

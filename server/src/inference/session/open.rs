@@ -178,18 +178,15 @@ pub(crate) fn spawn(
         let opened = catch_unwind(AssertUnwindSafe(|| open(control, built_by_now)))
             .unwrap_or_else(|_| Err("panicked during loading".into()));
         drop(opening);
-        let engine = match opened {
-            Ok((engine, ready)) => {
-                let _ = report.send(Ok(ready));
-                engine
-            }
-            Err(error) => {
-                let _ = report.send(Err(error));
-                return;
-            }
+        let (engine, ready) = match opened {
+            Ok((engine, ready)) => (Some(engine), Ok(ready)),
+            Err(error) => (None, Err(error)),
         };
+        let _ = report.send(ready);
         // Dropped without an assignment if the model was refused.
-        if let Ok(work) = assigned.recv() {
+        if let Some(engine) = engine
+            && let Ok(work) = assigned.recv()
+        {
             engine.serve(&work);
         }
     });

@@ -7,7 +7,7 @@
 //! few runs is timed: other work on the machine only makes a run slower.
 
 use super::engine::Engine;
-use super::error::{Fault, RunError};
+use super::{Fault, RunError};
 use crate::host::memory::is_for_memory;
 use crate::request::Part;
 use bytes::Bytes;
@@ -39,12 +39,7 @@ impl Warmup {
         }
         for sample in &self.samples {
             let failed = |what: String| format!("warm-up `{}`: {what}", sample.name);
-            let parts = self.parts(engine, sample).map_err(failed)?;
-            let rows = if engine.signature.batched {
-                sample.batch_size as usize
-            } else {
-                1
-            };
+            let (parts, rows) = self.parts(engine, sample).map_err(failed)?;
             for _ in 0..sample.count {
                 run_once(engine, &parts, rows).map_err(|error| failed(error.message))?;
             }
@@ -55,17 +50,17 @@ impl Warmup {
         Ok(())
     }
 
-    pub(super) fn parts(&self, engine: &Engine, sample: &WarmupSample) -> Result<Vec<Part>, String> {
+    /// Inputs of a sample, and their number of rows.
+    fn parts(&self, engine: &Engine, sample: &WarmupSample) -> Result<(Vec<Part>, usize), String> {
         let inputs = sample_inputs(sample, &self.files, &engine.signature)?;
-        Ok(inputs.into_iter().map(part).collect())
+        let rows = if engine.signature.batched { sample.batch_size } else { 1 };
+        Ok((inputs.into_iter().map(part).collect(), rows as usize))
     }
 }
 
-fn part(input: WarmupTensor) -> Part {
-    Part {
-        shape: input.shape,
-        data: input.data.into(),
-    }
+fn part(WarmupTensor { shape, data, .. }: WarmupTensor) -> Part {
+    let data = data.into();
+    Part { shape, data }
 }
 
 /// Runs the model on `rows` rows of zeros.
@@ -112,9 +107,8 @@ const FREE_DIMS: [i64; 2] = [64, 1];
 pub(super) fn fastest_run(engine: &mut Engine, warmup: &Warmup, budget: Duration) -> Option<Duration> {
     let began = Instant::now();
     if let Some(sample) = warmup.samples.first() {
-        let rows = if engine.signature.batched { sample.batch_size } else { 1 };
-        let parts = warmup.parts(engine, sample).ok()?;
-        return fastest(engine, &parts, rows as usize, began + budget);
+        let (parts, rows) = warmup.parts(engine, sample).ok()?;
+        return fastest(engine, &parts, rows, began + budget);
     }
     FREE_DIMS.into_iter().find_map(|free| {
         let parts = zeros(engine, free)?;

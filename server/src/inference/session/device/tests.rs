@@ -11,7 +11,7 @@ use crate::features::ids::EntityIds;
 use crate::features::live::LiveTables;
 use crate::features::tier::{FeatureTier, RowDestination};
 use crate::inference::session::engine::Engine;
-use crate::inference::session::error::{Fault, RunError};
+use crate::inference::session::{Fault, RunError};
 use crate::inference::session::tests::{INPUT, WIDTH, engines, parts};
 use crate::request::{Reason, Refusal, Stopwatch};
 use libloading::{Library, Symbol};
