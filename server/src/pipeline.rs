@@ -9,7 +9,7 @@
 mod request_guard;
 
 use crate::models::serving::accept::{Accepted, SelectedOutput};
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::models::serving::submit::RunRequest;
 use crate::pipeline::request_guard::RequestGuard;
 use crate::request::{Account, AccountRoom, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};

@@ -2,7 +2,7 @@
 //! The pieces share its memory, may run in different batches and sessions, and their answers are joined.
 
 use crate::request::{Part, Refusal};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;

@@ -12,7 +12,7 @@ use super::rule::{Decision, Rule, View};
 use super::runs::{ActiveRun, LingeringRun, Pace, Runs};
 use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::request::{Reason, Refusal};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use prometheus::IntGauge;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};

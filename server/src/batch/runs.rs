@@ -276,7 +276,7 @@ impl ActiveRun {
 mod tests {
     use super::*;
     use crate::request::Part;
-    use crate::telemetry::trace::context::RequestScope;
+    use crate::telemetry::trace::RequestScope;
     use std::sync::atomic::AtomicI32;
 
     /// A run, and how many times more it was asked to end than to go on.

@@ -6,7 +6,7 @@ use super::runs::ActiveRun;
 use super::{BatchQueue, QueueGauges};
 use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::SessionSeconds;
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use prometheus::{Counter, IntGauge};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! State shared by the fronts: the pipeline, the models with their management, and the phase.
 
-use crate::models::management::manager::ModelManager;
+use crate::models::management::ModelManager;
 use crate::models::served_models::Target;
 use crate::pipeline::Pipeline;
 use crate::request::Refusal;

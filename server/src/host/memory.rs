@@ -8,7 +8,7 @@
 //! session twice, because sessions cannot be handed over. Loads on a GPU have no limit: CUDA reserves far more address
 //! space than it uses.
 
-use super::cores::{Version, least};
+use super::{Version, least};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use parking_lot::Mutex;
 use std::fs;

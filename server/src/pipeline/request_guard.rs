@@ -3,9 +3,9 @@
 //! In: the stages' reports. Out: metrics, statistics and spans. A request is answered, refused, or, if the guard is
 //! dropped early, given up by its client, with the stage in which it waited.
 
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
-use crate::telemetry::trace::context::{self, RequestOutcome};
+use crate::telemetry::trace::{self, RequestOutcome};
 use crate::telemetry::{Metrics, Mode, WaitPoint};
 use std::time::Instant;
 use tierlab_protocol::timing::StageTimings;
@@ -58,7 +58,7 @@ impl<'a> RequestGuard<'a> {
     }
 
     fn note(&self, refusal: Option<Reason>, timings: &StageTimings) {
-        context::note_outcome(|| RequestOutcome {
+        trace::note_outcome(|| RequestOutcome {
             model: self.model.name.clone(),
             version: self.model.version.clone(),
             rows: self.rows,

@@ -5,7 +5,7 @@
 //! headers, so no credentials.
 
 use crate::error::ConfigError;
-use crate::telemetry::trace::context;
+use crate::telemetry::trace;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -148,7 +148,7 @@ where
             LogFormat::Text => escape_controls(line),
             LogFormat::Json => line.to_owned(),
         };
-        let Some(id) = context::with_current_id(ToString::to_string) else {
+        let Some(id) = trace::with_current_id(ToString::to_string) else {
             return writeln!(writer, "{line}");
         };
         // Ids contain nothing that JSON would escape.

@@ -4,7 +4,7 @@
 //! may hold thousands of empty ones. Source: "Length-Prefixed Message" in
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 
-use crate::front::body_pieces::BodyPieces;
+use crate::front::http::body::BodyPieces;
 use crate::request::{Reason, Refusal};
 use bytes::{Buf, Bytes};
 use tierlab_protocol::infer::Data;
@@ -122,7 +122,7 @@ impl FrameDecoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::body_pieces::KEPT_BYTES;
+    use crate::front::http::body::KEPT_BYTES;
     use proptest::prelude::*;
 
     fn of(bytes: usize) -> FrameDecoder {

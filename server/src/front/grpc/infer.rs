@@ -11,7 +11,7 @@ use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::pipeline::{Exchange, Outcome};
 use crate::request::{Account, AccountRoom, Refusal, Stopwatch, offload_large};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
 use futures::FutureExt;

@@ -5,11 +5,10 @@
 //! its JSON part, or a refusal; the reply's body.
 
 use super::coding::{Coding, deflate, inflate, single, too_large};
-use crate::front::body_pieces::BodyPieces;
 use crate::pipeline::Exchange;
 use crate::request::{Account, AccountRoom, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
@@ -275,6 +274,34 @@ impl HttpBody for Pieces {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
+    }
+}
+
+/// Size below which chunks are joined, because each would keep the whole buffer into which it was read.
+pub(crate) const KEPT_BYTES: usize = 4 << 10;
+
+/// Received parts of a body. Bytes copied here are copied again into a tensor, so only small chunks are.
+#[derive(Debug, Default)]
+pub(crate) struct BodyPieces {
+    data: Data,
+    small: BytesMut,
+}
+
+impl BodyPieces {
+    /// Adds a chunk.
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        if self.data.is_empty() || chunk.len() >= KEPT_BYTES {
+            self.data.push(self.small.split().freeze());
+            self.data.push(chunk);
+        } else {
+            self.small.extend_from_slice(&chunk);
+        }
+    }
+
+    /// Takes everything received so far.
+    pub(crate) fn take(&mut self) -> Data {
+        self.data.push(self.small.split().freeze());
+        std::mem::take(&mut self.data)
     }
 }
 

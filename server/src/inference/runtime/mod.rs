@@ -7,19 +7,19 @@ mod log;
 mod mapped;
 mod optimized;
 mod provider;
-mod version;
-
-pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMORY_BYTES};
-pub(crate) use optimized::OptimizedCache;
-pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
 
 use crate::error::LoadError;
 use bytes::Bytes;
+use libloading::{Library, Symbol};
 use mapped::WeightFolder;
+pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMORY_BYTES};
+pub(crate) use optimized::OptimizedCache;
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use provider::has_cuda;
+pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_formats::model::{InstanceKind, MODEL_FILE};
@@ -126,7 +126,7 @@ impl Runtime {
             .build()
             .map_err(|e| LoadError::new(format!("ONNX Runtime {}: {e}", library.display())))?;
         environment.set_log_level(log::level());
-        let version = version::version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
+        let version = version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
         providers.check(&environment, &library).map_err(LoadError::new)?;
         Ok(Self {
             environment,
@@ -308,6 +308,35 @@ fn advice() -> String {
         "Get it with `pip install onnxruntime` in the environment of this program, with `scripts/setup onnxruntime` in a checkout, \
          or set ORT_DYLIB_PATH to a libonnxruntime.so.* of your own; it must be version {OLDEST} or newer."
     )
+}
+
+/// `OrtGetApiBase`, the library's only public export.
+type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
+
+/// Reads a library's version, such as `1.31.1`. Calls ONNX Runtime's C interface directly, because the `ort` crate makes
+/// the same call but does not expose the result.
+///
+/// # Errors
+/// Fails if the file is not a library, or not ONNX Runtime.
+#[allow(unsafe_code)]
+fn version_of(library: &Path) -> Result<String, String> {
+    let failed = |what: String| format!("{}: {what}", library.display());
+    // SAFETY: `ort` loaded this library before, so its initialisers have run and do nothing again; the handle only
+    // increments its count. `ort` keeps it loaded for the life of the process.
+    let loaded = unsafe { Library::new(library) }.map_err(|e| failed(e.to_string()))?;
+    // SAFETY: ONNX Runtime declares this symbol as a function of this type since its first version.
+    let get: Symbol<'_, GetApiBase> = unsafe { loaded.get(b"OrtGetApiBase") }.map_err(|e| failed(e.to_string()))?;
+    // SAFETY: it takes nothing and returns a pointer to static data, which is checked for null.
+    let base = unsafe { get().as_ref() }.ok_or_else(|| failed("OrtGetApiBase returned nothing".into()))?;
+    // SAFETY: it takes nothing and returns a pointer to a static string that ends in NUL.
+    let version = unsafe { (base.GetVersionString)() };
+    if version.is_null() {
+        return Err(failed("GetVersionString returned nothing".into()));
+    }
+    // SAFETY: as above, and not null.
+    let version = unsafe { CStr::from_ptr(version) };
+    let version = version.to_str().map_err(|e| failed(e.to_string()))?;
+    Ok(version.to_owned())
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Warmup {
     }
 }
 
-fn part(WarmupTensor { shape, data, .. }: WarmupTensor) -> Part {
+fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
     let data = data.into();
     Part { shape, data }
 }

@@ -5,7 +5,7 @@
 //! after the other, so that measurements do not disturb each other. Time is bounded: a few runs in each group, within
 //! `runtime.instances.measure_ms` except the first of each. The log gives the choice and its reason.
 
-use crate::host::cores::Cores;
+use crate::host::Cores;
 use crate::inference::runtime::Threads;
 use crate::inference::session::layout::{self, FitConfig, SessionGroup};
 use crate::models::loading::opening::{Opener, WarmGroup, WarmSession, warm, with_reports};

@@ -5,7 +5,7 @@
 //! so that an endless warm-up delays no other version.
 
 use crate::error::LoadError;
-use crate::host::cores;
+use crate::host;
 use crate::host::memory::LimitedLoad;
 use crate::inference::runtime::{Runtime, Threads};
 use crate::inference::session::layout::SessionGroup;
@@ -95,7 +95,7 @@ impl Opener<'_> {
     ) -> Result<Vec<SpawnedSession>, String> {
         let mut sessions = Vec::new();
         for _ in 0..count {
-            let cpus = cores::of_instance(self.cpus, self.opened, threads.intra_op);
+            let cpus = host::of_instance(self.cpus, self.opened, threads.intra_op);
             let mut spec = self.spec.with_threads(threads, measure);
             if self.opened == 0 {
                 // A single session writes the optimised graph.
@@ -104,7 +104,7 @@ impl Opener<'_> {
             let (spec, memory) = (Arc::new(spec), self.limits.memory);
             sessions.push(spawn(self.model, self.opened, move |control, built| {
                 // Before the session: ONNX Runtime's own threads inherit this thread's CPUs.
-                cores::pin(&cpus)?;
+                host::pin(&cpus)?;
                 if !Runtime::is_cpu(spec.provider) {
                     return open(spec, control, built);
                 }

@@ -5,7 +5,7 @@
 //! listing changes nothing. A refused model is retried when its objects change, or at the next listing if the tier
 //! failed.
 
-use super::manager::{ModelManager, ModelSource};
+use super::{ModelManager, ModelSource};
 use super::reconcile::Reload;
 use super::{ALL_MODELS, ControlMode};
 use crate::error::LoadError;

@@ -1,14 +1,28 @@
-//! Changes of the served models: at the start, by request, or by the contents of the model tier.
+//! Models of a server, and their changes: at the start, by request, or by the contents of the model tier.
+//!
+//! In: names and versions. Out: models, documents, or refusals. Reading takes no lock: the models are an immutable
+//! snapshot ([`ServedModels`]) that every change replaces.
 
 mod changes;
-pub(crate) mod manager;
 mod reconcile;
 
+use crate::models::loading::Loader;
+use crate::models::repository;
+use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
+use crate::models::serving::Model;
+use crate::request::{Reason, Refusal};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tierlab_protocol::grpc::messages::{ModelConfig, ModelIndex, ModelStatisticsResponse};
+use tierlab_protocol::metadata::ModelMetadata;
+use tierlab_storage::Tier;
+use tokio::sync::Semaphore;
 
 /// Control mode, in Triton's words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,3 +57,198 @@ pub(crate) struct ManagementSettings {
 
 /// Name for all models in [`ManagementSettings::models`].
 pub(crate) const ALL_MODELS: &str = "*";
+
+/// Maximum models loaded at the same time: each holds its files in memory until its sessions are built.
+const MAX_PARALLEL_LOADS: usize = 2;
+
+/// Minimum interval between two listings of the tier for the index.
+const LISTING_AGE: Duration = Duration::from_secs(1);
+
+/// Source of models.
+pub(crate) struct ModelSource {
+    pub(crate) tier: Arc<dyn Tier>,
+    pub(crate) loader: Loader,
+}
+
+/// Models of a server.
+pub(crate) struct ModelManager {
+    settings: ManagementSettings,
+    served: ArcSwap<ServedModels>,
+    source: OnceLock<ModelSource>,
+    started: OnceLock<()>,
+    /// Locks that allow one change of a model at a time.
+    locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    loads: Semaphore,
+    /// Names on the tier, and when they were read.
+    names: tokio::sync::Mutex<Option<(Instant, Vec<String>)>>,
+}
+
+impl ModelManager {
+    pub(crate) fn new(settings: ManagementSettings) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            served: ArcSwap::default(),
+            source: OnceLock::new(),
+            started: OnceLock::new(),
+            locks: Mutex::default(),
+            loads: Semaphore::new(MAX_PARALLEL_LOADS),
+            names: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// True if a model on the tier is served without a load call.
+    fn wants(&self, name: &str) -> bool {
+        let wanted = &self.settings.models;
+        let every = wanted.is_empty() && self.settings.control != ControlMode::Explicit;
+        every || wanted.iter().any(|wanted| wanted == ALL_MODELS || wanted == name)
+    }
+
+    /// True if startup is complete.
+    pub(crate) fn started(&self) -> bool {
+        self.started.get().is_some()
+    }
+
+    /// Current models.
+    pub(crate) fn snapshot(&self) -> Arc<ServedModels> {
+        self.served.load_full()
+    }
+
+    /// Model named by a request. Without a version, or with an empty one, the highest served version.
+    ///
+    /// # Errors
+    /// Fails for an unknown model or version, or one that is not served.
+    pub(crate) fn find(&self, target: &Target) -> Result<Arc<Model>, Refusal> {
+        let found = self.served.load().find(target).map(Arc::clone);
+        found.map_err(|refusal| self.check_started().err().unwrap_or(refusal))
+    }
+
+    /// Checks that the start is complete: before, a model that is not loaded yet is not ready rather than unknown.
+    fn check_started(&self) -> Result<(), Refusal> {
+        let starting = || Refusal::new(Reason::NotReady, "the models are still being loaded");
+        self.started.get().copied().ok_or_else(starting)
+    }
+
+    /// `GET /v2/models/M[/versions/V]`.
+    ///
+    /// # Errors
+    /// Same as [`ModelManager::find`].
+    pub(crate) fn metadata(&self, target: &Target) -> Result<ModelMetadata, Refusal> {
+        let served = self.snapshot();
+        let model = served.find(target);
+        let model = model.map_err(|refusal| self.check_started().err().unwrap_or(refusal))?;
+        Ok(model.metadata(served.entry(&target.model)?.ready_versions()))
+    }
+
+    /// `GET /v2/models/M[/versions/V]/config`.
+    ///
+    /// # Errors
+    /// Same as [`ModelManager::find`].
+    pub(crate) fn config(&self, target: &Target) -> Result<ModelConfig, Refusal> {
+        Ok(self.find(target)?.config_document())
+    }
+
+    /// `GET /v2/models/stats`, for one model (every served version) or one version.
+    ///
+    /// # Errors
+    /// Same as [`ModelManager::find`].
+    pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<ModelStatisticsResponse, Refusal> {
+        let served = self.snapshot();
+        let model_stats = match target {
+            None => served.models().map(|model| model.stats_entry()).collect(),
+            Some(target) => {
+                let found = self.find(target)?;
+                match target.version() {
+                    Some(_) => vec![found.stats_entry()],
+                    None => {
+                        let versions = served.entry(&target.model)?.ready();
+                        versions.map(|model| model.stats_entry()).collect()
+                    }
+                }
+            }
+        };
+        Ok(ModelStatisticsResponse { model_stats })
+    }
+
+    /// `POST /v2/repository/index`: every version that was loaded, refused or unloaded and, in explicit control, the
+    /// other models on the tier.
+    pub(crate) async fn index(&self, ready_only: bool) -> Vec<ModelIndex> {
+        let mut index = self.snapshot().index();
+        if ready_only {
+            index.retain(|entry| entry.state == "READY");
+            return index;
+        }
+        if self.settings.control == ControlMode::Explicit {
+            let mut others = self.names().await;
+            others.retain(|name| !index.iter().any(|entry| entry.name == *name));
+            index.extend(others.into_iter().map(|name| ModelIndex {
+                name,
+                ..ModelIndex::default()
+            }));
+            index.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        index
+    }
+
+    /// Names on the tier, at most a second old; if the tier fails, the last ones read.
+    async fn names(&self) -> Vec<String> {
+        let mut names = self.names.lock().await;
+        let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
+        if let (false, Some(source)) = (fresh, self.source.get()) {
+            match repository::list(&*source.tier).await {
+                Ok(listing) => *names = Some((Instant::now(), listing.into_keys().collect())),
+                Err(error) => tracing::warn!(%error, "cannot list the models on the tier"),
+            }
+        }
+        names.as_ref().map(|(_, names)| names.clone()).unwrap_or_default()
+    }
+
+    /// Checks that models may be loaded and unloaded by request. Every check before a load or unload is made here.
+    ///
+    /// # Errors
+    /// The reason, with the key to set.
+    pub(crate) fn allow_change(&self, name: &str) -> Result<(), Refusal> {
+        if !self.settings.admin {
+            let what =
+                "loading and unloading by request is disabled: set `enabled = true` under `[admin]` in server.toml";
+            return Err(Refusal::new(Reason::Forbidden, what));
+        }
+        let control = match self.settings.control {
+            ControlMode::Explicit => return Ok(()),
+            ControlMode::None => "none",
+            ControlMode::Poll => "poll",
+        };
+        Err(Refusal::bad(format!(
+            "model `{}` cannot be loaded or unloaded by request: `repository.control` in server.toml is `{control}`, \
+             not `explicit`",
+            shown(name)
+        )))
+    }
+
+    /// Waits until no other change of this model is in progress.
+    async fn lock_model(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.locks.lock();
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(name.to_owned()).or_default())
+        };
+        lock.lock_owned().await
+    }
+
+    /// Replaces the snapshot with one in which an entry is changed.
+    fn edit(&self, name: &str, change: impl Fn(&mut ServedModel)) {
+        self.served.rcu(|served| {
+            let mut served = (**served).clone();
+            change(Arc::make_mut(served.0.entry(name.to_owned()).or_default()));
+            served
+        });
+    }
+
+    /// Removes an unloaded model.
+    fn forget(&self, name: &str) {
+        self.served.rcu(|served| {
+            let mut served = (**served).clone();
+            served.0.remove(name);
+            served
+        });
+    }
+}

@@ -3,14 +3,14 @@
 //!
 //! Every change of a model is made under its lock, so that changes never overlap.
 
-use super::manager::{ModelManager, ModelSource};
+use super::{ModelManager, ModelSource};
 use crate::batch::BatchQueue;
 use crate::error::LoadError;
-use crate::models::loading::load::Loader;
+use crate::models::loading::Loader;
 use crate::models::loading::opening::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 
 use crate::features::ids::{EntityIds, Naming};
 use crate::inference::tensors;
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Part, Refusal};
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};

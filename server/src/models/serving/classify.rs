@@ -5,7 +5,7 @@
 //! `extension_classification.md`.
 
 use crate::models::serving::accept::SelectedOutput;
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::offload_large;
 use half::{bf16, f16};
 use std::cmp::Ordering;

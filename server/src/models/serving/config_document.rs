@@ -1,6 +1,6 @@
 //! Model configuration in Triton's form, as in effect: keys missing from the config are filled in from the graph.
 
-use super::model::Model;
+use super::Model;
 use crate::inference::session::layout::SessionGroup;
 use tierlab_formats::model::{DeclaredTensor, MODEL_FILE, WarmupData, WarmupInput, WarmupSample};
 use tierlab_protocol::grpc::messages::model_instance_group::Kind;

@@ -5,9 +5,9 @@
 
 use crate::batch::job::{Answer, Job, JobOutput};
 use crate::batch::{BatchQueue, job};
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Part, Reason, Refusal};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_formats::model::BatchingConfig;

@@ -7,8 +7,8 @@ pub(crate) mod gpu;
 mod process;
 
 use crate::request::{Reason, Refusal};
-use crate::telemetry::counters::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint};
-use crate::telemetry::trace::context;
+use crate::telemetry::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint};
+use crate::telemetry::trace;
 use parking_lot::Mutex;
 use process::ProcessMetrics;
 use prometheus::core::Collector;
@@ -149,7 +149,7 @@ impl Metrics {
         if refusal.reason != Reason::Cancelled {
             let mode = mode.map_or("unknown", |mode| mode.into_str());
             let code = refusal.reason.status().to_string();
-            let labels = [model, mode, context::front().into_str(), &code];
+            let labels = [model, mode, trace::front().into_str(), &code];
             self.requests.with_label_values(&labels).inc();
         }
     }
@@ -292,7 +292,7 @@ impl ModelMetrics {
             Mode::Realtime => &self.realtime,
             Mode::Batch => &self.batch,
         };
-        mode.ok[context::front() as usize].inc();
+        mode.ok[trace::front() as usize].inc();
         mode.total.observe(timings.total().as_secs_f64());
         for (stage, histogram) in Stage::ALL.into_iter().zip(&mode.stages) {
             histogram.observe(timings.get(stage).as_secs_f64());

@@ -4,7 +4,7 @@
 //! tasks. Unreadable values stay unchanged.
 
 use super::Registrar;
-use crate::telemetry::counters::AbandonedSession;
+use crate::telemetry::AbandonedSession;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use procfs::process::Process;

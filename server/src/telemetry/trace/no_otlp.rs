@@ -1,10 +1,10 @@
 //! Stand-in for the span exporter in a build without the feature `otlp`: no span is ever started.
 
-use super::context::RequestContext;
+use super::RequestContext;
 use super::id::TraceParent;
 use crate::error::ConfigError;
+use crate::telemetry::SpanCounts;
 use crate::telemetry::config::TelemetryConfig;
-use crate::telemetry::counters::SpanCounts;
 use http::Method;
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 //! In: a request from a connection, and the service that answers it. Out: the service's reply, with the id if the
 //! client wants it. Knows nothing of how requests are answered.
 
-use super::context::{self, RequestContext, RequestScope};
+use super::{self, RequestContext, RequestScope};
 use super::id::{RequestId, TraceParent};
 use super::otlp::{RequestSpan, Telemetry};
-use crate::telemetry::counters::Front;
+use crate::telemetry::Front;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, Request};
 use parking_lot::Mutex;
@@ -71,7 +71,7 @@ pub(crate) async fn observe<B>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::trace::context::with_current_id;
+    use crate::telemetry::trace::with_current_id;
     use axum::response::IntoResponse;
     use http::StatusCode;
 
@@ -139,7 +139,7 @@ mod tests {
         for front in [Front::Grpc, Front::Http] {
             let request = Request::builder().header("content-type", "application/grpc+proto");
             observe(None, front, request.body(()).unwrap(), async |_| {
-                assert_eq!(context::front(), front);
+                assert_eq!(trace::front(), front);
                 StatusCode::OK.into_response()
             })
             .await;

@@ -3,12 +3,12 @@
 //! In: requests, and the configuration of a collector. Out: `ExportTraceServiceRequest`s over HTTP, and counts of the
 //! spans sent, failed and dropped. A request never waits here: if the queue is full, a span is dropped and counted.
 
-use super::context::RequestContext;
+use super::RequestContext;
 use super::id::TraceParent;
 use super::spans::{self, Finished, OpenSpan};
 use crate::error::ConfigError;
+use crate::telemetry::SpanCounts;
 use crate::telemetry::config::TelemetryConfig;
-use crate::telemetry::counters::SpanCounts;
 use http::Method;
 use opentelemetry::trace::{SpanId, SpanKind, TraceId};
 use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};

@@ -4,8 +4,8 @@
 //! Pure. Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC servers if those define any,
 //! <https://opentelemetry.io/docs/specs/semconv/>; the server's own begin with `tierlab.`.
 
-use super::context::{RequestContext, RequestOutcome};
-use crate::telemetry::counters::Front;
+use super::{RequestContext, RequestOutcome};
+use crate::telemetry::Front;
 use http::Method;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
