@@ -6,14 +6,12 @@
 //! In: a body and its model. Out: the reply's bytes or a refusal, and in either case the time of each stage. Without room,
 //! [`Pipeline::enter`] refuses before the body is read.
 
-mod request_guard;
-
-use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::Model;
+use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::submit::RunRequest;
-use crate::pipeline::request_guard::RequestGuard;
 use crate::request::{Account, AccountRoom, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
-use crate::telemetry::{Metrics, WaitPoint};
+use crate::telemetry::trace::{self, RequestOutcome};
+use crate::telemetry::{Metrics, Mode, WaitPoint};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
@@ -255,4 +253,80 @@ fn reply_of(
         outputs: chosen,
     };
     (reply, flags)
+}
+
+/// Request in progress.
+pub(crate) struct RequestGuard<'a> {
+    metrics: &'a Metrics,
+    model: &'a Model,
+    wait_point: WaitPoint,
+    /// Number of rows, once known.
+    rows: Option<usize>,
+    /// Start of its stages; before its body has arrived, its arrival.
+    began: Instant,
+    open: bool,
+}
+
+impl<'a> RequestGuard<'a> {
+    fn begin(metrics: &'a Metrics, model: &'a Model) -> Self {
+        Self {
+            metrics,
+            model,
+            wait_point: WaitPoint::Body,
+            rows: None,
+            began: Instant::now(),
+            open: true,
+        }
+    }
+
+    /// Ends a request at its body.
+    pub(crate) fn refuse(mut self, refusal: &Refusal) {
+        self.open = false;
+        if refusal.reason == Reason::Cancelled {
+            self.metrics.count_cancelled(self.wait_point);
+        }
+        self.count_refusal(refusal, &StageTimings::default());
+    }
+
+    /// Ends a request with its reply or its refusal.
+    fn settle<R>(&mut self, reply: &Result<R, Refusal>, timings: &StageTimings) {
+        self.open = false;
+        match reply {
+            Ok(_) => {
+                let rows = self.rows.unwrap_or(1);
+                self.model.metrics.count_answer(rows, timings);
+                self.model.stats.count_answer(rows, timings);
+                self.note(None, timings);
+            }
+            Err(refusal) => self.count_refusal(refusal, timings),
+        }
+    }
+
+    fn note(&self, refusal: Option<Reason>, timings: &StageTimings) {
+        trace::note_outcome(|| RequestOutcome {
+            model: self.model.name.clone(),
+            version: self.model.version.clone(),
+            rows: self.rows,
+            began: self.began,
+            timings: *timings,
+            refusal,
+        });
+    }
+
+    fn count_refusal(&self, refusal: &Refusal, timings: &StageTimings) {
+        self.note(Some(refusal.reason), timings);
+        let mode = self.rows.map(Mode::of_rows);
+        self.metrics.count_refusal(&self.model.name, mode, refusal);
+        self.model.stats.count_failure(timings);
+    }
+}
+
+impl Drop for RequestGuard<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.metrics.count_cancelled(self.wait_point);
+            let gone = Refusal::new(Reason::Cancelled, "the client went away");
+            self.count_refusal(&gone, &StageTimings::default());
+        }
+    }
 }

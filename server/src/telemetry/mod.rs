@@ -8,8 +8,7 @@ pub(crate) mod trace;
 
 pub(crate) use metrics::{Metrics, ModelMetrics};
 use prometheus::{Counter, IntCounter};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strum::IntoStaticStr;
 
 /// Counters of exported and lost spans.

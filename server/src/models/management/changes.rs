@@ -5,9 +5,8 @@
 //! listing changes nothing. A refused model is retried when its objects change, or at the next listing if the tier
 //! failed.
 
-use super::{ModelManager, ModelSource};
 use super::reconcile::Reload;
-use super::{ALL_MODELS, ControlMode};
+use super::{ALL_MODELS, ControlMode, ModelManager, ModelSource};
 use crate::error::LoadError;
 use crate::models::repository::{self, Listing};
 use crate::models::served_models::shown;

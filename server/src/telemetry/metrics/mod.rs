@@ -7,8 +7,7 @@ pub(crate) mod gpu;
 mod process;
 
 use crate::request::{Reason, Refusal};
-use crate::telemetry::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint};
-use crate::telemetry::trace;
+use crate::telemetry::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint, trace};
 use parking_lot::Mutex;
 use process::ProcessMetrics;
 use prometheus::core::Collector;

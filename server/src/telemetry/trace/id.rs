@@ -4,8 +4,7 @@ use http::{HeaderMap, HeaderName};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Maximum bytes of a client's id; longer ones are ignored.
 const MAX_BYTES: usize = 128;

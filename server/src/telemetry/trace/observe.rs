@@ -3,7 +3,7 @@
 //! In: a request from a connection, and the service that answers it. Out: the service's reply, with the id if the
 //! client wants it. Knows nothing of how requests are answered.
 
-use super::{self, RequestContext, RequestScope};
+use super::{RequestContext, RequestScope, scope};
 use super::id::{RequestId, TraceParent};
 use super::otlp::{RequestSpan, Telemetry};
 use crate::telemetry::Front;
@@ -46,7 +46,7 @@ pub(crate) async fn observe<B>(
     if let Some(span) = &mut span {
         span.belong_to(&context);
     }
-    let mut response = context::scope(&context, service(request)).await;
+    let mut response = scope(&context, service(request)).await;
     let status = response.status();
     if let Some(span) = &mut span {
         span.answered_with(status.as_u16());
