@@ -13,8 +13,8 @@ use crate::front::state::ServerState;
 use crate::front::{grpc, http};
 use crate::host::memory;
 use crate::inference::runtime::{MappedWeights, OptimizedCache, Providers, Runtime};
-use crate::models::loading::fitting::Fitting;
 use crate::models::loading::Loader;
+use crate::models::loading::fitting::Fitting;
 use crate::models::loading::opening::LoadLimits;
 use crate::models::management::{ModelManager, ModelSource};
 use crate::models::serving::Model;
@@ -71,26 +71,24 @@ impl Listeners {
     async fn serve(
         self,
         state: Arc<ServerState>,
-        listener_config: ListenerConfig,
+        config: ListenerConfig,
         telemetry: Option<Arc<Telemetry>>,
         draining: watch::Receiver<bool>,
     ) {
         let http = Endpoint {
-            listener: self.http,
             routes: http::Routes::new(Arc::clone(&state)),
-            listener_config: listener_config.clone(),
+            config: config.clone(),
             telemetry: telemetry.clone(),
             pipeline: state.pipeline.clone(),
         };
-        let grpc = self.grpc.map(|listener| Endpoint {
-            listener,
+        let grpc = Endpoint {
             pipeline: state.pipeline.clone(),
             routes: grpc::router(state),
-            listener_config,
+            config,
             telemetry,
-        });
-        let grpc = OptionFuture::from(grpc.map(|front| front.serve(draining.clone())));
-        tokio::join!(http.serve(draining), grpc);
+        };
+        let serve_grpc = self.grpc.map(|listener| grpc.serve(listener, draining.clone()));
+        tokio::join!(http.serve(self.http, draining), OptionFuture::from(serve_grpc));
     }
 }
 

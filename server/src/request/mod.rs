@@ -77,7 +77,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     proptest! {
         #[test]

@@ -13,12 +13,11 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
-use pages::Foreign;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::Path;
 use subtle::ConstantTimeEq;
-use tonic::Status;
+use tonic::{Code, Status};
 
 pub(crate) use pages::Hosts;
 
@@ -93,15 +92,27 @@ pub(crate) struct Access {
     pub(crate) hosts: Hosts,
 }
 
-/// Reason why a call is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Reason why a call is refused, with advice for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Denied {
     /// Missing or unknown token.
+    #[error("send the token as `Authorization: Bearer TOKEN`")]
     Unknown,
     /// Valid token, but not for this call.
+    #[error("this call requires the token for managing models")]
     NotAdmin,
-    /// No token, and possibly a web page's call.
-    Foreign(Foreign),
+    /// No token, and the `Host` header names an unknown host.
+    #[error(
+        "unknown host in a call that changes the server, as from a web page whose name points here: use 127.0.0.1 or \
+            localhost, list its name in `access.allowed_hosts`, or set `access.admin_token_file` and send the token"
+    )]
+    ForeignHost,
+    /// No token, and a web page of another origin.
+    #[error(
+        "call that changes the server from a web page of another origin (`Origin`, `Sec-Fetch-Site`): send it from a \
+            program, or set `access.admin_token_file` and send the token"
+    )]
+    ForeignPage,
 }
 
 impl Access {
@@ -127,7 +138,7 @@ impl Access {
         let with_token =
             self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
         if !with_token && pages::changes(request.method(), path) {
-            self.hosts.check(request.uri(), headers).map_err(Denied::Foreign)?;
+            self.hosts.check(request.uri(), headers)?;
         }
         Ok(())
     }
@@ -166,25 +177,15 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 fn refuse(front: Front, denied: Denied) -> Response {
-    let (status, message) = match denied {
-        Denied::Unknown => (
-            StatusCode::UNAUTHORIZED,
-            "send the token as `Authorization: Bearer TOKEN`",
-        ),
-        Denied::NotAdmin => (
-            StatusCode::FORBIDDEN,
-            "this call requires the token for managing models",
-        ),
-        Denied::Foreign(foreign) => (StatusCode::FORBIDDEN, foreign.advice()),
+    let message = denied.to_string();
+    let (status, code) = match denied {
+        Denied::Unknown => (StatusCode::UNAUTHORIZED, Code::Unauthenticated),
+        _ => (StatusCode::FORBIDDEN, Code::PermissionDenied),
     };
     if front == Front::Grpc {
-        let status = match denied {
-            Denied::Unknown => Status::unauthenticated(message),
-            Denied::NotAdmin | Denied::Foreign(_) => Status::permission_denied(message),
-        };
-        return status.into_http();
+        return Status::new(code, message).into_http();
     }
-    let mut response = error(status, message.to_owned());
+    let mut response = error(status, message);
     if denied == Denied::Unknown {
         let challenge = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);

@@ -5,6 +5,7 @@
 //! name points here (DNS rebinding), in `Host`. Other clients never send the first two, and send the server's name in
 //! `Host`. Calls with a token are not checked: no page knows one, and browsers do not add it.
 
+use super::Denied;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
@@ -66,21 +67,21 @@ impl Hosts {
     }
 
     /// Refuses a call that a web page of another site may have sent.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         let target = uri.authority().map(Authority::as_str);
         let mut hosts = Vec::with_capacity(2);
         let named = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
         for value in named.chain(target.map(Some)) {
             let host = value.and_then(|value| value.parse::<Authority>().ok());
-            let host = host.ok_or(Foreign::Host)?;
+            let host = host.ok_or(Denied::ForeignHost)?;
             if !has_only_port(&host) || !self.has(&plain(host.host())) {
-                return Err(Foreign::Host);
+                return Err(Denied::ForeignHost);
             }
             hosts.push(host);
         }
         let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
         if !matches!(site, None | Some(b"same-origin" | b"none")) {
-            return Err(Foreign::Page);
+            return Err(Denied::ForeignPage);
         }
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
@@ -88,7 +89,7 @@ impl Hosts {
             let own =
                 |host: &Authority| origin.is_some_and(|origin| origin.as_str().eq_ignore_ascii_case(host.as_str()));
             if hosts.is_empty() || !hosts.iter().all(own) {
-                return Err(Foreign::Page);
+                return Err(Denied::ForeignPage);
             }
         }
         Ok(())
@@ -126,37 +127,11 @@ fn plain(host: &str) -> String {
     }
 }
 
-/// Reason why a call may be a web page's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Foreign {
-    /// The `Host` header names an unknown host.
-    Host,
-    /// The page is of another origin.
-    Page,
-}
-
-impl Foreign {
-    /// Advice for the refusal's message.
-    pub(super) const fn advice(self) -> &'static str {
-        match self {
-            Self::Host => {
-                "unknown host in a call that changes the server, as from a web page whose name \
-                 points here: use 127.0.0.1 or localhost, list its name in `access.allowed_hosts`, or \
-                 set `access.admin_token_file` and send the token"
-            }
-            Self::Page => {
-                "call that changes the server from a web page of another origin (`Origin`, `Sec-Fetch-Site`): send it \
-                 from a program, or set `access.admin_token_file` and send the token"
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(hosts: &[&str], target: &str, headers: &[(&'static str, &str)]) -> Result<(), Foreign> {
+    fn check(hosts: &[&str], target: &str, headers: &[(&'static str, &str)]) -> Result<(), Denied> {
         let hosts = Hosts::new(hosts.iter().map(ToString::to_string)).unwrap();
         let headers = headers
             .iter()
@@ -167,7 +142,7 @@ mod tests {
     #[test]
     fn programs_pass_by_the_names_that_are_known_and_pages_do_not() {
         let path = "/v2/repository/models/m/unload";
-        let (host, page) = (Err(Foreign::Host), Err(Foreign::Page));
+        let (host, page) = (Err(Denied::ForeignHost), Err(Denied::ForeignPage));
         for (target, headers, expected) in [
             (path, &[("host", "127.0.0.1:8000")][..], Ok(())),
             (path, &[("host", "localhost:8000")], Ok(())),

@@ -7,7 +7,7 @@
 use super::activity::{Activity, Dismissal, OpenRequest, Waiting};
 use super::bodies::{ReplyBody, ReplyPart, RequestBody};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
-use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
+use super::shared::{Endpoint, FAREWELL, MAX_HEAD_BYTES, answer, dismissal};
 use crate::front::Routes;
 use crate::front::access::is_open;
 use axum::body::{Body, HttpBody};
@@ -43,7 +43,7 @@ const PIECE_BYTES: usize = PROGRESS_BYTES;
 
 /// Serves one connection to its end.
 pub(super) async fn serve<S: Transport, R: Routes>(
-    server: &Arc<Server<R>>,
+    server: &Arc<Endpoint<R>>,
     stream: GuardedStream<S>,
     activity: &Arc<Activity>,
 ) {
@@ -55,7 +55,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         .initial_connection_window_size(WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .max_local_error_reset_streams(Some(MAX_LOCAL_RESETS));
-    let handshake = timeout(server.bounds.header_timeout, builder.handshake(stream));
+    let handshake = timeout(server.config.bounds.header_timeout, builder.handshake(stream));
     let handshake = tokio::select! {
         handshake = handshake => handshake,
         _ = activity.dismissed() => return,
@@ -91,11 +91,11 @@ pub(super) async fn serve<S: Transport, R: Routes>(
 /// Waits until the connection has to end; `None` if its client does not answer pings. A separate task, because a
 /// connection is polled several times for each request, and then only reads a flag.
 fn watch<R: Routes>(
-    server: &Arc<Server<R>>,
+    server: &Arc<Endpoint<R>>,
     pings: Option<PingPong>,
     activity: &Arc<Activity>,
 ) -> JoinHandle<Option<Dismissal>> {
-    let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
+    let (activity, patience) = (Arc::clone(activity), server.config.bounds.header_timeout);
     tokio::spawn(async move {
         tokio::select! {
             end = dismissal(&activity, patience) => Some(end),
@@ -125,7 +125,7 @@ type Http2Connection<S> = Connection<GuardedStream<S>, ReplyPart>;
 
 /// Accepts streams until the client ends the connection or is gone (`None`), or the server ends it.
 async fn take_streams<S: Transport, R: Routes>(
-    server: &Arc<Server<R>>,
+    server: &Arc<Endpoint<R>>,
     connection: &mut Http2Connection<S>,
     activity: &Arc<Activity>,
     end: &mut JoinHandle<Option<Dismissal>>,
@@ -148,7 +148,7 @@ async fn take_streams<S: Transport, R: Routes>(
 
 /// Accepts the streams that the client opened before it received the goodbye; completes with the last of them.
 async fn finish<S: Transport, R: Routes>(
-    server: &Arc<Server<R>>,
+    server: &Arc<Endpoint<R>>,
     connection: &mut Http2Connection<S>,
     activity: &Arc<Activity>,
 ) {
@@ -158,7 +158,7 @@ async fn finish<S: Transport, R: Routes>(
 }
 
 fn begin<R: Routes>(
-    server: &Arc<Server<R>>,
+    server: &Arc<Endpoint<R>>,
     request: Request<RecvStream>,
     respond: SendResponse<ReplyPart>,
     activity: &Arc<Activity>,
@@ -166,7 +166,7 @@ fn begin<R: Routes>(
     let stream_body = |recv| StreamBody { recv, data_done: false };
     let open = activity.open(is_open(request.uri().path()));
     let request = request.map(|recv| Body::new(RequestBody::new(stream_body(recv), &open)));
-    let write_timeout = server.bounds.write_timeout;
+    let write_timeout = server.config.bounds.write_timeout;
     let head_only = request.method() == Method::HEAD;
     let answered = answer(Arc::clone(server), request, Arc::clone(&open));
     tokio::spawn(async move {

@@ -78,15 +78,13 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     let max = bounds
         .max
         .min(usize::try_from(free.saturating_sub(spare).max(1)).unwrap_or(usize::MAX));
-    let fitting = Bounds {
+    let mut fitting = Bounds {
         max,
         max_per_address: None,
         ..bounds
     };
-    Bounds {
-        max_per_address: Some(bounds.per_address().min(fitting.per_address())),
-        ..fitting
-    }
+    fitting.max_per_address = Some(bounds.per_address().min(fitting.per_address()));
+    fitting
 }
 
 /// Bounds on connections, and on the time of slow clients.

@@ -16,7 +16,6 @@ use axum::body::{Body, HttpBody};
 use axum::response::IntoResponse;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, Version};
-use hyper::server::conn::http1;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,18 +32,26 @@ const STREAM_BYTES: usize = 24 << 10;
 /// Time in which a connection must close after it was told to. A connection with a request may finish it.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
-/// State shared by all connections.
-pub(super) struct Server<R> {
-    pub(super) access: Access,
-    pub(super) routes: R,
-    pub(super) http1: http1::Builder,
-    pub(super) bounds: Bounds,
-    pub(super) telemetry: Option<Arc<Telemetry>>,
-    pub(super) tls: Option<Tls>,
-    pub(super) pipeline: Pipeline,
+/// Settings of a listener.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenerConfig {
+    pub(crate) bounds: Bounds,
+    pub(crate) access: Access,
+    /// TLS acceptor; without it, connections are unencrypted.
+    pub(crate) tls: Option<Tls>,
 }
 
-impl<R: Routes> Server<R> {
+/// Routes of a listener's requests, and the state that all its connections share.
+pub(crate) struct Endpoint<R> {
+    pub(crate) routes: R,
+    pub(crate) config: ListenerConfig,
+    /// Receiver of request spans, if tracing is on.
+    pub(crate) telemetry: Option<Arc<Telemetry>>,
+    /// Pipeline whose admission counts replies until they are sent.
+    pub(crate) pipeline: Pipeline,
+}
+
+impl<R: Routes> Endpoint<R> {
     /// Counts a large head, and a stream with a body, while the request is in progress: an HTTP/2 connection may have
     /// hundreds of slow streams.
     fn count(&self, request: &Request<Body>) -> Result<Option<Account>, Refusal> {
@@ -73,7 +80,7 @@ impl<R: Routes> Server<R> {
             return None;
         }
         let what = if open.activity.for_health {
-            format!("too many connections: {} are open", self.bounds.max)
+            format!("too many connections: {} are open", self.config.bounds.max)
         } else if self.pipeline.admission.replies_are_full() {
             "unread replies hold all the memory available for replies".to_owned()
         } else {
@@ -101,7 +108,7 @@ impl<R: Routes> Server<R> {
 /// Answers a request of a connection. The future is boxed at once, because it has several kilobytes and hyper moves it
 /// three times.
 pub(super) fn answer<R: Routes>(
-    server: Arc<Server<R>>,
+    server: Arc<Endpoint<R>>,
     mut request: Request<Body>,
     open: Arc<OpenRequest>,
 ) -> Pin<Box<impl Future<Output = Response<ReplyBody>>>> {
@@ -121,7 +128,7 @@ pub(super) fn answer<R: Routes>(
                 None => match counted {
                     // A probe is answered regardless of held memory.
                     Err(refusal) if !open.probe => server.refuse(refusal, request.version()),
-                    _counted => server.access.answer(&server.routes, request).await,
+                    _counted => server.config.access.answer(&server.routes, request).await,
                 },
             },
         );

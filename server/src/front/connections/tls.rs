@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// `[tls]`: paths of the PEM files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -53,23 +53,21 @@ impl TlsFiles {
             }
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let at = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-        let tls = |e: rustls::Error| at(certificate, &e);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(tls)?;
+            .map_err(|e| at(certificate, e))?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
                 for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|e| at(path, &e))?;
+                    roots.add(certificate).map_err(|e| at(path, e))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|e| at(path, &e))?)
+                builder.with_client_cert_verifier(verifier.map_err(|e| at(path, e))?)
             }
         };
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|e| at(key, &e))?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|e| at(key, e))?;
         let mut config = builder
             .with_single_cert(certificates(certificate)?, private)
             .map_err(|e| format!("{} with {}: {e}", certificate.display(), key.display()))?;
@@ -79,11 +77,14 @@ impl TlsFiles {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let read = CertificateDer::pem_file_iter(path).map_err(|e| at(&e))?;
-    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(|e| at(&e))?;
+    let read = CertificateDer::pem_file_iter(path).map_err(|e| at(path, e))?;
+    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(|e| at(path, e))?;
     if certificates.is_empty() {
-        return Err(at(&"contains no PEM certificate"));
+        return Err(at(path, "contains no PEM certificate"));
     }
     Ok(certificates)
+}
+
+fn at(path: &Path, what: impl fmt::Display) -> String {
+    format!("{}: {what}", path.display())
 }
