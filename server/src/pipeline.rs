@@ -115,17 +115,12 @@ impl Pipeline {
         let (limit, reply_format) = (incoming.timeout(), incoming.reply_format());
         let decoded = decode(model, incoming, account);
         watch.mark(Stage::Decode);
-        let Decoded {
-            id,
-            selected,
-            accepted,
-            timeout,
-            priority,
-        } = decoded?;
+        let decoded = decoded?;
+        let accepted = decoded.accepted;
         guard.rows = Some(accepted.rows);
         account.add(accepted.run_bytes(&model.signature.inputs))?;
         account.add(model.join.as_ref().map_or(0, |join| join.bytes(accepted.ids.len())))?;
-        let limits = [Some(self.admission.limits.timeout), limit, timeout];
+        let limits = [Some(self.admission.limits.timeout), limit, decoded.timeout];
         let limit = limits.into_iter().flatten().min().unwrap_or_default();
         let deadline = watch.started + limit;
 
@@ -140,7 +135,7 @@ impl Pipeline {
                 parts,
                 rows,
                 deadline,
-                priority,
+                priority: decoded.priority,
                 run_began: Arc::clone(&run_began),
             };
             let done = model.infer(request).await;
@@ -161,10 +156,10 @@ impl Pipeline {
         let outputs = done?.outputs;
         // The request's data are freed; the outputs were counted when they were read.
         account.set(0);
-        let (reply, flags) = reply_of(model, id, &selected, outputs);
+        let (reply, flags) = reply_of(model, decoded.id, &decoded.selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
         let room = account.room(Some(Writing { deadline, output_bytes }));
-        let reply = model.classify(reply, &selected, &room);
+        let reply = model.classify(reply, &decoded.selected, &room);
         let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &room));
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {
@@ -237,20 +232,15 @@ fn reply_of(
     outputs: Vec<Tensor>,
 ) -> (InferReply, Vec<bool>) {
     let mut outputs: Vec<Option<Tensor>> = outputs.into_iter().map(Some).collect();
-    let mut flags = Vec::with_capacity(selected.len());
-    let mut chosen = Vec::with_capacity(selected.len());
-    for &SelectedOutput { index, binary, .. } in selected {
-        let Some(tensor) = outputs.get_mut(index).and_then(Option::take) else {
-            continue;
-        };
-        flags.push(binary);
-        chosen.push(tensor);
-    }
+    let chosen = selected
+        .iter()
+        .filter_map(|selected| Some((outputs.get_mut(selected.index)?.take()?, selected.binary)));
+    let (outputs, flags) = chosen.unzip();
     let reply = InferReply {
         model_name: model.name.clone(),
         model_version: model.version.clone(),
         id,
-        outputs: chosen,
+        outputs,
     };
     (reply, flags)
 }

@@ -48,7 +48,7 @@ pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
 fn target(request: ModelRequest) -> Target {
     Target {
         model: request.name,
-        version: Some(request.version).filter(|version| !version.is_empty()),
+        version: Some(request.version),
     }
 }
 

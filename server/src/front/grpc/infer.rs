@@ -9,7 +9,7 @@ use super::incoming_messages::{CallKind, IncomingMessages, ReceivedMessage};
 use crate::front::connections::{OpenRequest, Waiting};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
-use crate::pipeline::{Exchange, Outcome};
+use crate::pipeline::Exchange;
 use crate::request::{Account, AccountRoom, Refusal, Stopwatch, offload_large};
 use crate::telemetry::trace::RequestScope;
 use axum::extract::{Request, State as Shared};
@@ -211,7 +211,7 @@ async fn answer(
     let message = &mut received.message;
     let target = Target {
         model: std::mem::take(&mut message.model_name),
-        version: Some(std::mem::take(&mut message.model_version)).filter(|version| !version.is_empty()),
+        version: Some(std::mem::take(&mut message.model_version)),
     };
     let id = message.id.clone();
     let model = match state.manager.find(&target) {
@@ -237,16 +237,12 @@ async fn answer(
             };
         }
     };
-    let Outcome {
-        reply,
-        timings,
-        account,
-    } = state.pipeline.infer(guard, account, call, watch).await;
+    let outcome = state.pipeline.infer(guard, account, call, watch).await;
     CallAnswer {
-        reply,
-        account,
+        reply: outcome.reply,
+        account: outcome.account,
         id,
-        timings: Some(timings.to_header()),
+        timings: Some(outcome.timings.to_header()),
     }
 }
 
@@ -298,12 +294,8 @@ async fn streamed_answer(
     account: Account,
     _waiting: Option<Waiting>,
 ) -> Result<EncodedReply, Status> {
-    let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream));
-    Ok(streamed(answer.await))
-}
-
-/// Converts an answer to a message. Errors in a stream are messages too, so that the stream continues.
-fn streamed(answer: CallAnswer) -> EncodedReply {
+    let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream)).await;
+    // Errors in a stream are messages too, so that the stream continues.
     let bytes = answer.reply.unwrap_or_else(|refusal| {
         let response = ModelInferResponse {
             id: answer.id,
@@ -311,7 +303,7 @@ fn streamed(answer: CallAnswer) -> EncodedReply {
         };
         stream_message(refusal.message, response)
     });
-    EncodedReply(bytes, answer.account)
+    Ok(EncodedReply(bytes, answer.account))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use super::body::{self, Pieces};
 use crate::front::JSON;
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
-use crate::pipeline::Outcome;
 use crate::request::{Refusal, Stopwatch};
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
@@ -68,12 +67,7 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
         }
     };
     let outcome = state.pipeline.infer(guard, account, incoming, Stopwatch::start()).await;
-    let Outcome {
-        reply,
-        timings,
-        account,
-    } = outcome;
-    let mut response = match reply {
+    let mut response = match outcome.reply {
         Ok(outgoing) => {
             let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
             let mut pieces = outgoing.body;
@@ -83,7 +77,7 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
                     .pop()
                     .map(|piece| Body::from(piece.into_bytes()))
                     .unwrap_or_default(),
-                _ => Body::new(Pieces::new(pieces, account)),
+                _ => Body::new(Pieces::new(pieces, outcome.account)),
             };
             let mut response = Response::new(body);
             if let Some(encoding) = outgoing.encoding {
@@ -99,7 +93,7 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
         }
         Err(refusal) => refusal.into_response(),
     };
-    if let Ok(header) = HeaderValue::from_str(&timings.to_header()) {
+    if let Ok(header) = HeaderValue::from_str(&outcome.timings.to_header()) {
         response.headers_mut().insert(SERVER_TIMING, header);
     }
     response

@@ -336,7 +336,7 @@ impl Loader {
                     clock,
                     batch_rows: model.metrics.batch_rows.clone(),
                     interrupted: model.metrics.interrupted_runs.clone(),
-                    runs: model.stats.runs(),
+                    runs: Arc::clone(&model.stats.runs),
                     delivery: Delivery::start(),
                     admission: Arc::clone(&self.admission),
                 }));

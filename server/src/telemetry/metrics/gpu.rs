@@ -44,7 +44,7 @@ pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncS
 struct Gpu {
     busy_seconds: Counter,
     energy_joules: Counter,
-    /// Gauges in the order of [`values`].
+    /// Gauges in the order of [`Gpu::note`].
     gauges: [Gauge; 8],
     before: Option<(Instant, Look)>,
 }
@@ -64,11 +64,8 @@ impl Gpus {
         let total = on.gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
         let clock = on.gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
         let directions = ["gpu", "direction"];
-        let pcie = on.gauges(
-            names::GPU_PCIE_BYTES_PER_S,
-            "Bytes per second over the bus.",
-            &directions,
-        )?;
+        let by_bus = "Bytes per second over the bus.";
+        let pcie = on.gauges(names::GPU_PCIE_BYTES_PER_S, by_bus, &directions)?;
         let temperature = on.gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
         let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
             let gpu = index.to_string();
@@ -107,7 +104,18 @@ impl Gpu {
             self.busy_seconds.inc_by(look.busy_share.unwrap_or(0.0) * seconds);
             self.energy_joules.inc_by(joules(before, &look, seconds));
         }
-        for (gauge, value) in self.gauges.iter().zip(values(&look)) {
+        let (used, total) = look.memory_bytes.unzip();
+        let values = [
+            look.power_watts,
+            used.map(|bytes| bytes as f64),
+            total.map(|bytes| bytes as f64),
+            look.sm_clock_hz,
+            look.memory_clock_hz,
+            look.pcie_received,
+            look.pcie_sent,
+            look.temperature_celsius,
+        ];
+        for (gauge, value) in self.gauges.iter().zip(values) {
             if let Some(value) = value {
                 gauge.set(value);
             }
@@ -116,27 +124,10 @@ impl Gpu {
     }
 }
 
-/// Values of a GPU's gauges.
-fn values(look: &Look) -> [Option<f64>; 8] {
-    let (used, total) = look.memory_bytes.unzip();
-    [
-        look.power_watts,
-        used.map(|bytes| bytes as f64),
-        total.map(|bytes| bytes as f64),
-        look.sm_clock_hz,
-        look.memory_clock_hz,
-        look.pcie_received,
-        look.pcie_sent,
-        look.temperature_celsius,
-    ]
-}
-
 /// Energy between two measurements, from the GPU's own counter, or from its power if it has none.
 fn joules(before: &Look, after: &Look, seconds: f64) -> f64 {
-    let counted = before
-        .energy_joules
-        .zip(after.energy_joules)
-        .map(|(before, after)| after - before);
+    let energies = before.energy_joules.zip(after.energy_joules);
+    let counted = energies.map(|(before, after)| after - before);
     let by_power = || after.power_watts.unwrap_or(0.0) * seconds;
     counted.filter(|joules| *joules >= 0.0).unwrap_or_else(by_power)
 }

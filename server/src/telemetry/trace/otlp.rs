@@ -85,22 +85,20 @@ impl Telemetry {
             return None;
         }
         let ids = RandomIdGenerator::default();
-        let trace_id = parent.map_or_else(|| ids.new_trace_id(), trace_id_of);
-        let sampled = parent.map_or_else(
-            || {
-                let by_ratio = self
-                    .sampler
-                    .should_sample(None, trace_id, "", &SpanKind::Server, &[], &[]);
-                by_ratio.decision == SamplingDecision::RecordAndSample
-            },
-            |parent| parent.sampled,
-        );
+        let (trace_id, sampled) = match parent {
+            Some(parent) => (TraceId::from_bytes(parent.trace_id.to_be_bytes()), parent.sampled),
+            None => {
+                let (id, kind) = (ids.new_trace_id(), SpanKind::Server);
+                let by_ratio = self.sampler.should_sample(None, id, "", &kind, &[], &[]);
+                (id, by_ratio.decision == SamplingDecision::RecordAndSample)
+            }
+        };
         sampled.then(|| RequestSpan {
             telemetry: self,
             span: OpenSpan {
                 trace_id,
                 span_id: ids.new_span_id(),
-                parent_id: parent.map(parent_id_of),
+                parent_id: parent.map(|parent| SpanId::from_bytes(parent.parent_id.to_be_bytes())),
                 method: method.clone(),
                 path: path.to_owned(),
                 started: Instant::now(),
@@ -169,14 +167,6 @@ async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>,
             }
         }
     }
-}
-
-fn trace_id_of(parent: &TraceParent) -> TraceId {
-    TraceId::from_bytes(parent.trace_id.to_be_bytes())
-}
-
-fn parent_id_of(parent: &TraceParent) -> SpanId {
-    SpanId::from_bytes(parent.parent_id.to_be_bytes())
 }
 
 /// Span of a request. It is sent when this is dropped, after the reply or when the client goes away.
