@@ -8,7 +8,7 @@
 
 use crate::models::serving::Model;
 use crate::models::serving::accept::{Accepted, SelectedOutput};
-use crate::models::serving::submit::RunRequest;
+use crate::models::serving::submit::RunTerms;
 use crate::request::{Account, AccountRoom, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
 use crate::telemetry::trace::{self, RequestOutcome};
 use crate::telemetry::{Metrics, Mode, WaitPoint};
@@ -72,7 +72,7 @@ impl Pipeline {
     pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(RequestGuard<'a>, Account), Refusal> {
         let guard = RequestGuard::begin(&self.metrics, model);
         let room = self.admission.has_room(&model.share);
-        match room.and_then(|()| model.check_wait(self.admission.limits.timeout)) {
+        match room.and_then(|()| model.queue.check_wait(self.admission.limits.timeout)) {
             Ok(()) => Ok((guard, self.admission.open_account())),
             Err(refusal) => {
                 guard.refuse(&refusal);
@@ -124,21 +124,18 @@ impl Pipeline {
         let limit = limits.into_iter().flatten().min().unwrap_or_default();
         let deadline = watch.started + limit;
 
-        let run_began = Arc::new(OnceLock::new());
+        let terms = RunTerms {
+            deadline,
+            priority: decoded.priority,
+            run_began: Arc::new(OnceLock::new()),
+        };
         let work = async {
             guard.wait_point = WaitPoint::Tier;
             let rows = accepted.rows;
             let joining = join_features(model, accepted, watch);
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
             guard.wait_point = WaitPoint::Batch;
-            let request = RunRequest {
-                parts,
-                rows,
-                deadline,
-                priority: decoded.priority,
-                run_began: Arc::clone(&run_began),
-            };
-            let done = model.infer(request).await;
+            let done = model.infer(parts, rows, &terms).await;
             if done.is_err() {
                 watch.mark(Stage::Batch);
             }
@@ -149,7 +146,7 @@ impl Pipeline {
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
-            let why = late_at(model, guard.wait_point, run_began.get(), watch);
+            let why = late_at(model, guard.wait_point, terms.run_began.get(), watch);
             let what = format!("no answer within {} ms: {why}", limit.as_millis());
             return Err(Refusal::new(Reason::Deadline, what));
         };

@@ -237,6 +237,7 @@ impl Config {
         let grpc_listen = address("grpc_listen", &sources.grpc_listen, &raw.grpc_listen)?;
         let addresses: Vec<SocketAddr> = [Some(listen), grpc_listen].into_iter().flatten().collect();
         check_numbers(&raw, &file)?;
+        check_models(&raw, &file)?;
         raw.telemetry.check(&file.to_string())?;
         fit_weights(&mut raw.runtime.weights, sources)?;
         fit_limits(&mut raw.admission);
@@ -252,8 +253,8 @@ impl Config {
                 control: raw.repository.control,
                 poll_interval: raw.repository.poll_interval,
                 admin: raw.admin.enabled,
-                models: models_of(std::mem::take(&mut raw.models), &file)?,
-                model_configs: model_configs_of(std::mem::take(&mut raw.model_config), &file)?,
+                models: std::mem::take(&mut raw.models),
+                model_configs: std::mem::take(&mut raw.model_config),
                 drain: raw.drain.timeout,
                 tier_file: tier_file(&sources.config, model_tier.0),
             },
@@ -333,22 +334,16 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
     Ok(())
 }
 
-fn models_of(models: Vec<String>, file: &impl fmt::Display) -> Result<Vec<String>, ConfigError> {
-    match models.iter().find(|name| *name != ALL_MODELS && !is_plain_name(name)) {
-        None => Ok(models),
-        Some(name) => fail(format!(
+/// Refuses invalid names, and values that are invalid in any model config. Conflicts with a model's own config are
+/// reported when that config is read.
+fn check_models(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
+    let is_invalid = |name: &&String| *name != ALL_MODELS && !is_plain_name(name);
+    if let Some(name) = raw.models.iter().find(is_invalid) {
+        return fail(format!(
             "{file}: invalid name in `models`: `{name}`; use letters, digits, `.`, `_` and `-`"
-        )),
+        ));
     }
-}
-
-/// Refuses values that are invalid in any model config. Conflicts with a model's own config are reported when that
-/// config is read.
-fn model_configs_of(
-    raw: BTreeMap<String, toml::Table>,
-    file: &impl std::fmt::Display,
-) -> Result<BTreeMap<String, toml::Table>, ConfigError> {
-    for (name, keys) in &raw {
+    for (name, keys) in &raw.model_config {
         if !is_plain_name(name) {
             return fail(format!("{file}: invalid model name in `model_config`: `{name}`"));
         }
@@ -356,7 +351,7 @@ fn model_configs_of(
             return fail(format!("{file}: `model_config.{name}`: {error}"));
         }
     }
-    Ok(raw)
+    Ok(())
 }
 
 fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {

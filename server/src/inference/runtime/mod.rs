@@ -169,59 +169,47 @@ impl Runtime {
         threads: Threads,
         provider: Provider,
     ) -> Result<Built, String> {
-        let on = |session, provider| Built {
-            session,
-            provider,
-            optimized: false,
-        };
         match provider {
             Provider::Cuda | Provider::Tensorrt => {
                 let built = self.build(graph, threads, provider, Ok);
-                let session = built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
+                built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
                     // The graph is valid: the provider does not start.
                     Ok(_) => self.providers.lacking(provider, &self.library, &error),
                     Err(_) => error,
-                })?;
-                Ok(on(session, provider.into_str()))
+                })
             }
-            Provider::Auto if has_cuda() => match self.build(graph, threads, provider, Ok) {
-                Ok(session) => Ok(on(session, Provider::Cuda.into_str())),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot start CUDA; running the model on the CPU");
-                    self.on_cpu(graph, source, threads)
-                }
-            },
+            Provider::Auto if has_cuda() => self.build(graph, threads, Provider::Cuda, Ok).or_else(|error| {
+                tracing::warn!(%error, "cannot start CUDA; running the model on the CPU");
+                self.on_cpu(graph, source, threads)
+            }),
             Provider::Auto | Provider::Cpu => self.on_cpu(graph, source, threads),
         }
     }
 
     fn on_cpu(&self, graph: &Graph, source: &GraphSource, threads: Threads) -> Result<Built, String> {
-        let built = |session, optimized| Built {
-            session,
-            provider: "cpu",
-            optimized,
-        };
         let attempt = match source {
             GraphSource::Original => None,
             GraphSource::Optimized(onnx) => {
                 let ready = Graph::self_contained(Arc::clone(&graph.name), onnx.clone());
                 // The graph is already optimised.
                 let off = |b: SessionBuilder| Ok(b.with_optimization_level(GraphOptimizationLevel::Disable)?);
-                let session = self.build(&ready, threads, Provider::Cpu, off);
-                Some(session.map(|session| built(session, true)))
+                let built = self.build(&ready, threads, Provider::Cpu, off);
+                Some(built.map(|built| Built {
+                    optimized: true,
+                    ..built
+                }))
             }
             GraphSource::Saving(path) => {
                 let save = |b: SessionBuilder| Ok(b.with_optimized_model_path(path)?);
-                let session = self.build(graph, threads, Provider::Cpu, save);
-                Some(session.map(|session| built(session, false)))
+                Some(self.build(graph, threads, Provider::Cpu, save))
             }
         };
         match attempt {
-            Some(Ok(session)) => return Ok(session),
+            Some(Ok(built)) => return Ok(built),
             Some(Err(error)) => tracing::warn!(%error, "loading without the cache of optimised graphs"),
             None => {}
         }
-        Ok(built(self.build(graph, threads, Provider::Cpu, Ok)?, false))
+        self.build(graph, threads, Provider::Cpu, Ok)
     }
 
     fn build(
@@ -230,7 +218,7 @@ impl Runtime {
         threads: Threads,
         provider: Provider,
         finish: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
-    ) -> Result<Session, String> {
+    ) -> Result<Built, String> {
         let build = || -> ort::Result<Session> {
             // Threads that spin between runs would take the cores that tiers and HTTP need, and make a session look
             // busy.
@@ -259,7 +247,11 @@ impl Runtime {
                 }
             }
         };
-        build().map_err(|e| e.to_string())
+        Ok(Built {
+            session: build().map_err(|e| e.to_string())?,
+            provider: provider.into_str(),
+            optimized: false,
+        })
     }
 }
 

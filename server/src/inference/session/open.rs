@@ -5,7 +5,7 @@ use super::engine::{Assignment, Engine, RunControl};
 use super::pinned::PinnedRun;
 use super::warmup::{Warmup, fastest_run};
 use crate::batch::runs::ActiveRun;
-use crate::inference::runtime::{Built, Graph, GraphSource, Provider, Runtime, Threads};
+use crate::inference::runtime::{Graph, GraphSource, Provider, Runtime, Threads};
 use crate::inference::tensors;
 use crate::request::{Reason, Refusal};
 use crate::telemetry::AbandonedSession;
@@ -81,11 +81,8 @@ pub(crate) fn open(
 ) -> Result<(Engine, SessionReport), String> {
     let began = Instant::now();
     let SessionSpec { runtime, graph, .. } = &*spec;
-    let Built {
-        session,
-        provider,
-        optimized,
-    } = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
+    let opened = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
+    let (session, provider, optimized) = (opened.session, opened.provider, opened.optimized);
     let signature = signature_of(&session, spec.max_batch_size)?;
     let session_time = began.elapsed();
     let buffers = signature

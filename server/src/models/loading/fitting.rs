@@ -17,7 +17,8 @@ use tokio::time::timeout;
 /// Resources that sessions are sized for.
 pub(crate) struct Fitting {
     config: FitConfig,
-    cores: Cores,
+    /// Cores that sessions are sized for.
+    pub(super) cores: Cores,
     /// Held by the model whose runs are measured.
     measuring: Mutex<()>,
 }
@@ -63,11 +64,6 @@ impl Fitting {
             cores,
             measuring: Mutex::new(()),
         }
-    }
-
-    /// Cores that sessions are sized for.
-    pub(super) const fn cores(&self) -> usize {
-        self.cores.count as usize
     }
 
     /// Sessions for a model with `weight_bytes` bytes of weights. On a GPU the default is one session.

@@ -180,7 +180,7 @@ impl Loader {
     /// # Errors
     /// Fails if there are too many of them even after [`ABANDONED_GRACE`].
     pub(crate) async fn check_abandoned(&self) -> Result<(), LoadError> {
-        let (began, cores) = (Instant::now(), self.fitting.cores());
+        let (began, cores) = (Instant::now(), self.fitting.cores.count as usize);
         let sessions = loop {
             match AbandonedSession::count() {
                 sessions if sessions < cores => return Ok(()),

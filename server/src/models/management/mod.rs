@@ -155,15 +155,11 @@ impl ModelManager {
         let served = self.snapshot();
         let model_stats = match target {
             None => served.models().map(|model| model.stats_entry()).collect(),
+            Some(target) if target.version().is_some() => vec![self.find(target)?.stats_entry()],
             Some(target) => {
-                let found = self.find(target)?;
-                match target.version() {
-                    Some(_) => vec![found.stats_entry()],
-                    None => {
-                        let versions = served.entry(&target.model)?.ready();
-                        versions.map(|model| model.stats_entry()).collect()
-                    }
-                }
+                self.find(target)?;
+                let versions = served.entry(&target.model)?.ready();
+                versions.map(|model| model.stats_entry()).collect()
             }
         };
         Ok(ModelStatisticsResponse { model_stats })

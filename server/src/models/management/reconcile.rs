@@ -127,7 +127,7 @@ impl ModelManager {
                     version,
                     provider = model.provider,
                     batched = model.signature.batched,
-                    max_batch_size = model.max_batch_size(),
+                    max_batch_size = model.config.max_batch_size,
                     read_s = seconds.read,
                     verify_s = seconds.verify,
                     place_s = seconds.place,

@@ -48,7 +48,7 @@ impl Model {
             platform: PLATFORM.to_owned(),
             backend: "onnxruntime".to_owned(),
             version_policy: Some(config.version_policy.clone().into()),
-            max_batch_size: int32(self.max_batch_size()),
+            max_batch_size: int32(self.config.max_batch_size),
             input: self.tensors(&signature.inputs, &config.inputs).collect(),
             output: self.outputs(),
             instance_group: self.instance_groups(),

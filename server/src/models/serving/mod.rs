@@ -72,11 +72,6 @@ impl Model {
         }
     }
 
-    /// Maximum rows of a run; 0 if it is not batched.
-    pub(crate) fn max_batch_size(&self) -> u32 {
-        self.config.max_batch_size
-    }
-
     /// `GET /v2/models/M`; `versions` are all served versions of the model.
     pub(crate) fn metadata(&self, versions: Vec<String>) -> ModelMetadata {
         ModelMetadata {
@@ -86,7 +81,7 @@ impl Model {
             inputs: self.signature.inputs.clone(),
             outputs: self.signature.outputs.clone(),
             batched: Some(self.signature.batched),
-            max_batch_size: Some(self.max_batch_size()),
+            max_batch_size: Some(self.config.max_batch_size),
             joined: self.join.as_ref().map(Join::metadata),
         }
     }
