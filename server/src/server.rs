@@ -149,14 +149,9 @@ pub async fn run(
     );
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
-    let loaded = tokio::select! {
-        loaded = load(&config, &state, &storage_metrics) => Some(loaded),
-        () = &mut shutdown => None,
-    };
-    match loaded {
-        Some(Ok(())) => {}
-        Some(Err(error)) => return Err(error),
-        None => return Ok(()),
+    tokio::select! {
+        loaded = load(&config, &state, &storage_metrics) => loaded?,
+        () = &mut shutdown => return Ok(()),
     }
     ready(addresses);
     shutdown.await;
@@ -231,10 +226,8 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
     state.manager.start(source).await?;
     let served = state.manager.snapshot();
     let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
-    let (providers, notes) = (
-        providers.into_iter().collect::<Vec<_>>().join("+"),
-        info.notes.join("; "),
-    );
+    let providers = providers.into_iter().collect::<Vec<_>>().join("+");
+    let notes = info.notes.join("; ");
     let labels = HashMap::from([
         ("version", env!("CARGO_PKG_VERSION")),
         ("onnxruntime", version.as_str()),
@@ -265,12 +258,8 @@ async fn open_tiers(
     storage_metrics: &StorageMetrics,
 ) -> Result<(Arc<dyn Tier>, FeatureTier), ServerError> {
     let open = async |tier: &TierConfig| {
-        tierlab_storage::open_counted(tier, storage_metrics)
-            .await
-            .map_err(|error| ServerError::Tier {
-                kind: tier.kind(),
-                error,
-            })
+        let (kind, opened) = (tier.kind(), tierlab_storage::open_counted(tier, storage_metrics).await);
+        opened.map_err(|error| ServerError::Tier { kind, error })
     };
     let models = open(&config.model_tier).await?;
     let features = if config.feature_tier == config.model_tier {
@@ -300,11 +289,8 @@ async fn open_tiers(
         return Err(ConfigError::at("features.rows", what).into());
     }
     let models = wrap(&models, Role::Model, &off)?;
-    let models = Limited::new(
-        models,
-        config.raw.repository.max_file_bytes,
-        "repository.max_file_bytes",
-    );
+    let max_bytes = config.raw.repository.max_file_bytes;
+    let models = Limited::new(models, max_bytes, "repository.max_file_bytes");
     Ok((Arc::new(models), features))
 }
 

@@ -26,7 +26,7 @@ use tierlab_formats::model::{FEATURES_PREFIX, JoinedColumn};
 use tierlab_formats::table::{self as format, Column, KeyIndex};
 use tierlab_protocol::metadata::{JoinedMetadata, KeyMetadata};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
-use tierlab_protocol::timing::{Stage, TierSplit};
+use tierlab_protocol::timing::Stage;
 use tierlab_storage::device::DeviceError;
 use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
 
@@ -280,12 +280,9 @@ fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
     }
     let timings = &mut watch.timings;
     // A second read follows the first, so their times add.
-    let TierSplit { queue, device, copy } = timings.tier_split;
-    timings.tier_split = TierSplit {
-        queue: queue + cost.queue,
-        device: device + cost.device,
-        copy: copy + cost.copy,
-    };
+    timings.tier_split.queue += cost.queue;
+    timings.tier_split.device += cost.device;
+    timings.tier_split.copy += cost.copy;
     timings.via = timings.via.union(cost.via);
     timings.tier_requests += cost.requests;
     timings.cache_hits += cost.cache_hits;

@@ -222,24 +222,19 @@ impl OpenTable {
             let (input, have) = (&input.name, have.join(", "));
             format!("missing column `{name}` for input `{input}`; columns: {have}")
         })?;
-        check_fit(input, column)?;
-        Ok(column.clone())
+        let dims = input.shape.get(1..).unwrap_or_default();
+        let same = dims.len() == column.shape.len() && dims.iter().zip(&column.shape).all(|(&a, &b)| a == b || a == -1);
+        if same && input.dtype == column.dtype {
+            return Ok(column.clone());
+        }
+        Err(format!(
+            "column `{}` is {} {:?} per row, but input `{}` requires {} {dims:?}",
+            column.name, column.dtype, column.shape, input.name, input.dtype
+        ))
     }
 }
 
 fn being_rewritten(path: &ObjectPath) -> LoadError {
     let what = "it is constantly rewritten: write a new file and rename it, or pause";
     LoadError::at(path, what).passing()
-}
-
-fn check_fit(input: &TensorSpec, column: &Column) -> Result<(), String> {
-    let dims = input.shape.get(1..).unwrap_or_default();
-    let same = dims.len() == column.shape.len() && dims.iter().zip(&column.shape).all(|(&a, &b)| a == b || a == -1);
-    if same && input.dtype == column.dtype {
-        return Ok(());
-    }
-    Err(format!(
-        "column `{}` is {} {:?} per row, but input `{}` requires {} {dims:?}",
-        column.name, column.dtype, column.shape, input.name, input.dtype
-    ))
 }

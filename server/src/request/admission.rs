@@ -239,7 +239,17 @@ impl Account {
             return Ok(());
         }
         let alone = std::mem::take(&mut self.bytes).saturating_add(bytes);
-        Err(full(alone, limit))
+        if alone > limit {
+            let what = format!(
+                "reading and running the request needs at least {alone} bytes of memory, but `admission.max_buffered_bytes` is \
+                    {limit} bytes for all: send less at once, or raise it"
+            );
+            return Err(Refusal::new(Reason::TooLarge, what));
+        }
+        let what = format!(
+            "requests hold {limit} bytes of bodies, tensors and replies, the limit of `admission.max_buffered_bytes`"
+        );
+        Err(Refusal::new(Reason::Full, what))
     }
 
     /// Replaces the count by `bytes`, for data that already exist.
@@ -280,21 +290,6 @@ impl Account {
             refusal: RefCell::default(),
         }
     }
-}
-
-/// Refusal of a request that holds `alone` bytes.
-fn full(alone: usize, limit: usize) -> Refusal {
-    if alone > limit {
-        let what = format!(
-            "reading and running the request needs at least {alone} bytes of memory, but `admission.max_buffered_bytes` is \
-             {limit} bytes for all: send less at once, or raise it"
-        );
-        return Refusal::new(Reason::TooLarge, what);
-    }
-    let what = format!(
-        "requests hold {limit} bytes of bodies, tensors and replies, the limit of `admission.max_buffered_bytes`"
-    );
-    Refusal::new(Reason::Full, what)
 }
 
 /// Returns why there is no room for a reply of which `written` bytes are known. A reply that would not fit beside its

@@ -115,7 +115,8 @@ impl Activity {
     pub(super) async fn silent_for(&self, time: Duration) {
         loop {
             // While a request is in progress, checked again after `time`: the silence cannot be long enough before.
-            let left = match self.silence() {
+            let idle = self.open.load(Relaxed) == 0 && !self.stalled.load(Relaxed);
+            let left = match idle.then(|| self.moved().elapsed()) {
                 Some(silence) if silence >= time => return,
                 Some(silence) => time - silence,
                 None => time,
@@ -145,12 +146,6 @@ impl Activity {
     /// Completes when the connection is evicted.
     pub(super) async fn evicted(&self) {
         while self.dismissed().await != Dismissal::Evicted {}
-    }
-
-    /// Time without traffic; `None` while a request is in progress.
-    fn silence(&self) -> Option<Duration> {
-        let idle = self.open.load(Relaxed) == 0 && !self.stalled.load(Relaxed);
-        idle.then(|| self.moved().elapsed())
     }
 }
 

@@ -65,7 +65,17 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         Ok(Err(error)) => return tracing::debug!(%error, "HTTP/2 handshake failed"),
         Err(_) => return tracing::debug!("HTTP/2 handshake took too long"),
     };
-    let mut end = watch(server, connection.ping_pong(), activity);
+    // A separate task, because a connection is polled several times for each request, and then only reads a flag.
+    let mut end = tokio::spawn({
+        let (activity, pings) = (Arc::clone(activity), connection.ping_pong());
+        let patience = server.config.bounds.header_timeout;
+        async move {
+            tokio::select! {
+                end = dismissal(&activity, patience) => Some(end),
+                () = stop_answering(pings, patience) => None,
+            }
+        }
+    });
     let ended = take_streams(server, &mut connection, activity, &mut end).await;
     end.abort();
     match ended {
@@ -79,29 +89,19 @@ pub(super) async fn serve<S: Transport, R: Routes>(
             // A connection that has long been silent still gets time to send the goodbye.
             activity.touch();
             connection.graceful_shutdown();
+            // Streams that the client opened before it received the goodbye are answered.
+            let last_streams = async {
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    begin(server, request, respond, activity);
+                }
+            };
             tokio::select! {
-                () = finish(server, &mut connection, activity) => {}
+                () = last_streams => {}
                 () = activity.silent_for(FAREWELL) => {}
                 () = activity.evicted() => {}
             }
         }
     }
-}
-
-/// Waits until the connection has to end; `None` if its client does not answer pings. A separate task, because a
-/// connection is polled several times for each request, and then only reads a flag.
-fn watch<R: Routes>(
-    server: &Arc<Endpoint<R>>,
-    pings: Option<PingPong>,
-    activity: &Arc<Activity>,
-) -> JoinHandle<Option<Dismissal>> {
-    let (activity, patience) = (Arc::clone(activity), server.config.bounds.header_timeout);
-    tokio::spawn(async move {
-        tokio::select! {
-            end = dismissal(&activity, patience) => Some(end),
-            () = stop_answering(pings, patience) => None,
-        }
-    })
 }
 
 /// Pings the client after each `pause`; completes when the client does not answer.
@@ -121,12 +121,10 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
     }
 }
 
-type Http2Connection<S> = Connection<GuardedStream<S>, ReplyPart>;
-
 /// Accepts streams until the client ends the connection or is gone (`None`), or the server ends it.
 async fn take_streams<S: Transport, R: Routes>(
     server: &Arc<Endpoint<R>>,
-    connection: &mut Http2Connection<S>,
+    connection: &mut Connection<GuardedStream<S>, ReplyPart>,
     activity: &Arc<Activity>,
     end: &mut JoinHandle<Option<Dismissal>>,
 ) -> Option<Dismissal> {
@@ -143,17 +141,6 @@ async fn take_streams<S: Transport, R: Routes>(
             },
             ended = &mut *end => return ended.ok().flatten(),
         }
-    }
-}
-
-/// Accepts the streams that the client opened before it received the goodbye; completes with the last of them.
-async fn finish<S: Transport, R: Routes>(
-    server: &Arc<Endpoint<R>>,
-    connection: &mut Http2Connection<S>,
-    activity: &Arc<Activity>,
-) {
-    while let Some(Ok((request, respond))) = connection.accept().await {
-        begin(server, request, respond, activity);
     }
 }
 

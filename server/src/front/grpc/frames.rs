@@ -13,7 +13,7 @@ use tierlab_protocol::infer::Data;
 const PREFIX_BYTES: usize = 5;
 
 /// Maximum size of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) bytes: usize,
     /// Name of the setting in the refusal's message.
@@ -28,7 +28,7 @@ pub(super) struct Framed {
 }
 
 /// Position of a body within its messages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FrameDecoder {
     limit: Limit,
     prefix: [u8; PREFIX_BYTES],
@@ -45,11 +45,7 @@ impl FrameDecoder {
     pub(super) fn new(limit: Limit) -> Self {
         Self {
             limit,
-            prefix: [0; PREFIX_BYTES],
-            prefix_len: 0,
-            missing: 0,
-            pieces: BodyPieces::default(),
-            chunk: Bytes::new(),
+            ..Self::default()
         }
     }
 
@@ -78,7 +74,9 @@ impl FrameDecoder {
             self.missing -= piece.len();
             self.pieces.push(piece);
             if self.missing == 0 {
-                return Ok(Some(self.end()));
+                self.prefix_len = 0;
+                let (compressed, data) = (self.prefix[0] == 1, self.pieces.take());
+                return Ok(Some(Framed { compressed, data }));
             }
         }
         Ok(None)
@@ -108,14 +106,6 @@ impl FrameDecoder {
             )));
         }
         Ok(())
-    }
-
-    fn end(&mut self) -> Framed {
-        self.prefix_len = 0;
-        Framed {
-            compressed: self.prefix[0] == 1,
-            data: self.pieces.take(),
-        }
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
         return false;
     }
-    matches!(tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await, Ok(Ok(())))
+    discard(body).await
 }
 
 /// Maximum bytes of an unwanted body that are read so that the connection can be used again.
@@ -67,19 +67,19 @@ const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// Time limit of reading an unwanted body.
 pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);
 
-/// Reads a small body to its end.
-pub(super) async fn discard(body: Body) {
-    // Beyond these bounds hyper closes the connection.
-    let _ = tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await;
-}
-
-/// Reads a body and discards it. Fails if it is not small or does not end properly.
-async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
-    let mut body = std::pin::pin!(http_body_util::Limited::new(body, MAX_DISCARDED_BYTES));
-    while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        frame?;
-    }
-    Ok(())
+/// Reads a small body to its end and discards it. Returns false if it is not small or does not end properly; hyper then
+/// closes the connection.
+pub(super) async fn discard(body: Body) -> bool {
+    let mut body = http_body_util::Limited::new(body, MAX_DISCARDED_BYTES);
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(DISCARD_TIME, read).await.unwrap_or(false)
 }
 
 /// Collects the chunks as they arrive.
@@ -150,16 +150,6 @@ pub(super) struct Incoming {
     pub(super) accepted: Coding,
 }
 
-impl Incoming {
-    /// Decompresses the body.
-    fn unpack(&mut self, account: &mut Account) -> Result<(), Refusal> {
-        if self.coding != Coding::Identity {
-            self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
-        }
-        Ok(())
-    }
-}
-
 /// Body of a reply.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -195,7 +185,9 @@ impl Exchange for Incoming {
     }
 
     fn decode(mut self, account: &mut Account) -> Result<InferRequest, Refusal> {
-        self.unpack(account)?;
+        if self.coding != Coding::Identity {
+            self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
+        }
         let room = account.room(None);
         let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
         if let Some(refusal) = room.into_refusal() {
@@ -214,10 +206,9 @@ impl Exchange for Incoming {
             let weight = if binary { 1 } else { JSON_WORK };
             output.data.len().saturating_mul(weight)
         });
-        let weight = if accepted == Coding::Identity {
-            1
-        } else {
-            COMPRESSION_WORK
+        let weight = match accepted {
+            Coding::Identity => 1,
+            _ => COMPRESSION_WORK,
         };
         let work = work.sum::<usize>().saturating_mul(weight);
         offload_large(work, || {

@@ -35,6 +35,29 @@ impl Coding {
             ))),
         }
     }
+
+    /// Compression of the reply: the first supported coding of the client's list that it does not exclude.
+    pub(super) fn accepted(headers: &HeaderMap) -> Self {
+        let listed = headers.get_all(ACCEPT_ENCODING).into_iter();
+        let listed = listed
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','));
+        for entry in listed {
+            let (name, weight) = entry.split_once(';').unwrap_or((entry, ""));
+            let refused = weight
+                .trim()
+                .strip_prefix("q=")
+                .is_some_and(|q| q.trim().parse() == Ok(0.0_f32));
+            match name.trim().to_ascii_lowercase().as_str() {
+                _ if refused => {}
+                "gzip" | "x-gzip" => return Self::Gzip,
+                "deflate" => return Self::Deflate,
+                "identity" => return Self::Identity,
+                _ => {}
+            }
+        }
+        Self::Identity
+    }
 }
 
 /// Header that must be unique: if it is duplicate, a proxy before the server might have read the other value.
@@ -67,7 +90,10 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
     let packed = body.reader().reader();
     let mut reader: Box<dyn Read + '_> = match coding {
         Coding::Identity => Box::new(packed),
-        Coding::Gzip => Box::new(GzipMembers::of(packed)),
+        Coding::Gzip => Box::new(GzipMembers {
+            member: Some(GzDecoder::new(packed)),
+            read: 0,
+        }),
         Coding::Deflate => Box::new(SingleStream(ZlibDecoder::new(packed))),
     };
     let most = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
@@ -110,15 +136,6 @@ struct GzipMembers<R> {
     read: usize,
 }
 
-impl<R: BufRead> GzipMembers<R> {
-    fn of(packed: R) -> Self {
-        Self {
-            member: Some(GzDecoder::new(packed)),
-            read: 0,
-        }
-    }
-}
-
 impl<R: BufRead> Read for GzipMembers<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while let Some(member) = &mut self.member {
@@ -157,31 +174,6 @@ impl<R: BufRead> Read for SingleStream<R> {
 
 /// Minimum size of a reply to compress: smaller ones fit into a packet either way.
 const MIN_DEFLATED_BYTES: usize = 1024;
-impl Coding {
-    /// Compression of the reply: the first supported coding of the client's list that it does not exclude.
-    pub(super) fn accepted(headers: &HeaderMap) -> Self {
-        let listed = headers.get_all(ACCEPT_ENCODING).into_iter();
-        let listed = listed
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','));
-        for entry in listed {
-            let (name, weight) = entry.split_once(';').unwrap_or((entry, ""));
-            let refused = weight
-                .trim()
-                .strip_prefix("q=")
-                .is_some_and(|q| q.trim().parse() == Ok(0.0_f32));
-            match name.trim().to_ascii_lowercase().as_str() {
-                _ if refused => {}
-                "gzip" | "x-gzip" => return Self::Gzip,
-                "deflate" => return Self::Deflate,
-                "identity" => return Self::Identity,
-                _ => {}
-            }
-        }
-        Self::Identity
-    }
-}
-
 /// Bytes compressed between two checks of the memory.
 const STEP_BYTES: usize = 256 << 10;
 

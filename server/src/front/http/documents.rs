@@ -28,10 +28,9 @@ fn answer<T: Serialize, E: IntoResponse>(document: Result<T, E>) -> Response {
 }
 
 fn ok_or_unavailable(ready: bool) -> StatusCode {
-    if ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    match ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
@@ -91,9 +90,7 @@ where
             return Err(error(StatusCode::BAD_REQUEST, what));
         }
         Ok(Err(refusal)) => return Err(refusal.into_response()),
-        Err(_) => {
-            return Err(error(StatusCode::REQUEST_TIMEOUT, "body did not arrive in time".into()));
-        }
+        Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body did not arrive in time".into())),
     };
     if body.is_empty() {
         return Ok((T::default(), account));

@@ -75,13 +75,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 async fn no_route(request: Request) -> Response {
     let (request, body) = request.into_parts();
     body::discard(body).await;
-    error(
-        StatusCode::NOT_FOUND,
-        format!(
-            "unknown route `{}`: see /openapi.json for the list",
-            shown(request.uri.path())
-        ),
-    )
+    let path = shown(request.uri.path());
+    let what = format!("unknown route `{path}`: see /openapi.json for the list");
+    error(StatusCode::NOT_FOUND, what)
 }
 
 /// Answers a known path with an unsupported method. The router adds `Allow`, since it knows the supported ones.
@@ -91,11 +87,8 @@ async fn other_method(request: Request) -> Response {
     if request.method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let path = shown(request.uri.path());
-    let what = format!(
-        "{} is not allowed on `{path}`: use a method of the header Allow",
-        request.method
-    );
+    let (method, path) = (request.method, shown(request.uri.path()));
+    let what = format!("{method} is not allowed on `{path}`: use a method of the header Allow");
     error(StatusCode::METHOD_NOT_ALLOWED, what)
 }
 
@@ -124,13 +117,11 @@ fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
         ]);
     }
     // Triton's extensions that its clients request but that are not offered here: answered, but changes are refused.
+    let trace = get(trace_settings).post(set_trace_settings);
     let model_trace = get(model_trace_settings).post(set_trace_settings);
     routes.extend([
         ("/v2/logging".to_owned(), get(log_settings).post(set_log_settings)),
-        (
-            "/v2/trace/setting".to_owned(),
-            get(trace_settings).post(set_trace_settings),
-        ),
+        ("/v2/trace/setting".to_owned(), trace),
         ("/v2/models/{model}/trace/setting".to_owned(), model_trace),
     ]);
     for kind in ["/v2/systemsharedmemory", "/v2/cudasharedmemory"] {

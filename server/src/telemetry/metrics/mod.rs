@@ -259,10 +259,8 @@ impl Registrar<'_> {
     }
 
     fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> prometheus::Result<HistogramVec> {
-        self.add(HistogramVec::new(
-            HistogramOpts::new(name, help).buckets(buckets.to_vec()),
-            labels,
-        ))
+        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(HistogramVec::new(opts, labels))
     }
 }
 

@@ -69,11 +69,16 @@ impl ProcessMetrics {
     /// Reads all values.
     pub(super) fn read(&self) {
         self.uptime_seconds.set(self.started.elapsed().as_secs_f64());
-        self.read_runtime();
-        self.read_kernel();
-    }
-
-    fn read_kernel(&self) {
+        self.stuck_decodes.set(clamped(stuck_decodes()));
+        self.abandoned_sessions.set(clamped(AbandonedSession::count()));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let runtime = runtime.metrics();
+            let workers = runtime.num_workers();
+            self.runtime_workers.set(clamped(workers));
+            self.runtime_tasks.set(clamped(runtime.num_alive_tasks()));
+            let busy = (0..workers).map(|worker| runtime.worker_total_busy_duration(worker));
+            raise(&self.runtime_busy_seconds, busy.sum::<Duration>().as_secs_f64());
+        }
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
             let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
             raise(&self.cpu_seconds, us as f64 / 1e6);
@@ -88,22 +93,6 @@ impl ProcessMetrics {
             // Excludes the descriptor that `process` holds.
             self.open_fds.set(clamped(count.saturating_sub(1)));
         }
-    }
-
-    fn read_runtime(&self) {
-        self.stuck_decodes.set(clamped(stuck_decodes()));
-        self.abandoned_sessions.set(clamped(AbandonedSession::count()));
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        let runtime = runtime.metrics();
-        let workers = runtime.num_workers();
-        self.runtime_workers.set(clamped(workers));
-        self.runtime_tasks.set(clamped(runtime.num_alive_tasks()));
-        let busy: Duration = (0..workers)
-            .map(|worker| runtime.worker_total_busy_duration(worker))
-            .sum();
-        raise(&self.runtime_busy_seconds, busy.as_secs_f64());
     }
 }
 
