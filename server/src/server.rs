@@ -16,7 +16,7 @@ use crate::inference::runtime::{MappedWeights, OptimizedCache, Providers, Runtim
 use crate::models::loading::Loader;
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::opening::LoadLimits;
-use crate::models::management::{ModelManager, ModelSource};
+use crate::models::management::ModelManager;
 use crate::models::serving::Model;
 use crate::pipeline::Pipeline;
 use crate::request::{Admission, Reason, Refusal};
@@ -204,26 +204,24 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
     info.notes.extend(features.destination.note());
     let version = runtime.version.clone();
     let revalidate_s = config.raw.features.revalidate_s;
-    let source = ModelSource {
+    let loader = Loader {
         tier,
-        loader: Loader {
-            runtime,
-            features,
-            tables: LiveTables::new((revalidate_s > 0).then(|| Duration::from_secs(revalidate_s))),
-            metrics: Arc::clone(&state.pipeline.metrics),
-            admission: Arc::clone(&state.pipeline.admission),
-            queue_capacity: config.raw.admission.max_in_flight,
-            optimized: open_optimized(config)?,
-            mapped: MappedWeights::new(settings.weights.clone()),
-            limits: LoadLimits {
-                load: Duration::from_millis(settings.load_timeout_ms),
-                warmup: Duration::from_millis(settings.warmup_timeout_ms),
-                memory: settings.max_load_bytes,
-            },
-            fitting: Fitting::new(settings.instances),
+        runtime,
+        features,
+        tables: LiveTables::new((revalidate_s > 0).then(|| Duration::from_secs(revalidate_s))),
+        metrics: Arc::clone(&state.pipeline.metrics),
+        admission: Arc::clone(&state.pipeline.admission),
+        queue_capacity: config.raw.admission.max_in_flight,
+        optimized: open_optimized(config)?,
+        mapped: MappedWeights::new(settings.weights.clone()),
+        limits: LoadLimits {
+            load: Duration::from_millis(settings.load_timeout_ms),
+            warmup: Duration::from_millis(settings.warmup_timeout_ms),
+            memory: settings.max_load_bytes,
         },
+        fitting: Fitting::new(settings.instances),
     };
-    state.manager.start(source).await?;
+    state.manager.start(loader).await?;
     let served = state.manager.snapshot();
     let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
     let providers = providers.into_iter().collect::<Vec<_>>().join("+");

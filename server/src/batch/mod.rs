@@ -9,7 +9,7 @@ pub(crate) mod runs;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use queue::{BatchQueue, QueueGauges};
+pub(crate) use queue::BatchQueue;
 
 /// Synchronisation types of the queue. `tests/interleavings.rs` replaces them with those of a scheduler that tries
 /// thread orders.

@@ -54,15 +54,6 @@ pub(crate) struct BatchQueue {
     runs: Runs,
 }
 
-/// Gauges of a queue.
-#[derive(Debug, Clone)]
-pub(crate) struct QueueGauges {
-    /// Number of queued requests.
-    pub(crate) depth: IntGauge,
-    /// Number of stuck sessions.
-    pub(crate) stuck: IntGauge,
-}
-
 #[derive(Default)]
 pub(super) struct QueueState {
     jobs: VecDeque<Job>,
@@ -85,13 +76,14 @@ impl QueueState {
 }
 
 impl BatchQueue {
-    /// Creates a queue of at most `capacity` requests, for sessions of these groups.
+    /// Creates a queue of at most `capacity` requests, for sessions of these groups. The gauges count queued requests and
+    /// stuck sessions.
     pub(crate) fn new(
         rule: Rule,
         groups: Groups,
         capacity: usize,
         pending: Arc<PendingRequests>,
-        gauges: QueueGauges,
+        [depth, stuck]: [IntGauge; 2],
     ) -> Arc<Self> {
         let count = groups.0.len();
         Arc::new(Self {
@@ -104,9 +96,9 @@ impl BatchQueue {
             rule,
             capacity,
             pending,
-            depth: gauges.depth,
+            depth,
             pace: Pace::default(),
-            runs: Runs::new(gauges.stuck),
+            runs: Runs::new(stuck),
         })
     }
 

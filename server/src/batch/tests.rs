@@ -1,9 +1,9 @@
+use super::BatchQueue;
 use super::clock::{PendingRequests, SessionClock};
 use super::groups::{Groups, SessionSlot};
 use super::job::{Job, JobOutput};
 use super::rule::Rule;
 use super::runs::ActiveRun;
-use super::{BatchQueue, QueueGauges};
 use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::SessionSeconds;
 use crate::telemetry::trace::RequestScope;
@@ -44,12 +44,8 @@ pub(super) fn alive(rows: usize, width: i64) -> (Job, Replies) {
     job(rows, width, Duration::from_secs(60))
 }
 
-pub(super) fn gauges() -> QueueGauges {
-    let gauge = || IntGauge::new("b", "b").unwrap();
-    QueueGauges {
-        depth: gauge(),
-        stuck: gauge(),
-    }
+pub(super) fn gauges() -> [IntGauge; 2] {
+    [(); 2].map(|()| IntGauge::new("b", "b").unwrap())
 }
 
 pub(super) fn session_clock(pending: &Arc<PendingRequests>) -> Arc<SessionClock> {
@@ -235,12 +231,12 @@ fn the_queues_of_two_versions_share_a_gauge() {
         queue.push([job]).unwrap();
         replies.push(reply);
     }
-    assert_eq!(gauges.depth.get(), 3);
+    assert_eq!(gauges[0].get(), 3);
     let clock = session_clock(&PendingRequests::new());
     old.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
-    assert_eq!(gauges.depth.get(), 2);
+    assert_eq!(gauges[0].get(), 2);
     drop(old);
-    assert_eq!(gauges.depth.get(), 1);
+    assert_eq!(gauges[0].get(), 1);
 }
 
 #[test]

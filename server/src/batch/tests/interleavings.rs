@@ -12,7 +12,7 @@ use crate::batch::groups::{Groups, SessionSlot};
 use crate::batch::rule::Rule;
 use crate::batch::{clock, groups, job, rule, runs};
 use crate::request::Reason;
-use queue::{BatchQueue, QueueGauges};
+use queue::BatchQueue;
 use shuttle::sync::mpsc::{Sender, channel};
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
@@ -36,12 +36,7 @@ fn queue(max_rows: usize, groups: &[usize]) -> Arc<BatchQueue> {
         preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
-    let gauges = gauges();
-    let gauges = QueueGauges {
-        depth: gauges.depth,
-        stuck: gauges.stuck,
-    };
-    BatchQueue::new(rule, Groups(groups.into()), 100, PendingRequests::new(), gauges)
+    BatchQueue::new(rule, Groups(groups.into()), 100, PendingRequests::new(), gauges())
 }
 
 /// A session that takes until the queue is closed and empty, and tells the rows of each request that it took.

@@ -9,6 +9,7 @@ use super::incoming_messages::{CallKind, IncomingMessages, ReceivedMessage};
 use crate::front::connections::{OpenRequest, Waiting};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
+use crate::models::serving::Model;
 use crate::pipeline::Exchange;
 use crate::request::{Account, AccountRoom, Refusal, Stopwatch, offload_large};
 use crate::telemetry::trace::RequestScope;
@@ -186,37 +187,19 @@ async fn answer(
     kind: CallKind,
 ) -> CallAnswer {
     let mut watch = Stopwatch::start();
-    let refused = |id: String, account: Account, refusal: Refusal| {
-        state.metrics().count_refusal("", None, &refusal);
-        CallAnswer {
-            reply: Err(refusal),
-            account,
-            id,
-            timings: None,
-        }
-    };
-    let message = match message.unpack(&mut account) {
-        Ok(message) => message,
-        Err(refusal) => return refused(String::new(), account, refusal),
-    };
-    let bytes = message.len();
-    let room = account.room(None);
-    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
-    let no_room = room.into_refusal();
-    let mut received = match received {
+    let mut id = String::new();
+    let received = receive(state, message, &mut account, &mut id);
+    let (model, received, bytes) = match received {
         Ok(received) => received,
-        Err(error) => return refused(String::new(), account, no_room.unwrap_or_else(|| error.into())),
-    };
-    drop(message);
-    let message = &mut received.message;
-    let target = Target {
-        model: std::mem::take(&mut message.model_name),
-        version: Some(std::mem::take(&mut message.model_version)),
-    };
-    let id = message.id.clone();
-    let model = match state.manager.find(&target) {
-        Ok(model) => model,
-        Err(refusal) => return refused(id, account, refusal),
+        Err(refusal) => {
+            state.metrics().count_refusal("", None, &refusal);
+            return CallAnswer {
+                reply: Err(refusal),
+                account,
+                id,
+                timings: None,
+            };
+        }
     };
     let call = InferCall {
         received,
@@ -244,6 +227,27 @@ async fn answer(
         id,
         timings: Some(outcome.timings.to_header()),
     }
+}
+
+/// Decodes a message, and finds its model. Returns both with the message's size, and sets `id` to the request's.
+fn receive(
+    state: &SharedState,
+    message: ReceivedMessage,
+    account: &mut Account,
+    id: &mut String,
+) -> Result<(Arc<Model>, ReceivedRequest, usize), Refusal> {
+    let message = message.unpack(account)?;
+    let bytes = message.len();
+    let room = account.room(None);
+    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
+    let no_room = room.into_refusal();
+    let mut received = received.map_err(|error| no_room.unwrap_or_else(|| error.into()))?;
+    let target = Target {
+        model: std::mem::take(&mut received.message.model_name),
+        version: Some(std::mem::take(&mut received.message.model_version)),
+    };
+    id.clone_from(&received.message.id);
+    Ok((state.manager.find(&target)?, received, bytes))
 }
 
 fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Status> {

@@ -151,30 +151,17 @@ pub(super) async fn unload(
     unloaded.map(|()| StatusCode::OK).map_err(IntoResponse::into_response)
 }
 
-pub(super) async fn trace_settings() -> Response {
-    json(StatusCode::OK, &triton_settings::trace())
-}
-
 pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
     answer(state.manager.find(&target).map(|_| triton_settings::trace()))
 }
 
-pub(super) async fn set_trace_settings(
-    Shared(state): Shared<SharedState>,
-    request: Request,
-) -> Result<Response, Response> {
+/// Answers with the current settings; an empty body changes nothing.
+pub(super) async fn trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
     let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
     Ok(answer(triton_settings::change_trace(&wanted)))
 }
 
-pub(super) async fn log_settings() -> Response {
-    json(StatusCode::OK, &triton_settings::log())
-}
-
-pub(super) async fn set_log_settings(
-    Shared(state): Shared<SharedState>,
-    request: Request,
-) -> Result<Response, Response> {
+pub(super) async fn log_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
     let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
     Ok(answer(triton_settings::change_log(&wanted)))
 }

@@ -117,10 +117,10 @@ fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
         ]);
     }
     // Triton's extensions that its clients request but that are not offered here: answered, but changes are refused.
-    let trace = get(trace_settings).post(set_trace_settings);
-    let model_trace = get(model_trace_settings).post(set_trace_settings);
+    let trace = get(trace_settings).post(trace_settings);
+    let model_trace = get(model_trace_settings).post(trace_settings);
     routes.extend([
-        ("/v2/logging".to_owned(), get(log_settings).post(set_log_settings)),
+        ("/v2/logging".to_owned(), get(log_settings).post(log_settings)),
         ("/v2/trace/setting".to_owned(), trace),
         ("/v2/models/{model}/trace/setting".to_owned(), model_trace),
     ]);

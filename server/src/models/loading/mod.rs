@@ -6,10 +6,10 @@
 pub(crate) mod fitting;
 pub(crate) mod opening;
 
+use crate::batch::BatchQueue;
 use crate::batch::clock::{PendingRequests, SessionClock};
 use crate::batch::groups::Groups;
 use crate::batch::rule::Rule;
-use crate::batch::{BatchQueue, QueueGauges};
 use crate::error::LoadError;
 use crate::features::Join;
 use crate::features::live::LiveTables;
@@ -35,14 +35,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{ModelConfig, Signature};
 use tierlab_protocol::metadata::{LoadSeconds, VersionLoad};
-use tierlab_storage::ObjectPath;
+use tierlab_storage::{ObjectPath, Tier};
 use tokio::time::timeout;
 
 /// Time in which abandoned sessions may end before a load is refused: an interrupted warm-up ends within milliseconds.
 const ABANDONED_GRACE: Duration = Duration::from_secs(1);
 
-/// Parameters of a load besides the model's files.
+/// Sources and parameters of loads.
 pub(crate) struct Loader {
+    /// Tier of the models.
+    pub(crate) tier: Arc<dyn Tier>,
     pub(crate) runtime: Runtime,
     pub(crate) features: FeatureTier,
     /// Tables read from it.
@@ -109,45 +111,38 @@ impl Loader {
     pub(crate) async fn load(
         &self,
         described: &ModelDescription,
-        found: VersionFiles,
+        mut found: VersionFiles,
         slot: LoadSlot<'_>,
     ) -> Result<(Model, VersionLoad), LoadError> {
         let ModelDescription { name, config, .. } = described;
-        let VersionFiles {
-            version,
-            verified,
-            graph,
-            warmup,
-            labels,
-            object,
-            mut seconds,
-        } = found;
+        let (version, object, seconds) = (found.version.to_string(), found.object, &mut found.seconds);
         let bad = |what: String| LoadError::at(&object, what);
-        let disk_space = match &graph.weights {
+        let disk_space = match &found.graph.weights {
             Weights::Mapped(placed) => Some(Arc::clone(&placed.room)),
             Weights::InMemory(_) => None,
         };
+        let files = (found.graph, found.warmup);
         let opened = self
-            .open_sessions(name, config, (graph, warmup), slot, &mut seconds)
-            .await;
-        let opened = opened.map_err(bad)?;
+            .open_sessions(name, config, files, slot, seconds)
+            .await
+            .map_err(bad)?;
         let report = reports(&opened).next();
         let report = report.ok_or_else(|| bad("no session was opened".to_owned()))?;
         let (mut signature, provider, optimized) = (report.signature.clone(), report.provider, report.optimized);
         self.check_device(config, report.binds_device, provider).map_err(bad)?;
-        if let Some(manifest) = described.manifest.as_ref().filter(|_| verified) {
+        if let Some(manifest) = described.manifest.as_ref().filter(|_| found.verified) {
             signature.check_manifest(manifest).map_err(bad)?;
         }
         let reshapes = signature.declare(config).map_err(bad)?;
         let began = Instant::now();
         let join = self.open_join(config, &signature, &object).await?;
         seconds.features = began.elapsed().as_secs_f64();
-        self.report_seconds(name, &seconds);
+        self.report_seconds(name, seconds);
         let pending = PendingRequests::new();
         let metrics = self.metrics.for_model(name, self.features.kind);
         let layout: Vec<SessionGroup> = opened.iter().map(|opened| opened.group).collect();
         let mut model = Model {
-            version: version.to_string(),
+            version: version.clone(),
             signature,
             reshapes,
             join,
@@ -159,7 +154,7 @@ impl Loader {
             max_request_rows: config.batching.max_request_rows.max(config.max_batch_size) as usize,
             provider,
             config: config.clone(),
-            labels,
+            labels: found.labels,
             layout,
             threads: Mutex::default(),
             _disk_space: disk_space,
@@ -167,9 +162,9 @@ impl Loader {
         };
         model.threads = Mutex::new(self.assign(opened, &model));
         let loaded = VersionLoad {
-            version: version.to_string(),
+            version,
             state: "READY".to_owned(),
-            seconds,
+            seconds: found.seconds,
             optimized,
         };
         Ok((model, loaded))
@@ -286,10 +281,7 @@ impl Loader {
             preferred_rows,
             max_delay: Duration::from_micros(config.batching.max_delay_us),
         };
-        let gauges = QueueGauges {
-            depth: metrics.queue_depth.clone(),
-            stuck: metrics.stuck_sessions.clone(),
-        };
+        let gauges = [&metrics.queue_depth, &metrics.stuck_sessions].map(Clone::clone);
         let groups = Groups(layout.iter().map(|group| group.sessions as usize).collect());
         // The largest request that is let in has to fit, whatever the bound on requests in flight.
         let parts = (config.batching.max_request_rows as usize).div_ceil(rule.max_rows);

@@ -6,8 +6,9 @@
 //! failed.
 
 use super::reconcile::Reload;
-use super::{ALL_MODELS, ControlMode, ModelManager, ModelSource};
+use super::{ALL_MODELS, ControlMode, ModelManager};
 use crate::error::LoadError;
+use crate::models::loading::Loader;
 use crate::models::repository::{self, Listing};
 use crate::models::served_models::shown;
 use crate::request::{Reason, Refusal};
@@ -21,15 +22,15 @@ impl ModelManager {
     /// # Errors
     /// Fails if a model requested by name cannot be served or, in control [`ControlMode::None`], if there is nothing to
     /// serve.
-    pub(crate) async fn start(self: &Arc<Self>, source: ModelSource) -> Result<(), LoadError> {
-        let mut listing = repository::list(&*source.tier).await?;
-        let location = source.tier.info().location;
+    pub(crate) async fn start(self: &Arc<Self>, loader: Loader) -> Result<(), LoadError> {
+        let mut listing = repository::list(&*loader.tier).await?;
+        let location = loader.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
         let configured = self.settings.model_configs.keys();
         for name in configured.filter(|&name| !listing.contains_key(name)) {
             tracing::warn!(model = %name, "`model_config` has keys for a model that is not on the tier");
         }
-        if self.source.set(source).is_err() {
+        if self.loader.set(loader).is_err() {
             return Err(LoadError::new("the models are already loaded"));
         }
         for name in chosen {
@@ -133,9 +134,9 @@ impl ModelManager {
     }
 
     /// Lists the tier once.
-    async fn look(&self, seen: &mut Listing) {
-        let Some(source) = self.source.get() else { return };
-        let listing = match repository::list(&*source.tier).await {
+    async fn poll_once(&self, seen: &mut Listing) {
+        let Some(loader) = self.loader.get() else { return };
+        let listing = match repository::list(&*loader.tier).await {
             Ok(listing) => listing,
             Err(error) => {
                 tracing::warn!(
@@ -177,6 +178,6 @@ async fn poll(management: Weak<ModelManager>, every: Duration, mut seen: Listing
         let Some(management) = management.upgrade() else {
             return;
         };
-        management.look(&mut seen).await;
+        management.poll_once(&mut seen).await;
     }
 }

@@ -21,7 +21,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::messages::{ModelConfig, ModelIndex, ModelStatisticsResponse};
 use tierlab_protocol::metadata::ModelMetadata;
-use tierlab_storage::Tier;
 use tokio::sync::Semaphore;
 
 /// Control mode, in Triton's words.
@@ -64,17 +63,11 @@ const MAX_PARALLEL_LOADS: usize = 2;
 /// Minimum interval between two listings of the tier for the index.
 const LISTING_AGE: Duration = Duration::from_secs(1);
 
-/// Source of models.
-pub(crate) struct ModelSource {
-    pub(crate) tier: Arc<dyn Tier>,
-    pub(crate) loader: Loader,
-}
-
 /// Models of a server.
 pub(crate) struct ModelManager {
     settings: ManagementSettings,
     served: ArcSwap<ServedModels>,
-    source: OnceLock<ModelSource>,
+    loader: OnceLock<Loader>,
     started: OnceLock<()>,
     /// Locks that allow one change of a model at a time.
     locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -88,7 +81,7 @@ impl ModelManager {
         Arc::new(Self {
             settings,
             served: ArcSwap::default(),
-            source: OnceLock::new(),
+            loader: OnceLock::new(),
             started: OnceLock::new(),
             locks: Mutex::default(),
             loads: Semaphore::new(MAX_PARALLEL_LOADS),
@@ -189,8 +182,8 @@ impl ModelManager {
     async fn names(&self) -> Vec<String> {
         let mut names = self.names.lock().await;
         let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
-        if let (false, Some(source)) = (fresh, self.source.get()) {
-            match repository::list(&*source.tier).await {
+        if let (false, Some(loader)) = (fresh, self.loader.get()) {
+            match repository::list(&*loader.tier).await {
                 Ok(listing) => *names = Some((Instant::now(), listing.into_keys().collect())),
                 Err(error) => tracing::warn!(%error, "cannot list the models on the tier"),
             }

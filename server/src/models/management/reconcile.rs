@@ -3,7 +3,7 @@
 //!
 //! Every change of a model is made under its lock, so that changes never overlap.
 
-use super::{ModelManager, ModelSource};
+use super::ModelManager;
 use crate::batch::BatchQueue;
 use crate::error::LoadError;
 use crate::models::loading::Loader;
@@ -31,7 +31,7 @@ pub(super) enum Reload {
 impl ModelManager {
     /// Loads a model by its name, under its lock.
     pub(super) async fn load_from_tier(&self, name: &str) -> Result<LoadDocument, Refusal> {
-        let Some(ModelSource { tier, .. }) = self.source.get() else {
+        let Some(Loader { tier, .. }) = self.loader.get() else {
             return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
         };
         let _lock = self.lock_model(name).await;
@@ -62,12 +62,12 @@ impl ModelManager {
         objects: &[Object],
         reload: Reload,
     ) -> Result<LoadDocument, LoadError> {
-        let Some(source) = self.source.get() else {
+        let Some(loader) = self.loader.get() else {
             return Err(LoadError::new("the tiers are not opened yet"));
         };
-        let limits = &source.loader.limits;
+        let limits = &loader.limits;
         let over = self.settings.model_configs.get(name);
-        let described = timeout(limits.load, repository::describe(&*source.tier, name, objects, over)).await;
+        let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, over)).await;
         let late = |_| Err(limits.late(name, "its config was not read"));
         let described = match described.unwrap_or_else(late) {
             Ok(described) => described,
@@ -87,7 +87,7 @@ impl ModelManager {
             if reload == Reload::IfChanged && self.has(name, version, &fingerprint) {
                 continue;
             }
-            match self.load_version(source, &described, version, fingerprint).await {
+            match self.load_version(loader, &described, version, fingerprint).await {
                 Ok(loaded) => document.versions.push(loaded),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -106,7 +106,7 @@ impl ModelManager {
     /// Loads a version beside the served ones. Serves it, or records why not.
     async fn load_version(
         &self,
-        source: &ModelSource,
+        loader: &Loader,
         described: &ModelDescription,
         version: u64,
         fingerprint: String,
@@ -119,7 +119,7 @@ impl ModelManager {
                 known.state = VersionState::Loading;
             }
         });
-        match self.read_and_load(source, described, version).await {
+        match self.read_and_load(loader, described, version).await {
             Ok((model, loaded)) => {
                 let VersionLoad { seconds, optimized, .. } = &loaded;
                 tracing::info!(
@@ -156,19 +156,19 @@ impl ModelManager {
     /// Loads a version, under its lock and within the limits.
     async fn read_and_load(
         &self,
-        source: &ModelSource,
+        loader: &Loader,
         described: &ModelDescription,
         version: u64,
     ) -> Result<(Model, VersionLoad), LoadError> {
         let closed = |_| LoadError::new("the server is shutting down");
         let room = self.loads.acquire().await.map_err(closed)?;
-        source.loader.check_abandoned().await?;
-        let Loader { limits, mapped, .. } = &source.loader;
+        loader.check_abandoned().await?;
+        let Loader { limits, mapped, .. } = loader;
         let deadline = Instant::now() + limits.load;
-        let read = timeout_at(deadline.into(), described.read(&*source.tier, version, mapped)).await;
+        let read = timeout_at(deadline.into(), described.read(&*loader.tier, version, mapped)).await;
         let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
         let found = read.unwrap_or_else(late)?;
-        source.loader.load(described, found, LoadSlot { deadline, room }).await
+        loader.load(described, found, LoadSlot { deadline, room }).await
     }
 
     /// Records why a version was not loaded. The version served before continues.

@@ -172,8 +172,7 @@ impl Metrics {
             }),
         };
         ModelMetrics {
-            realtime: mode(Mode::Realtime),
-            batch: mode(Mode::Batch),
+            modes: [Mode::Realtime, Mode::Batch].map(mode),
             inferences: self.inferences.with_label_values(&[model]),
             queue_depth: self.queue_depth.with_label_values(&[model]),
             stuck_sessions: self.stuck_sessions.with_label_values(&[model]),
@@ -266,8 +265,8 @@ impl Registrar<'_> {
 
 /// Resolved metrics of a model.
 pub(crate) struct ModelMetrics {
-    realtime: ModeMetrics,
-    batch: ModeMetrics,
+    /// By [`Mode`].
+    modes: [ModeMetrics; 2],
     inferences: IntCounter,
     pub(crate) queue_depth: IntGauge,
     pub(crate) stuck_sessions: IntGauge,
@@ -285,10 +284,7 @@ struct ModeMetrics {
 impl ModelMetrics {
     /// Counts a successful request.
     pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
-        let mode = match Mode::of_rows(rows) {
-            Mode::Realtime => &self.realtime,
-            Mode::Batch => &self.batch,
-        };
+        let mode = &self.modes[Mode::of_rows(rows) as usize];
         mode.ok[trace::front() as usize].inc();
         mode.total.observe(timings.total().as_secs_f64());
         for (stage, histogram) in Stage::ALL.into_iter().zip(&mode.stages) {
