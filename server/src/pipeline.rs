@@ -51,14 +51,6 @@ pub(crate) trait Exchange {
     ) -> Option<Self::Reply>;
 }
 
-/// Result of a request, with its stage times.
-pub(crate) struct Outcome<R> {
-    pub(crate) reply: Result<R, Refusal>,
-    pub(crate) timings: StageTimings,
-    /// Account for the bytes of the reply.
-    pub(crate) account: Account,
-}
-
 /// State that every request uses, besides its model.
 #[derive(Clone)]
 pub(crate) struct Pipeline {
@@ -81,23 +73,19 @@ impl Pipeline {
         }
     }
 
-    /// Serves a request completely. Dropping the future before it ends cancels the request: it is counted, and the
-    /// batch queue skips its job.
+    /// Serves a request completely; its account then counts the bytes of the reply. Dropping the future before it ends
+    /// cancels the request: it is counted, and the batch queue skips its job.
     pub(crate) async fn infer<E: Exchange>(
         &self,
         mut guard: RequestGuard<'_>,
-        mut account: Account,
+        account: &mut Account,
         incoming: E,
-        mut watch: Stopwatch,
-    ) -> Outcome<E::Reply> {
+        watch: &mut Stopwatch,
+    ) -> Result<E::Reply, Refusal> {
         guard.began = watch.started;
-        let reply = self.stages(&mut guard, &mut account, incoming, &mut watch).await;
+        let reply = self.stages(&mut guard, account, incoming, watch).await;
         guard.settle(&reply, &watch.timings);
-        Outcome {
-            reply,
-            timings: watch.timings,
-            account,
-        }
+        reply
     }
 
     async fn stages<E: Exchange>(

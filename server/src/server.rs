@@ -131,9 +131,8 @@ pub async fn run(
         manager,
         draining: watch::Sender::new(false),
     });
-    let addresses = listeners
-        .addresses()
-        .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
+    let on_listener = |e: std::io::Error| ServerError::Load(format!("listener: {e}"));
+    let addresses = listeners.addresses().map_err(on_listener)?;
 
     tokio::spawn(keep_a_timer_due());
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {

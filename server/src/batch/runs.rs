@@ -50,11 +50,8 @@ impl Runs {
 
     /// Ends all runs, and prevents further ones. Returns those in progress.
     pub(super) fn stop(&self, why: &Refusal) -> Vec<LingeringRun> {
-        self.active
-            .lock()
-            .iter()
-            .filter_map(|run| run.stop(why.clone()))
-            .collect()
+        let active = self.active.lock();
+        active.iter().filter_map(|run| run.stop(why.clone())).collect()
     }
 
     /// Refuses a request if all sessions are stuck.

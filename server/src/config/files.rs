@@ -97,10 +97,8 @@ pub(super) fn listener_config(
             (None, None) => Ok(None),
         }
     };
-    let own = listen
-        .iter()
-        .map(SocketAddr::ip)
-        .filter(|address| !address.is_unspecified());
+    let addresses = listen.iter().map(SocketAddr::ip);
+    let own = addresses.filter(|address| !address.is_unspecified());
     let hosts = own.map(|address| address.to_string()).chain(access.allowed_hosts);
     let hosts = Hosts::new(hosts).map_err(|e| ConfigError(format!("`access.allowed_hosts`: {e}")))?;
     let access = Access {

@@ -55,9 +55,7 @@ const ENV_PREFIX: &str = "TIERLAB_";
 /// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: it holds an address and is not a key.
 fn is_of_service(name: &str, value: &str) -> bool {
     let protocols = ["tcp", "udp", "sctp"];
-    let is_address = protocols
-        .iter()
-        .any(|protocol| value.starts_with(&format!("{protocol}://")));
+    let is_address = protocols.iter().any(|name| value.starts_with(&format!("{name}://")));
     let of_port = |(at, mark): (usize, &str)| {
         let rest = name[at + mark.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
         protocols

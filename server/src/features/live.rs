@@ -141,11 +141,8 @@ impl LiveTable {
                 return None;
             }
         }
-        let head = 0..stale.first_row;
-        self.tier
-            .uncached
-            .forget(&stale.object, std::slice::from_ref(&head))
-            .await;
+        let (tier, head) = (&self.tier.uncached, 0..stale.first_row);
+        tier.forget(&stale.object, std::slice::from_ref(&head)).await;
         self.reopen(stale).await.ok().filter(|open| !Arc::ptr_eq(open, stale))
     }
 

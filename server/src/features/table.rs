@@ -99,10 +99,8 @@ impl OpenTable {
         if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
             return Ok(true);
         }
-        let rows = tier
-            .read(&self.object, self.first_row..self.header.rows_end())
-            .await?
-            .bytes;
+        let range = self.first_row..self.header.rows_end();
+        let rows = tier.read(&self.object, range).await?.bytes;
         let block = self.header.stride as usize * self.header.rows_per_block as usize;
         let crcs = self.header.block_crcs.clone();
         let fits = move || rows.chunks(block).map(crc32c::crc32c).eq(crcs);

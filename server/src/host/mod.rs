@@ -103,10 +103,9 @@ fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path) -> Option<
         let below = Path::new(group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
         let below = below.strip_prefix("/").unwrap_or(below);
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-        let folder = if below.components().all(is_plain) {
-            mounted.join(below)
-        } else {
-            mounted.clone()
+        let folder = match below.components().all(is_plain) {
+            true => mounted.join(below),
+            false => mounted.clone(),
         };
         let levels = folder.ancestors().take_while(|level| level.starts_with(&mounted));
         for level in levels.take(MAX_LEVELS) {
@@ -170,12 +169,9 @@ impl Version {
 
 /// CPUs of an instance: the next `each` of `cpus`, starting over after the last.
 pub(crate) fn of_instance(cpus: &[u32], instance: u32, each: u32) -> Vec<u32> {
-    let first = instance as usize * each as usize;
-    let len = cpus.len();
-    (first..first + each as usize)
-        .take(len)
-        .map(|index| cpus[index % len])
-        .collect()
+    let (each, len) = (each as usize, cpus.len());
+    let from_first = cpus.iter().cycle().skip(instance as usize * each % len.max(1));
+    from_first.take(each.min(len)).copied().collect()
 }
 
 /// Pins the calling thread; does nothing for an empty list.

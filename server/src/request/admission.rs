@@ -282,6 +282,11 @@ impl Account {
         }
     }
 
+    /// Moves the whole count to a separate account.
+    pub(crate) fn split_all(&mut self) -> Self {
+        self.split(self.bytes)
+    }
+
     /// Account as the room of a reader or writer.
     pub(crate) fn room(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
         AccountRoom {

@@ -74,10 +74,9 @@ impl LogFormat {
         let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));
         let asked = |words: &str| words == "--log-format=json" || words == "--set=log.format=json";
         let json = pairs.chain(arguments.iter().cloned()).any(|words| asked(&words));
-        if json || environment == Some("json") {
-            Self::Json
-        } else {
-            Self::Text
+        match json || environment == Some("json") {
+            true => Self::Json,
+            false => Self::Text,
         }
     }
 

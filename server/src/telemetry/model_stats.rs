@@ -104,15 +104,13 @@ impl Stats {
     /// Entry of a document.
     pub(crate) fn entry(&self, name: &str, version: &str) -> ModelStatistics {
         let (batch_stats, sums) = (self.runs.get(), self.sums.lock());
+        let runs = batch_stats.iter().filter_map(|size| Some(size.compute_infer?.count));
         ModelStatistics {
             name: name.to_owned(),
             version: version.to_owned(),
             last_inference: sums.last_ms,
             inference_count: sums.rows,
-            execution_count: batch_stats
-                .iter()
-                .filter_map(|size| Some(size.compute_infer?.count))
-                .sum(),
+            execution_count: runs.sum(),
             inference_stats: Some(InferStatistics {
                 success: Some(sums.success),
                 fail: Some(sums.fail),

@@ -116,10 +116,8 @@ fn has_only_port(authority: &Authority) -> bool {
 
 /// Host in a form for comparison: lower case, no brackets, no trailing dot.
 fn plain(host: &str) -> String {
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = inner.unwrap_or(host);
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     match host.parse::<IpAddr>() {
         Ok(address) => address.to_string(),

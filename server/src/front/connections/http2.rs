@@ -183,9 +183,8 @@ async fn exchange(
     head.headers.entry(DATE).or_insert_with(date);
     let empty = body.is_end_stream();
     if let (false, Some(bytes)) = (empty, body.size_hint().exact()) {
-        head.headers
-            .entry(CONTENT_LENGTH)
-            .or_insert_with(|| HeaderValue::from(bytes));
+        let length = head.headers.entry(CONTENT_LENGTH);
+        length.or_insert_with(|| HeaderValue::from(bytes));
     }
     let is_whole = empty || head_only;
     let stream = respond.send_response(Response::from_parts(head, ()), is_whole)?;
@@ -356,9 +355,8 @@ fn date() -> HeaderValue {
         static LAST: RefCell<(u64, HeaderValue)> = const { RefCell::new((u64::MAX, HeaderValue::from_static(""))) };
     }
     let now = SystemTime::now();
-    let second = now
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    let second = since.map_or(0, |since| since.as_secs());
     LAST.with_borrow_mut(|(last, value)| {
         if *last != second {
             let text = httpdate::fmt_http_date(now);

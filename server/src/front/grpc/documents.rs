@@ -102,10 +102,8 @@ async fn load(state: SharedState, request: RepositoryModelRequest) -> Result<Emp
 
 async fn unload(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
     let parameters: Vec<String> = request.parameters.into_keys().collect();
-    state
-        .manager
-        .unload_by_request(&request.model_name, &parameters)
-        .await?;
+    let name = &request.model_name;
+    state.manager.unload_by_request(name, &parameters).await?;
     Ok(Empty {})
 }
 

@@ -26,19 +26,6 @@ use tokio::task::coop::poll_proceed;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-/// Account of bytes that have arrived but are not in the pipeline yet.
-#[derive(Clone)]
-pub(super) struct MessageAccount(Arc<Mutex<Account>>);
-
-impl MessageAccount {
-    /// Takes the bytes counted so far; later bytes go to a new account.
-    pub(super) fn take(&self) -> Account {
-        let mut account = self.0.lock();
-        let empty = account.split(0);
-        std::mem::replace(&mut *account, empty)
-    }
-}
-
 /// Kind of call, which decides when the client may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
@@ -76,7 +63,8 @@ impl ReceivedMessage {
 pub(super) struct IncomingMessages {
     body: Body,
     state: SharedState,
-    pub(super) received_bytes: MessageAccount,
+    /// Account of bytes that have arrived but are not in the pipeline yet.
+    pub(super) received_bytes: Arc<Mutex<Account>>,
     kind: CallKind,
     coding: Option<Coding>,
     /// Limit of one message, as received and when decompressed.
@@ -95,7 +83,7 @@ impl IncomingMessages {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {
             body,
-            received_bytes: MessageAccount(Arc::new(Mutex::new(state.pipeline.admission.open_account()))),
+            received_bytes: Arc::new(Mutex::new(state.pipeline.admission.open_account())),
             drain_begins: (kind == CallKind::Stream).then(|| state.drain_begins().boxed()),
             state,
             kind,
@@ -122,7 +110,7 @@ impl IncomingMessages {
         };
         let message = message?;
         match self.next().await {
-            None => Ok((message, self.received_bytes.take())),
+            None => Ok((message, self.received_bytes.lock().split_all())),
             Some(Err(status)) => Err(status),
             Some(Ok(_)) => Err(self.refuse(Refusal::bad("call has a second message; send one"))),
         }
@@ -190,7 +178,7 @@ impl IncomingMessages {
             match frame {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };
-                    let counted = self.received_bytes.0.lock().add(chunk.len());
+                    let counted = self.received_bytes.lock().add(chunk.len());
                     counted.map_err(|refusal| self.refuse(refusal))?;
                     self.cutter.push(chunk);
                 }

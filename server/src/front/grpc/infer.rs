@@ -209,23 +209,15 @@ async fn answer(
     };
     watch.mark(Stage::Decode);
     // The message is already counted; the guard's account stays empty.
-    let (guard, _) = match state.pipeline.enter(&model) {
-        Ok(entered) => entered,
-        Err(refusal) => {
-            return CallAnswer {
-                reply: Err(refusal),
-                account,
-                id,
-                timings: Some(watch.timings.to_header()),
-            };
-        }
+    let reply = match state.pipeline.enter(&model) {
+        Ok((guard, _)) => state.pipeline.infer(guard, &mut account, call, &mut watch).await,
+        Err(refusal) => Err(refusal),
     };
-    let outcome = state.pipeline.infer(guard, account, call, watch).await;
     CallAnswer {
-        reply: outcome.reply,
-        account: outcome.account,
+        reply,
+        account,
         id,
-        timings: Some(outcome.timings.to_header()),
+        timings: Some(watch.timings.to_header()),
     }
 }
 
@@ -279,13 +271,11 @@ fn replies(
     let (scope, state) = (RequestScope::current(), requests.state());
     let received_bytes = requests.received_bytes.clone();
     let reply = move |message: Result<ReceivedMessage, Status>| {
-        let (state, account) = (Arc::clone(&state), received_bytes.take());
+        let (state, account) = (Arc::clone(&state), received_bytes.lock().split_all());
         let waiting = open.as_ref().map(OpenRequest::wait_for_answer);
-        let answered = scope
-            .clone()
-            .run_async(streamed_answer(state, message, account, waiting));
+        let answered = streamed_answer(state, message, account, waiting);
         // Its memory is released when it is answered, even if the client does not read the replies before it.
-        answered.boxed()
+        scope.clone().run_async(answered).boxed()
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }

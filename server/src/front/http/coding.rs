@@ -38,16 +38,12 @@ impl Coding {
 
     /// Compression of the reply: the first supported coding of the client's list that it does not exclude.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
-        let listed = headers.get_all(ACCEPT_ENCODING).into_iter();
-        let listed = listed
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','));
-        for entry in listed {
+        let values = headers.get_all(ACCEPT_ENCODING).into_iter();
+        let values = values.filter_map(|value| value.to_str().ok());
+        for entry in values.flat_map(|value| value.split(',')) {
             let (name, weight) = entry.split_once(';').unwrap_or((entry, ""));
-            let refused = weight
-                .trim()
-                .strip_prefix("q=")
-                .is_some_and(|q| q.trim().parse() == Ok(0.0_f32));
+            let weight = weight.trim().strip_prefix("q=");
+            let refused = weight.is_some_and(|q| q.trim().parse() == Ok(0.0_f32));
             match name.trim().to_ascii_lowercase().as_str() {
                 _ if refused => {}
                 "gzip" | "x-gzip" => return Self::Gzip,
@@ -97,11 +93,8 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         Coding::Deflate => Box::new(SingleStream(ZlibDecoder::new(packed))),
     };
     let most = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
-    let mut size = body
-        .len()
-        .saturating_mul(USUAL_RATIO)
-        .clamp(64, PIECE_BYTES)
-        .min(limit + 1);
+    let usual = body.len().saturating_mul(USUAL_RATIO);
+    let mut size = usual.clamp(64, PIECE_BYTES).min(limit + 1);
     let mut out = Data::default();
     let mut len = 0;
     loop {

@@ -194,8 +194,7 @@ pub(super) async fn metrics(Shared(state): Shared<SharedState>, headers: HeaderM
     let (pieces, encoding) = packed.unwrap_or_default();
     let body = Encoded { pieces, json_len: None }.into_data().into_whole();
     let mut response = ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], body).into_response();
-    response
-        .headers_mut()
-        .extend(encoding.map(|value| (CONTENT_ENCODING, value)));
+    let encoding = encoding.map(|value| (CONTENT_ENCODING, value));
+    response.headers_mut().extend(encoding);
     response
 }

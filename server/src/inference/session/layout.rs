@@ -107,11 +107,8 @@ pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec
     let Some((&widest, narrower)) = groups.split_last() else {
         return groups;
     };
-    let pairs = narrower.iter().map(|&group| vec![group, widest]);
-    pairs
-        .into_iter()
-        .find(|pair| fits(pair))
-        .unwrap_or_else(|| vec![widest])
+    let mut pairs = narrower.iter().map(|&group| vec![group, widest]);
+    pairs.find(|pair| fits(pair)).unwrap_or_else(|| vec![widest])
 }
 
 /// Layout of a model whose runs are too short for several threads: as many sessions of one thread as can be in their

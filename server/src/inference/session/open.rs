@@ -85,11 +85,8 @@ pub(crate) fn open(
     let (session, provider, optimized) = (opened.session, opened.provider, opened.optimized);
     let signature = signature_of(&session, spec.max_batch_size)?;
     let session_time = began.elapsed();
-    let buffers = signature
-        .inputs
-        .iter()
-        .map(|input| tensors::buffer(input.dtype))
-        .collect();
+    let inputs = signature.inputs.iter();
+    let buffers = inputs.map(|input| tensors::buffer(input.dtype)).collect();
     // Device of sessions that run on a GPU.
     let device = runtime.providers.cuda.device_id;
     let pinned = match provider {
