@@ -35,9 +35,7 @@ pub(super) struct LiveTable {
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
     /// Time of the last opening because of damaged rows.
     reread_header: Mutex<Option<Instant>>,
-    /// Reason why the tier's current version cannot be used.
-    refused: Mutex<Option<String>>,
-    /// Last failed attempt to open it, and its time.
+    /// Last failed attempt to open it, and its time; `None` after a success.
     failed: Mutex<Option<(Instant, Refusal)>>,
 }
 
@@ -105,12 +103,8 @@ impl LiveTable {
             None => Ok(fresh),
             Some(what) => Err(LoadError::at(&self.path, what)),
         });
-        let fresh = opened.map_err(|e| {
-            let refusal = self.refuse(&e);
-            *self.failed.lock() = Some((Instant::now(), refusal.clone()));
-            refusal
-        })?;
-        *self.refused.lock() = None;
+        let fresh = opened.map_err(|e| self.refuse(&e))?;
+        *self.failed.lock() = None;
         if fresh.same_as(&current) {
             return Ok(current);
         }
@@ -120,14 +114,14 @@ impl LiveTable {
 
     /// Refuses a version that cannot be used; logs it once.
     fn refuse(&self, error: &LoadError) -> Refusal {
-        let detailed = error.for_operator();
-        let mut refused = self.refused.lock();
-        if refused.as_deref() != Some(detailed) {
-            tracing::error!(object = %self.path, error = detailed, "table was replaced, but the new version cannot be used");
-            *refused = Some(detailed.to_owned());
-        }
         let reason = if error.passing { Reason::Tier } else { Reason::Corrupt };
-        Refusal::new(reason, format!("table was replaced: {error}"))
+        let refusal = Refusal::new(reason, format!("table was replaced: {error}"));
+        let before = self.failed.lock().replace((Instant::now(), refusal.clone()));
+        if before.is_none_or(|(_, before)| before != refusal) {
+            let error = error.for_operator();
+            tracing::error!(object = %self.path, error, "table was replaced, but the new version cannot be used");
+        }
+        refusal
     }
 
     /// Reads the header again after rows did not match it: it may have been read during a rewrite in place. `None` if
@@ -213,7 +207,6 @@ impl LiveTables {
             wanted: Mutex::new(columns.to_vec()),
             reopening: tokio::sync::Mutex::default(),
             reread_header: Mutex::default(),
-            refused: Mutex::default(),
             failed: Mutex::default(),
         });
         self.tables.lock().push(Arc::downgrade(&table));

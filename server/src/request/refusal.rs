@@ -4,7 +4,7 @@ use crate::log_budget::LogBudget;
 use std::time::Duration;
 use tierlab_protocol::infer::BadRequest;
 use tierlab_storage::{ErrorKind, StorageError, deadline};
-use tonic::Code;
+use tonic::Code::{self, ResourceExhausted};
 
 /// Kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,9 +50,9 @@ const REASONS: [(Reason, &str, u16, Code, bool); 16] = [
     (Reason::UnknownModel, "unknown_model", 404, Code::NotFound, false),
     (Reason::UnknownEntity, "unknown_entity", 404, Code::NotFound, false),
     (Reason::NotReady, "not_ready", 503, Code::Unavailable, true),
-    (Reason::TooLarge, "too_large", 413, Code::ResourceExhausted, false),
+    (Reason::TooLarge, "too_large", 413, ResourceExhausted, false),
     (Reason::SlowBody, "slow_body", 408, Code::DeadlineExceeded, false),
-    (Reason::Full, "full", 503, Code::ResourceExhausted, true),
+    (Reason::Full, "full", 503, ResourceExhausted, true),
     (Reason::Deadline, "deadline", 504, Code::DeadlineExceeded, false),
     // No client reads it; servers log this number for it.
     (Reason::Cancelled, "cancelled", 499, Code::Cancelled, false),
@@ -60,13 +60,7 @@ const REASONS: [(Reason, &str, u16, Code, bool); 16] = [
     (Reason::Tier, "tier", 503, Code::Unavailable, true),
     (Reason::Corrupt, "corrupt", 503, Code::DataLoss, false),
     (Reason::Inference, "inference", 500, Code::Internal, false),
-    (
-        Reason::ReplyTooLarge,
-        "reply_too_large",
-        500,
-        Code::ResourceExhausted,
-        false,
-    ),
+    (Reason::ReplyTooLarge, "reply_too_large", 500, ResourceExhausted, false),
     (Reason::Forbidden, "forbidden", 403, Code::PermissionDenied, false),
     (Reason::Unloadable, "unloadable", 422, Code::FailedPrecondition, false),
 ];

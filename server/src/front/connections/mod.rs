@@ -7,12 +7,10 @@
 mod activity;
 mod bodies;
 mod guarded;
-mod head;
 mod http2;
 mod listen;
 mod register;
 mod shared;
-mod tls;
 
 use crate::front::Routes;
 use crate::front::access::is_open;
@@ -27,7 +25,7 @@ use http::Request;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 pub use listen::listen;
-pub(crate) use listen::{Bounds, fit_files};
+pub(crate) use listen::{Bounds, TlsFiles, fit_files};
 use register::{Entry, Register};
 pub(crate) use shared::{Endpoint, ListenerConfig};
 use shared::{FAREWELL, MAX_HEAD_BYTES, answer, dismissal};
@@ -36,7 +34,6 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-pub(crate) use tls::TlsFiles;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 

@@ -4,8 +4,7 @@
 //! that all are bounded in size and time and counted on an account. The methods decide how they are answered; the
 //! pipeline writes its replies itself, so that its stages show that cost.
 
-use super::frames::Limit;
-use super::incoming_messages::{CallKind, IncomingMessages};
+use super::incoming_messages::{CallKind, IncomingMessages, Limit};
 use crate::front::state::SharedState;
 use crate::request::{Account, LARGE_BYTES, Refusal, offload_large};
 use axum::body::{Body, HttpBody};

@@ -4,8 +4,7 @@
 //! metadata, or a status. A stream processes several requests concurrently and answers each once, in order.
 
 use super::calls::{self, EncodedReply};
-use super::frames::Limit;
-use super::incoming_messages::{CallKind, IncomingMessages, ReceivedMessage};
+use super::incoming_messages::{CallKind, IncomingMessages, Limit, ReceivedMessage};
 use crate::front::connections::{OpenRequest, Waiting};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;

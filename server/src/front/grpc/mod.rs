@@ -5,7 +5,6 @@
 
 mod calls;
 mod documents;
-mod frames;
 mod incoming_messages;
 mod infer;
 

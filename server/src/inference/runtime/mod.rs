@@ -3,18 +3,19 @@
 //! In: search paths, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can replace it.
 
-mod log;
 mod mapped;
 mod optimized;
 mod provider;
 
 use crate::error::LoadError;
+use crate::log_budget::LogBudget;
 use bytes::Bytes;
 use libloading::{Library, Symbol};
 use mapped::WeightFolder;
 pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMORY_BYTES};
 pub(crate) use optimized::OptimizedCache;
 use ort::environment::Environment;
+use ort::logging::{LogLevel, LoggerFunction};
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use provider::has_cuda;
@@ -22,8 +23,10 @@ pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tierlab_formats::model::{InstanceKind, MODEL_FILE};
 use tierlab_program::onnxruntime::{self, newest_in};
+use tracing::Level;
 
 /// Session option that lets threads spin only during runs.
 const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";
@@ -122,10 +125,10 @@ impl Runtime {
             .map_err(|e| LoadError::new(format!("ONNX Runtime: {e}\n{}", advice())))?
             .with_name("tierlab")
             .with_telemetry(false)
-            .with_logger(log::logger())
+            .with_logger(logger())
             .build()
             .map_err(|e| LoadError::new(format!("ONNX Runtime {}: {e}", library.display())))?;
-        environment.set_log_level(log::level());
+        environment.set_log_level(log_level());
         let version = version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
         providers.check(&environment, &library).map_err(LoadError::new)?;
         Ok(Self {
@@ -329,6 +332,60 @@ fn version_of(library: &Path) -> Result<String, String> {
     let version = unsafe { CStr::from_ptr(version) };
     let version = version.to_str().map_err(|e| failed(e.to_string()))?;
     Ok(version.to_owned())
+}
+
+const TARGET: &str = "onnxruntime";
+/// Maximum lines within one [`WINDOW`].
+const MAX_LINES: u32 = 50;
+const WINDOW: Duration = Duration::from_secs(1);
+/// Text of an interrupted run's error, reported by its last operator and again by the session.
+const ENDED: &str = "terminate flag";
+
+/// Forwards the library's messages to this process's log, as events of the target `onnxruntime`. Its warnings are `warn`;
+/// its information is for its developers and becomes `debug`. A request can cause messages in every run, so lines above
+/// `debug` are bounded, and the number left out is logged.
+fn logger() -> LoggerFunction {
+    let budget = LogBudget::new(MAX_LINES, WINDOW);
+    Arc::new(move |level, _category: &str, id: &str, location: &str, message: &str| {
+        let level = match level {
+            LogLevel::Verbose => Level::TRACE,
+            LogLevel::Info => Level::DEBUG,
+            _ if message.contains(ENDED) => Level::DEBUG,
+            LogLevel::Warning => Level::WARN,
+            LogLevel::Error | LogLevel::Fatal => Level::ERROR,
+        };
+        if level <= Level::WARN {
+            let Some(left_out) = budget.spend() else { return };
+            if left_out > 0 {
+                tracing::warn!(target: TARGET, lines = left_out, "omitted lines of ONNX Runtime");
+            }
+        }
+        say(level, id, location, message);
+    })
+}
+
+/// ONNX Runtime's log level, from the log's filter.
+fn log_level() -> LogLevel {
+    if tracing::enabled!(target: TARGET, Level::TRACE) {
+        LogLevel::Verbose
+    } else if tracing::enabled!(target: TARGET, Level::DEBUG) {
+        LogLevel::Info
+    } else if tracing::enabled!(target: TARGET, Level::WARN) {
+        LogLevel::Warning
+    } else {
+        LogLevel::Error
+    }
+}
+
+fn say(level: Level, id: &str, location: &str, message: &str) {
+    // Sessions are named `NAME/VERSION`; the library itself has no such name.
+    let (model, version) = id.split_once('/').unzip();
+    match level {
+        Level::ERROR => tracing::error!(target: TARGET, model, version, location, "{message}"),
+        Level::WARN => tracing::warn!(target: TARGET, model, version, location, "{message}"),
+        Level::DEBUG => tracing::debug!(target: TARGET, model, version, location, "{message}"),
+        _ => tracing::trace!(target: TARGET, model, version, location, "{message}"),
+    }
 }
 
 #[cfg(test)]

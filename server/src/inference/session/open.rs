@@ -20,6 +20,7 @@ use tierlab_formats::model::{SessionTensor, Signature};
 use tokio::sync::oneshot;
 
 /// Specification of a session.
+#[derive(Clone)]
 pub(crate) struct SessionSpec {
     pub(crate) runtime: Runtime,
     pub(crate) graph: Graph,
@@ -31,25 +32,6 @@ pub(crate) struct SessionSpec {
     pub(crate) warmup: Arc<Warmup>,
     /// Time limit for measured runs after the warm-up; `None` measures nothing.
     pub(crate) measure: Option<Duration>,
-}
-
-impl SessionSpec {
-    /// Copy with other threads that does not write the optimised graph.
-    pub(crate) fn with_threads(&self, threads: Threads, measure: Option<Duration>) -> Self {
-        let source = match &self.source {
-            GraphSource::Saving(_) => GraphSource::Original,
-            source => source.clone(),
-        };
-        Self {
-            runtime: self.runtime.clone(),
-            graph: self.graph.clone(),
-            source,
-            threads,
-            warmup: Arc::clone(&self.warmup),
-            measure,
-            ..*self
-        }
-    }
 }
 
 /// Report of a session that is ready.

@@ -7,7 +7,7 @@
 use crate::error::LoadError;
 use crate::host;
 use crate::host::memory::LimitedLoad;
-use crate::inference::runtime::{Runtime, Threads};
+use crate::inference::runtime::{GraphSource, Runtime, Threads};
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec, SpawnedSession, open, spawn};
 use futures::future::{join_all, try_join_all};
@@ -96,10 +96,14 @@ impl Opener<'_> {
         let mut sessions = Vec::new();
         for _ in 0..count {
             let cpus = host::of_instance(self.cpus, self.opened, threads.intra_op);
-            let mut spec = self.spec.with_threads(threads, measure);
-            if self.opened == 0 {
-                // A single session writes the optimised graph.
-                spec.source = self.spec.source.clone();
+            let mut spec = SessionSpec {
+                threads,
+                measure,
+                ..self.spec.clone()
+            };
+            // A single session writes the optimised graph.
+            if self.opened > 0 && matches!(spec.source, GraphSource::Saving(_)) {
+                spec.source = GraphSource::Original;
             }
             let (spec, memory) = (Arc::new(spec), self.limits.memory);
             sessions.push(spawn(self.model, self.opened, move |control, built| {

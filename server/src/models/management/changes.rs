@@ -23,7 +23,7 @@ impl ModelManager {
     /// Fails if a model requested by name cannot be served or, in control [`ControlMode::None`], if there is nothing to
     /// serve.
     pub(crate) async fn start(self: &Arc<Self>, loader: Loader) -> Result<(), LoadError> {
-        let mut listing = repository::list(&*loader.tier).await?;
+        let mut listing = repository::list(&*loader.tier, None).await?;
         let location = loader.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
         let configured = self.settings.model_configs.keys();
@@ -136,7 +136,7 @@ impl ModelManager {
     /// Lists the tier once.
     async fn poll_once(&self, seen: &mut Listing) {
         let Some(loader) = self.loader.get() else { return };
-        let listing = match repository::list(&*loader.tier).await {
+        let listing = match repository::list(&*loader.tier, None).await {
             Ok(listing) => listing,
             Err(error) => {
                 tracing::warn!(

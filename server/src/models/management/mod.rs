@@ -183,7 +183,7 @@ impl ModelManager {
         let mut names = self.names.lock().await;
         let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
         if let (false, Some(loader)) = (fresh, self.loader.get()) {
-            match repository::list(&*loader.tier).await {
+            match repository::list(&*loader.tier, None).await {
                 Ok(listing) => *names = Some((Instant::now(), listing.into_keys().collect())),
                 Err(error) => tracing::warn!(%error, "cannot list the models on the tier"),
             }

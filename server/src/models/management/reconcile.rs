@@ -36,7 +36,7 @@ impl ModelManager {
         };
         let _lock = self.lock_model(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
-        let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;
+        let listing = repository::list(&**tier, Some(name)).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
             let what = format!("unknown model `{}`: not on the model tier", shown(name));
             return Err(Refusal::new(Reason::UnknownModel, what));

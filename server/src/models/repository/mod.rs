@@ -343,22 +343,14 @@ impl ModelFiles {
 /// Objects of every model on the tier, by model.
 pub(crate) type Listing = BTreeMap<String, Vec<Object>>;
 
-/// Lists the models. Folders with invalid names are skipped with a warning.
-pub(crate) async fn list(tier: &dyn Tier) -> Result<Listing, LoadError> {
-    list_below(tier, MODELS_PREFIX).await
-}
-
-/// Lists one model; an unknown name gives an empty listing.
-pub(crate) async fn list_one(tier: &dyn Tier, name: &str) -> Result<Listing, LoadError> {
-    if is_plain_name(name) {
-        list_below(tier, &format!("{MODELS_PREFIX}/{name}")).await
-    } else {
-        Ok(Listing::new())
-    }
-}
-
-async fn list_below(tier: &dyn Tier, prefix: &str) -> Result<Listing, LoadError> {
-    let prefix = ObjectPath::new(prefix)?;
+/// Lists the models, or one of them; an unknown name gives an empty listing. Folders with invalid names are skipped with
+/// a warning.
+pub(crate) async fn list(tier: &dyn Tier, model: Option<&str>) -> Result<Listing, LoadError> {
+    let prefix = match model {
+        None => ObjectPath::new(MODELS_PREFIX)?,
+        Some(name) if is_plain_name(name) => ObjectPath::new(&format!("{MODELS_PREFIX}/{name}"))?,
+        Some(_) => return Ok(Listing::new()),
+    };
     let mut models = Listing::new();
     for object in tier.list(Some(&prefix)).await? {
         let [Some(name), Some(_)] = [1, 2].map(|at| object.path.segments().nth(at)) else {

@@ -1,7 +1,7 @@
 //! Stand-in for the span exporter in a build without the feature `otlp`: no span is ever started.
 
 use super::RequestContext;
-use super::id::TraceParent;
+use super::TraceParent;
 use crate::error::ConfigError;
 use crate::telemetry::SpanCounts;
 use crate::telemetry::config::TelemetryConfig;

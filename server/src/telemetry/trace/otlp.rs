@@ -4,7 +4,7 @@
 //! spans sent, failed and dropped. A request never waits here: if the queue is full, a span is dropped and counted.
 
 use super::RequestContext;
-use super::id::TraceParent;
+use super::TraceParent;
 use super::spans::{self, Finished, OpenSpan};
 use crate::error::ConfigError;
 use crate::telemetry::SpanCounts;
