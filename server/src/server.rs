@@ -14,8 +14,7 @@ use crate::front::{grpc, http};
 use crate::host::memory;
 use crate::inference::runtime::{MappedWeights, OptimizedCache, Providers, Runtime};
 use crate::models::loading::Loader;
-use crate::models::loading::fitting::Fitting;
-use crate::models::loading::opening::LoadLimits;
+use crate::models::loading::fitting::{Fitting, LoadLimits};
 use crate::models::management::ModelManager;
 use crate::models::serving::Model;
 use crate::pipeline::Pipeline;
@@ -112,7 +111,7 @@ pub async fn run(
         .in_flight_limit
         .set(i64::try_from(config.raw.admission.max_in_flight).unwrap_or(i64::MAX));
     let _gpus = gpu::watch(&registry, config.raw.telemetry.gpu_interval).map_err(on_registry)?;
-    let telemetry = Telemetry::start(&config.raw.telemetry, metrics.for_spans())?;
+    let telemetry = Telemetry::start(&config.raw.telemetry, metrics.spans.clone())?;
     memory::note_limits();
     let (memory, set_by) = memory::of_this_process();
     let buffered = config.raw.admission.max_buffered_bytes;

@@ -53,10 +53,7 @@ impl Job {
 
     /// True if its time is over: the wait for the first run of its request, or the deadline.
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        let limit = match self.run_began.get() {
-            Some(_) => self.deadline,
-            None => self.start_by,
-        };
+        let limit = self.run_began.get().map_or(self.start_by, |_| self.deadline);
         limit <= now
     }
 

@@ -1,7 +1,6 @@
 //! Batching: requests of a model share runs.
 
 pub(crate) mod clock;
-pub(crate) mod groups;
 pub(crate) mod job;
 mod queue;
 pub(crate) mod rule;

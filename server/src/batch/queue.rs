@@ -6,9 +6,8 @@
 //! before any work is done for them; a run whose clients have all gone is interrupted. Knows nothing of ONNX Runtime.
 
 use super::clock::{PendingRequests, SessionClock};
-use super::groups::{Groups, IdleSessions, SessionSlot};
 use super::job::Job;
-use super::rule::{Decision, Rule, View};
+use super::rule::{Decision, Groups, IdleSessions, Rule, SessionSlot, View};
 use super::runs::{ActiveRun, LingeringRun, Pace, Runs};
 use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::request::{Reason, Refusal};
@@ -365,11 +364,11 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
         run = run_name,
         "an interrupted run does not end: its session is stuck until it does"
     );
-    queue.runs.set_stuck(true);
+    queue.runs.add_stuck(1);
     if let Err(refusal) = queue.runs.check_stuck() {
         queue.refuse_queued(&refusal);
     }
     run.over(number).await;
-    queue.runs.set_stuck(false);
+    queue.runs.add_stuck(-1);
     tracing::warn!(run = run_name, "the interrupted run has ended: its session continues");
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
@@ -20,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 pub(super) struct Runs {
     active: Mutex<Vec<Arc<ActiveRun>>>,
     /// Sessions whose run was interrupted but continues.
-    stuck: AtomicUsize,
+    stuck: AtomicI64,
     stuck_gauge: IntGauge,
 }
 
@@ -28,7 +28,7 @@ impl Runs {
     pub(super) fn new(stuck_gauge: IntGauge) -> Self {
         Self {
             active: Mutex::default(),
-            stuck: AtomicUsize::new(0),
+            stuck: AtomicI64::new(0),
             stuck_gauge,
         }
     }
@@ -72,14 +72,9 @@ impl Runs {
         Err(Refusal::new(Reason::NotReady, what))
     }
 
-    pub(super) fn set_stuck(&self, stuck: bool) {
-        if stuck {
-            self.stuck.fetch_add(1, Relaxed);
-            self.stuck_gauge.inc();
-        } else {
-            self.stuck.fetch_sub(1, Relaxed);
-            self.stuck_gauge.dec();
-        }
+    pub(super) fn add_stuck(&self, by: i64) {
+        self.stuck.fetch_add(by, Relaxed);
+        self.stuck_gauge.add(by);
     }
 }
 

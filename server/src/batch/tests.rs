@@ -1,8 +1,7 @@
 use super::BatchQueue;
 use super::clock::{PendingRequests, SessionClock};
-use super::groups::{Groups, SessionSlot};
 use super::job::{Job, JobOutput};
-use super::rule::Rule;
+use super::rule::{Groups, Rule, SessionSlot};
 use super::runs::ActiveRun;
 use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::SessionSeconds;

@@ -155,7 +155,6 @@ impl LiveTable {
 pub(crate) struct LiveTables {
     /// Tables in use by models. Unused ones are dropped at the next check or opening.
     tables: Mutex<Vec<Weak<LiveTable>>>,
-    checking: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl LiveTables {
@@ -165,7 +164,7 @@ impl LiveTables {
         let tables = Arc::new(Self::default());
         if let Some(period) = period {
             let of_task = Arc::downgrade(&tables);
-            *tables.checking.lock() = Some(tokio::spawn(async move {
+            tokio::spawn(async move {
                 let mut failing = BTreeSet::new();
                 loop {
                     tokio::time::sleep(period).await;
@@ -174,7 +173,7 @@ impl LiveTables {
                     };
                     check_versions(tables, &mut failing).await;
                 }
-            }));
+            });
         }
         tables
     }
@@ -211,14 +210,6 @@ impl LiveTables {
         });
         self.tables.lock().push(Arc::downgrade(&table));
         table
-    }
-}
-
-impl Drop for LiveTables {
-    fn drop(&mut self) {
-        if let Some(task) = self.checking.lock().take() {
-            task.abort();
-        }
     }
 }
 

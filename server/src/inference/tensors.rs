@@ -13,34 +13,42 @@ use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::{DataType, element_count};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Element types of the protocol, with their names in ONNX Runtime.
-const TYPES: [(DataType, TensorElementType); 14] = [
-    (DataType::Bool, TensorElementType::Bool),
-    (DataType::Uint8, TensorElementType::Uint8),
-    (DataType::Uint16, TensorElementType::Uint16),
-    (DataType::Uint32, TensorElementType::Uint32),
-    (DataType::Uint64, TensorElementType::Uint64),
-    (DataType::Int8, TensorElementType::Int8),
-    (DataType::Int16, TensorElementType::Int16),
-    (DataType::Int32, TensorElementType::Int32),
-    (DataType::Int64, TensorElementType::Int64),
-    (DataType::Fp16, TensorElementType::Float16),
-    (DataType::Bf16, TensorElementType::Bfloat16),
-    (DataType::Fp32, TensorElementType::Float32),
-    (DataType::Fp64, TensorElementType::Float64),
-    (DataType::Bytes, TensorElementType::String),
+/// Element types of the protocol, with their names in ONNX Runtime and their buffers.
+const TYPES: [(DataType, TensorElementType, fn() -> Box<dyn Buffer>); 14] = [
+    (DataType::Bool, TensorElementType::Bool, numbers::<bool>),
+    (DataType::Uint8, TensorElementType::Uint8, numbers::<u8>),
+    (DataType::Uint16, TensorElementType::Uint16, numbers::<u16>),
+    (DataType::Uint32, TensorElementType::Uint32, numbers::<u32>),
+    (DataType::Uint64, TensorElementType::Uint64, numbers::<u64>),
+    (DataType::Int8, TensorElementType::Int8, numbers::<i8>),
+    (DataType::Int16, TensorElementType::Int16, numbers::<i16>),
+    (DataType::Int32, TensorElementType::Int32, numbers::<i32>),
+    (DataType::Int64, TensorElementType::Int64, numbers::<i64>),
+    (DataType::Fp16, TensorElementType::Float16, numbers::<f16>),
+    (DataType::Bf16, TensorElementType::Bfloat16, numbers::<bf16>),
+    (DataType::Fp32, TensorElementType::Float32, numbers::<f32>),
+    (DataType::Fp64, TensorElementType::Float64, numbers::<f64>),
+    (DataType::Bytes, TensorElementType::String, texts),
 ];
+
+fn numbers<E: Element>() -> Box<dyn Buffer> {
+    Box::new(Vec::<E>::new())
+}
+
+fn texts() -> Box<dyn Buffer> {
+    Box::new(Vec::<String>::new())
+}
 
 /// Returns the protocol's name of an element type of ONNX Runtime; `None` if there is none.
 pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
-    let pair = TYPES.iter().find(|(_, name)| *name == element);
-    pair.map(|(dtype, _)| *dtype)
+    let row = TYPES.iter().find(|(_, name, _)| *name == element);
+    row.map(|(dtype, ..)| *dtype)
 }
 
 /// ONNX Runtime's name of an element type with a fixed size; `None` for text.
 pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
-    let pair = TYPES.iter().find(|(name, _)| *name == dtype);
-    pair.filter(|_| dtype != DataType::Bytes).map(|(_, element)| *element)
+    let row = TYPES.iter().find(|(name, ..)| *name == dtype);
+    row.filter(|_| dtype != DataType::Bytes).map(|(_, element, _)| *element)
 }
 
 /// Element of fixed size.
@@ -131,22 +139,9 @@ pub(crate) trait Buffer: Debug {
 
 /// An empty buffer.
 pub(crate) fn buffer(dtype: DataType) -> Box<dyn Buffer> {
-    match dtype {
-        DataType::Bool => Box::new(Vec::<bool>::new()),
-        DataType::Uint8 => Box::new(Vec::<u8>::new()),
-        DataType::Uint16 => Box::new(Vec::<u16>::new()),
-        DataType::Uint32 => Box::new(Vec::<u32>::new()),
-        DataType::Uint64 => Box::new(Vec::<u64>::new()),
-        DataType::Int8 => Box::new(Vec::<i8>::new()),
-        DataType::Int16 => Box::new(Vec::<i16>::new()),
-        DataType::Int32 => Box::new(Vec::<i32>::new()),
-        DataType::Int64 => Box::new(Vec::<i64>::new()),
-        DataType::Fp16 => Box::new(Vec::<f16>::new()),
-        DataType::Bf16 => Box::new(Vec::<bf16>::new()),
-        DataType::Fp32 => Box::new(Vec::<f32>::new()),
-        DataType::Fp64 => Box::new(Vec::<f64>::new()),
-        DataType::Bytes => Box::new(Vec::<String>::new()),
-    }
+    let row = TYPES.iter().find(|(name, ..)| *name == dtype);
+    let (.., new) = row.expect("the table has every type of the protocol");
+    new()
 }
 
 impl<E: Element> Buffer for Vec<E> {

@@ -7,21 +7,9 @@ pub(crate) mod model_stats;
 pub(crate) mod trace;
 
 pub(crate) use metrics::{Metrics, ModelMetrics};
-use prometheus::{Counter, IntCounter};
+use prometheus::Counter;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strum::IntoStaticStr;
-
-/// Counters of exported and lost spans.
-#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
-#[derive(Debug, Clone)]
-pub(crate) struct SpanCounts {
-    /// Spans accepted by the collector.
-    pub(crate) sent: IntCounter,
-    /// Spans that could not be exported.
-    pub(crate) failed: IntCounter,
-    /// Spans dropped because the queue was full.
-    pub(crate) dropped: IntCounter,
-}
 
 /// Time of one session's thread, by state.
 pub(crate) struct SessionSeconds {

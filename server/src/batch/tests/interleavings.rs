@@ -8,9 +8,8 @@ mod queue;
 
 use super::{alive, gauges, session_clock};
 use crate::batch::clock::PendingRequests;
-use crate::batch::groups::{Groups, SessionSlot};
-use crate::batch::rule::Rule;
-use crate::batch::{clock, groups, job, rule, runs};
+use crate::batch::rule::{Groups, Rule, SessionSlot};
+use crate::batch::{clock, job, rule, runs};
 use crate::request::Reason;
 use queue::BatchQueue;
 use shuttle::sync::mpsc::{Sender, channel};

@@ -103,7 +103,7 @@ impl HttpBody for ReplyBody {
 }
 
 /// Part of a reply, counted until all of it is in the socket's buffer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ReplyPart {
     bytes: Bytes,
     /// `None` if the bytes themselves carry the count, or if there are no bytes.
@@ -116,13 +116,6 @@ impl ReplyPart {
         Self {
             bytes,
             holding: Some(holding),
-        }
-    }
-
-    pub(super) const fn nothing() -> Self {
-        Self {
-            bytes: Bytes::new(),
-            holding: None,
         }
     }
 

@@ -213,7 +213,7 @@ async fn exchange(
             }
         }
     }
-    sending.stream.send_data(ReplyPart::nothing(), true)
+    sending.stream.send_data(ReplyPart::default(), true)
 }
 
 /// A reply being sent.

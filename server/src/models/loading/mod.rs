@@ -4,12 +4,10 @@
 //! stage; or the first mismatch, by object.
 
 pub(crate) mod fitting;
-pub(crate) mod opening;
 
 use crate::batch::BatchQueue;
 use crate::batch::clock::{PendingRequests, SessionClock};
-use crate::batch::groups::Groups;
-use crate::batch::rule::Rule;
+use crate::batch::rule::{Groups, Rule};
 use crate::error::LoadError;
 use crate::features::Join;
 use crate::features::live::LiveTables;
@@ -21,8 +19,7 @@ use crate::inference::session::engine::{Assignment, Delivery};
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec};
 use crate::inference::session::warmup::Warmup;
-use crate::models::loading::fitting::Fitting;
-use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener, WarmGroup, WarmSession};
+use crate::models::loading::fitting::{Fitting, LoadLimits, LoadSlot, Opener, WarmGroup, WarmSession};
 use crate::models::repository::{ModelDescription, VersionFiles, external};
 use crate::models::serving::Model;
 use crate::request::Admission;

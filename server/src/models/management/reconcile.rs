@@ -7,7 +7,7 @@ use super::ModelManager;
 use crate::batch::BatchQueue;
 use crate::error::LoadError;
 use crate::models::loading::Loader;
-use crate::models::loading::opening::LoadSlot;
+use crate::models::loading::fitting::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
 use crate::models::serving::Model;

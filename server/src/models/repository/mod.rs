@@ -145,8 +145,7 @@ impl ModelDescription {
         let mut sum = Sha256::new();
         for object in &self.files.objects {
             let file = self.files.relative(object).unwrap_or_default();
-            let folder = file.split_once('/').map(|(folder, _)| folder);
-            let other = folder.is_some_and(|folder| folder.parse::<u64>().is_ok_and(|number| number != version));
+            let other = version_of(file).is_some_and(|number| number != version);
             if !other && file != MANIFEST_FILE {
                 sum.update(format!("{file}\n{}\n{}\n", object.size, object.version));
             }
@@ -160,10 +159,7 @@ impl ModelDescription {
     /// Files that the manifest lists below a version's folder.
     fn listed(&self, version: u64) -> impl Iterator<Item = &ManifestFile> {
         let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
-        files.filter(move |file| {
-            let folder = file.path.split_once('/').map(|(folder, _)| folder);
-            folder.is_some_and(|folder| folder.parse() == Ok(version))
-        })
+        files.filter(move |file| version_of(&file.path) == Some(version))
     }
 
     /// Reads one version and checks it against the manifest.
@@ -306,6 +302,11 @@ impl ModelDescription {
         }
         Ok(sum)
     }
+}
+
+/// Version in whose folder a file of a model is.
+fn version_of(file: &str) -> Option<u64> {
+    file.split_once('/')?.0.parse().ok()
 }
 
 /// Objects of a model.

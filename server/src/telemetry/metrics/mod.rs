@@ -7,7 +7,7 @@ pub(crate) mod gpu;
 mod process;
 
 use crate::request::{Reason, Refusal};
-use crate::telemetry::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint, trace};
+use crate::telemetry::{Front, Mode, SessionSeconds, WaitPoint, trace};
 use parking_lot::Mutex;
 use process::ProcessMetrics;
 use prometheus::core::Collector;
@@ -58,7 +58,8 @@ pub(crate) struct Metrics {
     pub(crate) load_seconds: GaugeVec,
     /// Build information, with the labels of [`BUILD_LABELS`].
     pub(crate) build_info: GaugeVec,
-    spans: IntCounterVec,
+    /// Spans by outcome: `sent`, `failed`, or `dropped` because the queue was full.
+    pub(crate) spans: IntCounterVec,
     process: ProcessMetrics,
     settled: Mutex<Vec<Box<dyn Fn() -> bool + Send>>>,
 }
@@ -131,8 +132,11 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Creates the series of refusals: a series that first appears with a refusal has no rate.
+    /// Creates the series of refusals and spans: a series that first appears with a refusal has no rate.
     fn start_at_zero(&self) {
+        for outcome in ["sent", "failed", "dropped"] {
+            self.spans.with_label_values(&[outcome]);
+        }
         for reason in Reason::all() {
             self.refusals.with_label_values(&[reason.as_str()]);
         }
@@ -190,16 +194,6 @@ impl Metrics {
             queue_wait: state("queue_wait"),
             storage_wait: state("storage_wait"),
             no_requests: state("no_requests"),
-        }
-    }
-
-    /// Counters of exported spans.
-    pub(crate) fn for_spans(&self) -> SpanCounts {
-        let outcome = |outcome: &str| self.spans.with_label_values(&[outcome]);
-        SpanCounts {
-            sent: outcome("sent"),
-            failed: outcome("failed"),
-            dropped: outcome("dropped"),
         }
     }
 

@@ -3,9 +3,9 @@
 use super::RequestContext;
 use super::TraceParent;
 use crate::error::ConfigError;
-use crate::telemetry::SpanCounts;
 use crate::telemetry::config::TelemetryConfig;
 use http::Method;
+use prometheus::IntCounterVec;
 use std::sync::Arc;
 
 /// Span exporter; never constructed.
@@ -17,7 +17,7 @@ impl Telemetry {
     ///
     /// # Errors
     /// Never fails.
-    pub(crate) fn start(_: &TelemetryConfig, _: SpanCounts) -> Result<Option<Arc<Self>>, ConfigError> {
+    pub(crate) fn start(_: &TelemetryConfig, _: IntCounterVec) -> Result<Option<Arc<Self>>, ConfigError> {
         Ok(None)
     }
 

@@ -7,7 +7,6 @@ use super::RequestContext;
 use super::TraceParent;
 use super::spans::{self, Finished, OpenSpan};
 use crate::error::ConfigError;
-use crate::telemetry::SpanCounts;
 use crate::telemetry::config::TelemetryConfig;
 use http::Method;
 use opentelemetry::trace::{SpanId, SpanKind, TraceId};
@@ -17,6 +16,7 @@ use opentelemetry_sdk::trace::{
     IdGenerator, RandomIdGenerator, Sampler, SamplingDecision, ShouldSample, SpanData, SpanExporter as _,
 };
 use parking_lot::Mutex;
+use prometheus::IntCounterVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
@@ -34,7 +34,8 @@ pub(crate) struct Telemetry {
     sampler: Sampler,
     /// `None` after the end, so that the task stops once it has sent the queued spans.
     queue: Mutex<Option<mpsc::Sender<Vec<SpanData>>>>,
-    counts: SpanCounts,
+    /// Counters by outcome.
+    counts: IntCounterVec,
     task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
@@ -43,7 +44,7 @@ impl Telemetry {
     ///
     /// # Errors
     /// Fails if the endpoint is not an HTTP URL.
-    pub(crate) fn start(config: &TelemetryConfig, counts: SpanCounts) -> Result<Option<Arc<Self>>, ConfigError> {
+    pub(crate) fn start(config: &TelemetryConfig, counts: IntCounterVec) -> Result<Option<Arc<Self>>, ConfigError> {
         let Some(endpoint) = &config.traces_url else {
             return Ok(None);
         };
@@ -114,7 +115,7 @@ impl Telemetry {
         let queue = self.queue.lock();
         let room = queue.as_ref().map(|queue| queue.try_send(spans));
         if !matches!(room, Some(Ok(()))) {
-            self.counts.dropped.inc_by(count);
+            self.counts.with_label_values(&["dropped"]).inc_by(count);
         }
     }
 
@@ -132,7 +133,12 @@ impl Telemetry {
 }
 
 /// Sends spans until the queue is closed and empty.
-async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>, counts: SpanCounts, limit: Duration) {
+async fn send(
+    exporter: SpanExporter,
+    mut queued: mpsc::Receiver<Vec<SpanData>>,
+    counts: IntCounterVec,
+    limit: Duration,
+) {
     let mut failing = false;
     while let Some(mut spans) = queued.recv().await {
         let fill = async {
@@ -153,13 +159,13 @@ async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>,
         };
         match failure {
             None => {
-                counts.sent.inc_by(count);
+                counts.with_label_values(&["sent"]).inc_by(count);
                 if std::mem::take(&mut failing) {
                     tracing::info!("sending spans again");
                 }
             }
             Some(error) => {
-                counts.failed.inc_by(count);
+                counts.with_label_values(&["failed"]).inc_by(count);
                 // Logged once per outage: an unreachable collector must not fill the log.
                 if !std::mem::replace(&mut failing, true) {
                     tracing::warn!(error, "cannot send spans; check `telemetry.otlp_endpoint`");
