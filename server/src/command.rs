@@ -117,11 +117,8 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     if config.raw.runtime.worker_threads > 0 {
         builder.worker_threads(config.raw.runtime.worker_threads);
     }
-    let runtime = builder
-        .thread_name("http")
-        .enable_all()
-        .build()
-        .context("starting the async runtime")?;
+    builder.thread_name("http").enable_all();
+    let runtime = builder.build().context("starting the async runtime")?;
     let served = runtime.block_on(async {
         let listen = |flag: &str, address: SocketAddr| {
             let listener = listen_on(address, config.connections.bounds.backlog);
@@ -129,13 +126,12 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
                 format!("cannot listen on {address}; set {flag} to another address; port 0 selects a free port")
             })
         };
-        let grpc = match config.grpc_listen {
-            Some(address) => Some(listen("--grpc-listen", address)?),
-            None => None,
-        };
         let listeners = Listeners {
             http: listen("--listen", config.listen)?,
-            grpc,
+            grpc: config
+                .grpc_listen
+                .map(|address| listen("--grpc-listen", address))
+                .transpose()?,
         };
         let shutdown = shutdown(exit_with_parent)?;
         let limit = config.raw.drain.timeout + HARD_EXIT_AFTER;

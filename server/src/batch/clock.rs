@@ -135,9 +135,8 @@ impl SessionClock {
             let storage = waits.storage.saturating_sub(state.waits.storage).min(passed - queue);
             self.seconds.queue_wait.inc_by(queue.as_secs_f64());
             self.seconds.storage_wait.inc_by(storage.as_secs_f64());
-            self.seconds
-                .no_requests
-                .inc_by((passed - queue - storage).as_secs_f64());
+            let rest = passed - queue - storage;
+            self.seconds.no_requests.inc_by(rest.as_secs_f64());
         }
         state.since = now;
         state.waits = waits;

@@ -172,9 +172,8 @@ fn set(soft: u64, before: (u64, u64)) {
 
 /// True if ONNX Runtime reports a failed allocation.
 pub(crate) fn is_for_memory(error: &str) -> bool {
-    ["bad_alloc", "bad allocation", "Failed to allocate memory"]
-        .iter()
-        .any(|words| error.contains(words))
+    let words = ["bad_alloc", "bad allocation", "Failed to allocate memory"];
+    words.iter().any(|words| error.contains(words))
 }
 
 #[cfg(test)]

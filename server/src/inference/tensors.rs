@@ -267,10 +267,8 @@ pub(crate) fn run_bytes(dtype: DataType, shape: &[i64], bytes: usize) -> usize {
 
 /// Size of an output as read by [`extract`]; for texts, the memory besides their characters; 0 for other values.
 pub(crate) fn output_bytes(value: &DynValue) -> usize {
-    let (Some(shape), Some(dtype)) = (
-        value.dtype().tensor_shape(),
-        value.dtype().tensor_type().and_then(data_type),
-    ) else {
+    let dtype = value.dtype().tensor_type().and_then(data_type);
+    let Some((shape, dtype)) = value.dtype().tensor_shape().zip(dtype) else {
         return 0;
     };
     let count = element_count(shape).unwrap_or(usize::MAX);

@@ -66,21 +66,20 @@ impl TelemetryConfig {
         if self.variant.as_ref().is_some_and(|name| !is_plain_name(name)) {
             return bad("variant", "is an invalid name: use letters, digits, `.`, `_` and `-`");
         }
-        self.traces_url = match &self.traces_url {
-            None => None,
-            Some(_) if !cfg!(feature = "otlp") => {
+        if let Some(endpoint) = &self.traces_url {
+            if !cfg!(feature = "otlp") {
                 return bad(
                     "otlp_endpoint",
                     "is set, but this server was built without the feature `otlp`: build it with `--features otlp`, or \
                      remove the key",
                 );
             }
-            Some(endpoint) => match traces_url(endpoint) {
+            self.traces_url = traces_url(endpoint);
+            if self.traces_url.is_none() {
                 // The endpoint may contain a password, so the error omits it.
-                None => return bad("otlp_endpoint", "is not a URL: use a URL such as http://127.0.0.1:4318"),
-                url => url,
-            },
-        };
+                return bad("otlp_endpoint", "is not a URL: use a URL such as http://127.0.0.1:4318");
+            }
+        }
         Ok(())
     }
 }

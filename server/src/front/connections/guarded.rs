@@ -117,10 +117,8 @@ impl<S: Transport> GuardedStream<S> {
             }
         });
         ready!(stall.limit.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "client does not read its reply",
-        )))
+        let late = io::Error::new(io::ErrorKind::TimedOut, "client does not read its reply");
+        Poll::Ready(Err(late))
     }
 
     /// Reads the rest of an unwanted body. Closing earlier would reset the connection, and the client would lose the

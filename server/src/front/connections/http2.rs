@@ -174,9 +174,7 @@ async fn exchange(
     let mut answered = pin!(answered);
     let response = poll_fn(|cx| match answered.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Ok(response)),
-        Poll::Pending => respond
-            .poll_reset(cx)
-            .map(|reset| Err(reset.map_or_else(|e| e, h2::Error::from))),
+        Poll::Pending => respond.poll_reset(cx).map(reset_error),
     });
     let (mut head, mut body) = response.await?.into_parts();
     head.headers.remove(CONNECTION);
@@ -216,6 +214,11 @@ async fn exchange(
     sending.stream.send_data(ReplyPart::default(), true)
 }
 
+/// Error of a stream that its client has reset.
+fn reset_error<T>(reset: Result<Reason, h2::Error>) -> Result<T, h2::Error> {
+    Err(reset.map_or_else(|e| e, h2::Error::from))
+}
+
 /// A reply being sent.
 struct Sending {
     stream: SendStream<ReplyPart>,
@@ -236,10 +239,7 @@ impl Sending {
     async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<ReplyPart>>, h2::Error> {
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            Poll::Pending => {
-                let reset = self.stream.poll_reset(cx);
-                reset.map(|reset| Err(reset.map_or_else(|e| e, h2::Error::from)))
-            }
+            Poll::Pending => self.stream.poll_reset(cx).map(reset_error),
         });
         match frame.await? {
             None => Ok(None),

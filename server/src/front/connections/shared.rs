@@ -96,9 +96,8 @@ impl<R: Routes> Endpoint<R> {
         let mut response = refusal.into_response();
         // The body is not read, and its bytes would be taken for a request.
         if version < Version::HTTP_2 {
-            response
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("close"));
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
         }
         response
     }

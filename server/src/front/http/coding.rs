@@ -108,10 +108,9 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
             return Err(too_large(limit));
         }
         if len > most {
-            let what = format!(
-                "body of {} bytes inflates to more than {MAX_RATIO} times its size: send it uncompressed",
-                body.len()
-            );
+            let bytes = body.len();
+            let what =
+                format!("body of {bytes} bytes inflates to more than {MAX_RATIO} times its size: send it uncompressed");
             return Err(Refusal::new(Reason::TooLarge, what));
         }
         out.push(piece.into());

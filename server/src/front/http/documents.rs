@@ -52,12 +52,11 @@ pub(super) async fn model_metadata(Shared(state): Shared<SharedState>, Named(tar
 }
 
 pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    state
-        .model_ready(&target)
-        .map_or_else(IntoResponse::into_response, |ready| {
-            let name = target.model;
-            json(ok_or_unavailable(ready), &ModelReady { name, ready })
-        })
+    let ready = state.model_ready(&target);
+    ready.map_or_else(IntoResponse::into_response, |ready| {
+        let name = target.model;
+        json(ok_or_unavailable(ready), &ModelReady { name, ready })
+    })
 }
 
 pub(super) async fn model_config(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
@@ -95,9 +94,8 @@ where
     if body.is_empty() {
         return Ok((T::default(), account));
     }
-    account
-        .add(body.len() * OPTIONS_RATIO)
-        .map_err(IntoResponse::into_response)?;
+    let counted = account.add(body.len() * OPTIONS_RATIO);
+    counted.map_err(IntoResponse::into_response)?;
     let read = serde_json::from_slice(&body.whole());
     let read = read.map_err(|e| error(StatusCode::BAD_REQUEST, format!("malformed body: {e}")))?;
     Ok((read, account))

@@ -50,15 +50,6 @@ enum Choice {
     Unmeasured(&'static str),
 }
 
-impl Plan {
-    fn stated(instances: &InstanceConfig) -> Self {
-        Self {
-            groups: vec![SessionGroup::stated(instances)],
-            choice: Choice::Stated,
-        }
-    }
-}
-
 /// Opened groups, most threads first, and the reason for them.
 type Chosen = (Vec<WarmGroup>, String);
 
@@ -76,11 +67,12 @@ impl Fitting {
 
     /// Sessions for a model with `weight_bytes` bytes of weights. On a GPU the default is one session.
     pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> Plan {
-        if let Some(instances) = stated {
-            return Plan::stated(instances);
-        }
-        if !on_cpu {
-            return Plan::stated(&InstanceConfig::default());
+        let on_gpu = InstanceConfig::default();
+        if let Some(instances) = stated.or((!on_cpu).then_some(&on_gpu)) {
+            return Plan {
+                groups: vec![SessionGroup::stated(instances)],
+                choice: Choice::Stated,
+            };
         }
         let cores = self.cores.count;
         let groups = layout::candidates(cores, weight_bytes, self.config.max_weight_bytes);
@@ -426,6 +418,13 @@ mod tests {
         (first.sessions, first.threads.intra_op, wider.collect())
     }
 
+    fn stated_plan(instances: &InstanceConfig) -> Plan {
+        Plan {
+            groups: vec![SessionGroup::stated(instances)],
+            choice: Choice::Stated,
+        }
+    }
+
     #[test]
     fn what_is_stated_is_opened_as_it_is() {
         let stated = InstanceConfig {
@@ -434,12 +433,12 @@ mod tests {
             ..InstanceConfig::default()
         };
         let plan = fitting(8, 1000).plan(Some(&stated), 10, true);
-        assert_eq!(plan, Plan::stated(&stated));
+        assert_eq!(plan, stated_plan(&stated));
         assert!(!plan.groups[0].threads.spinning);
         let bare = fitting(8, 1000).plan(Some(&InstanceConfig::default()), 10, true);
         assert_eq!(planned(&bare), (1, 1, vec![]));
         let gpu = fitting(8, 1000).plan(None, 10, false);
-        assert_eq!(gpu, Plan::stated(&InstanceConfig::default()));
+        assert_eq!(gpu, stated_plan(&InstanceConfig::default()));
     }
 
     #[test]

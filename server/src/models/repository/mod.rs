@@ -76,17 +76,13 @@ pub(crate) async fn describe(
     };
     if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.name != name) {
         let at = format!("{}/{MANIFEST_FILE}", files.folder);
-        return Err(LoadError::at(
-            at,
-            format!("manifest of another model: `{}`", manifest.name),
-        ));
+        let what = format!("manifest of another model: `{}`", manifest.name);
+        return Err(LoadError::at(at, what));
     }
     let mut config = read_config(tier, &files, manifest.as_ref()).await?;
     if let Some(keys) = over {
-        let at = format!(
-            "{}, with `model_config.{name}` of the server over its config",
-            files.folder
-        );
+        let folder = &files.folder;
+        let at = format!("{folder}, with `model_config.{name}` of the server over its config");
         config = config.with(keys).map_err(|e| LoadError::at(at, e))?;
     }
     Ok(ModelDescription {

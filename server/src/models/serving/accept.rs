@@ -135,10 +135,8 @@ impl RequestCheck<'_> {
             };
             match &rows {
                 Some((rows, first)) if *rows != these_rows => {
-                    let what = format!(
-                        "input `{}` has {these_rows} rows, but `{first}` has {rows}",
-                        tensor.name
-                    );
+                    let name = &tensor.name;
+                    let what = format!("input `{name}` has {these_rows} rows, but `{first}` has {rows}");
                     return Err(Refusal::bad(what));
                 }
                 Some(_) => {}

@@ -164,9 +164,8 @@ fn priority_delay(batching: &BatchingConfig, priority: u64) -> Duration {
         0 => levels.div_ceil(2),
         level => level,
     };
-    let level = u32::try_from(priority)
-        .ok()
-        .filter(|level| (1..=levels).contains(level));
+    let level = u32::try_from(priority).ok();
+    let level = level.filter(|level| (1..=levels).contains(level));
     Duration::from_micros(batching.priority_step_us) * level.unwrap_or(default).saturating_sub(1)
 }
 
