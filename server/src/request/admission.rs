@@ -70,9 +70,8 @@ pub(crate) struct Admission {
     /// Notified when replies exceed the byte limit.
     replies_full: Notify,
     gauge: IntGauge,
-    /// Requests admitted, and admitted requests that are settled: answered, refused or given up by the client.
+    /// Requests admitted since the start.
     admitted: AtomicU64,
-    settled: AtomicU64,
 }
 
 /// Requests of a model in flight.
@@ -89,7 +88,6 @@ impl Admission {
             replies_full: Notify::new(),
             gauge,
             admitted: AtomicU64::new(0),
-            settled: AtomicU64::new(0),
         })
     }
 
@@ -189,9 +187,10 @@ impl Admission {
         }
     }
 
-    /// Number of requests admitted since the start, and of those settled.
+    /// Number of requests admitted since the start, and of those settled: answered, refused or given up by the client.
     pub(crate) fn tally(&self) -> (u64, u64) {
-        (self.admitted.load(Relaxed), self.settled.load(Relaxed))
+        let (admitted, open) = (self.admitted.load(Relaxed), self.in_flight.load(Relaxed) as u64);
+        (admitted, admitted.saturating_sub(open))
     }
 }
 
@@ -206,7 +205,6 @@ impl Drop for Admitted {
         self.share.0.fetch_sub(1, Relaxed);
         self.admission.in_flight.fetch_sub(1, Relaxed);
         self.admission.gauge.dec();
-        self.admission.settled.fetch_add(1, Relaxed);
     }
 }
 

@@ -62,7 +62,9 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
         tracing::error!(target: "panic", thread, location, backtrace, "panicked: {message}");
     }));
     if ::log::set_logger(&FromLibraries).is_ok() {
-        ::log::set_max_level(FromLibraries::most());
+        // Both crates use the same level names.
+        let level = LevelFilter::current().to_string();
+        ::log::set_max_level(level.parse().unwrap_or(::log::LevelFilter::Off));
     }
     Ok(())
 }
@@ -98,15 +100,6 @@ impl LogFormat {
 
 /// Messages of libraries that use the `log` crate.
 struct FromLibraries;
-
-impl FromLibraries {
-    /// Maximum level of the log's filter.
-    fn most() -> ::log::LevelFilter {
-        // Both crates use the same level names.
-        let level = LevelFilter::current().to_string();
-        level.parse().unwrap_or(::log::LevelFilter::Off)
-    }
-}
 
 impl ::log::Log for FromLibraries {
     fn enabled(&self, metadata: &::log::Metadata<'_>) -> bool {

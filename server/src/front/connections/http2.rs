@@ -4,8 +4,7 @@
 //! only as far as the client's windows allow, so that waiting bytes are known per stream: a stream without progress is
 //! reset, and its bytes are released. hyper would hand over whole replies, whose progress is then unknown.
 
-use super::activity::{Activity, Dismissal, OpenRequest, Waiting};
-use super::bodies::{ReplyBody, ReplyPart, RequestBody};
+use super::activity::{Activity, Dismissal, OpenRequest, ReplyBody, ReplyPart, RequestBody, Waiting};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
 use super::shared::{Endpoint, FAREWELL, MAX_HEAD_BYTES, answer, dismissal};
 use crate::front::Routes;

@@ -5,7 +5,6 @@
 //! longest is closed to make room. Knows nothing of models or of the routes' work.
 
 mod activity;
-mod bodies;
 mod guarded;
 mod http2;
 mod listen;
@@ -16,10 +15,9 @@ use crate::front::Routes;
 use crate::front::access::is_open;
 use crate::log_budget::LogBudget;
 use crate::request::Admission;
-use activity::{Activity, Dismissal};
+use activity::{Activity, Dismissal, RequestBody};
 pub(in crate::front) use activity::{OpenRequest, Waiting};
 use axum::body::Body;
-use bodies::RequestBody;
 use guarded::{GuardedStream, Protocol, Transport};
 use http::Request;
 use hyper::server::conn::http1;

@@ -1,7 +1,6 @@
 //! State shared by the connections of a listener: the routes behind their checks, and how a request is answered.
 
-use super::activity::{Activity, Dismissal, OpenRequest};
-use super::bodies::ReplyBody;
+use super::activity::{Activity, Dismissal, OpenRequest, ReplyBody};
 use super::listen::{Bounds, Tls};
 use crate::front::Routes;
 use crate::front::access::Access;

@@ -102,11 +102,15 @@ impl MappedWeights {
                 folder.display()
             )
         };
-        let room = self.room(bytes).ok_or_else(|| {
-            let taken = self.taken.load(Relaxed);
+        let add = |taken: u64| taken.checked_add(bytes).filter(|all| all <= max_bytes);
+        let room = self.taken.fetch_update(Relaxed, Relaxed, add).map_err(|taken| {
             failed(format!(
                 "{bytes} bytes in addition to {taken} exceed `runtime.weights.max_bytes` = {max_bytes}"
             ))
+        });
+        let room = room.map(|_| DiskSpace {
+            bytes,
+            taken: Arc::clone(&self.taken),
         })?;
         let elsewhere = |e: io::Error| failed(format!("{e}; set `runtime.weights.folder` to another folder"));
         fs::create_dir_all(folder).map_err(elsewhere)?;
@@ -121,15 +125,6 @@ impl MappedWeights {
             folder,
             room: Arc::new(room),
             _lock: lock,
-        })
-    }
-
-    fn room(&self, bytes: u64) -> Option<DiskSpace> {
-        let add = |taken: u64| taken.checked_add(bytes).filter(|&all| all <= self.config.max_bytes);
-        self.taken.fetch_update(Relaxed, Relaxed, add).ok()?;
-        Some(DiskSpace {
-            bytes,
-            taken: Arc::clone(&self.taken),
         })
     }
 }

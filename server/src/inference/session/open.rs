@@ -10,7 +10,6 @@ use crate::inference::tensors;
 use crate::request::{Reason, Refusal};
 use crate::telemetry::AbandonedSession;
 use ort::memory::AllocationDevice;
-use ort::session::Session;
 use ort::value::{Outlet, ValueType};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -65,7 +64,9 @@ pub(crate) fn open(
     let SessionSpec { runtime, graph, .. } = &*spec;
     let opened = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
     let (session, provider, optimized) = (opened.session, opened.provider, opened.optimized);
-    let signature = signature_of(&session, spec.max_batch_size)?;
+    let inputs: Vec<SessionTensor> = session.inputs().iter().map(session_tensor).collect();
+    let outputs: Vec<SessionTensor> = session.outputs().iter().map(session_tensor).collect();
+    let signature = Signature::of_session(&inputs, &outputs, spec.max_batch_size)?;
     let session_time = began.elapsed();
     let inputs = signature.inputs.iter();
     let buffers = inputs.map(|input| tensors::buffer(input.dtype)).collect();
@@ -106,13 +107,6 @@ pub(crate) fn open(
         run_time,
     };
     Ok((engine, report))
-}
-
-/// Inputs and outputs of the graph.
-fn signature_of(session: &Session, max_batch_size: u32) -> Result<Signature, String> {
-    let inputs: Vec<SessionTensor> = session.inputs().iter().map(session_tensor).collect();
-    let outputs: Vec<SessionTensor> = session.outputs().iter().map(session_tensor).collect();
-    Signature::of_session(&inputs, &outputs, max_batch_size)
 }
 
 fn session_tensor(outlet: &Outlet) -> SessionTensor {
