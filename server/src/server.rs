@@ -175,7 +175,7 @@ fn warn_if_exposed(address: SocketAddr, listener_config: &ListenerConfig) {
     if address.ip().is_loopback() {
         return;
     }
-    if !listener_config.access.is_closed() {
+    if listener_config.access.token.is_none() {
         tracing::warn!(%address, "anyone who reaches this address may call: set `access.token_file`, or listen on 127.0.0.1");
     }
     if listener_config.tls.is_none() {

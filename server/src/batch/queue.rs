@@ -137,7 +137,7 @@ impl BatchQueue {
         let oldest = state.jobs.front().map(|job| job.enqueued);
         let overdue = oldest.is_some_and(|oldest| oldest.elapsed() > WAKE_PATIENCE);
         let group = self.group_for_next(&state);
-        let hurry = state.sleepers[group].any() && (overdue || state.rows >= self.rule.largest());
+        let hurry = state.sleepers[group].asleep > 0 && (overdue || state.rows >= self.rule.largest());
         drop(state);
         if hurry {
             self.wake[group].notify_one();
@@ -298,7 +298,7 @@ impl BatchQueue {
         limit: Option<Duration>,
     ) -> MutexGuard<'a, QueueState> {
         let wake = &self.wake[slot.group];
-        state.sleepers[slot.group].sleep();
+        state.sleepers[slot.group].asleep += 1;
         let mut state = match limit {
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {

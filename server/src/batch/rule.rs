@@ -86,7 +86,7 @@ pub(crate) struct SessionSlot {
 /// Sessions of a group that wait for a job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IdleSessions {
-    asleep: usize,
+    pub(super) asleep: usize,
     /// Sessions woken that have not taken a job yet. Waking costs a system call, and one is enough.
     called: usize,
 }
@@ -99,19 +99,10 @@ impl IdleSessions {
         wake_up
     }
 
-    /// Records that a session starts to wait.
-    pub(super) fn sleep(&mut self) {
-        self.asleep += 1;
-    }
-
     /// Records that a session has woken, called or not. One call too many is harmless, one too few is not.
     pub(super) fn awake(&mut self) {
         self.asleep -= 1;
         self.called = self.called.saturating_sub(1);
-    }
-
-    pub(super) fn any(&self) -> bool {
-        self.asleep > 0
     }
 }
 

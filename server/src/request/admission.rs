@@ -295,20 +295,6 @@ impl Account {
     }
 }
 
-/// Returns why there is no room for a reply of which `written` bytes are known. A reply that would not fit beside its
-/// own outputs even alone will not fit later.
-fn reply_refusal(refused: Refusal, written: usize, writing: Writing, limit: usize) -> Refusal {
-    let alone = written.saturating_add(writing.output_bytes);
-    if alone <= limit {
-        return refused;
-    }
-    let what = format!(
-        "writing the reply needs at least {alone} bytes of memory, including its outputs, but \
-         `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
-    );
-    Refusal::new(Reason::ReplyTooLarge, what)
-}
-
 /// Reply being written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing {
@@ -344,10 +330,23 @@ impl MemoryBudget for AccountRoom<'_> {
             *refusal = Some(Refusal::new(Reason::Deadline, what));
             return false;
         }
-        let written = account.bytes.saturating_add(bytes);
-        *refusal = account.add(bytes).err().map(|refused| match self.writing {
-            Some(writing) => reply_refusal(refused, written, writing, account.admission.limits.max_buffered_bytes),
-            None => refused,
+        let (written, limit) = (
+            account.bytes.saturating_add(bytes),
+            account.admission.limits.max_buffered_bytes,
+        );
+        let alone = self
+            .writing
+            .map_or(0, |writing| written.saturating_add(writing.output_bytes));
+        *refusal = account.add(bytes).err().map(|refused| {
+            // A reply that would not fit beside its own outputs even alone will not fit later.
+            if alone <= limit {
+                return refused;
+            }
+            let what = format!(
+                "writing the reply needs at least {alone} bytes of memory, including its outputs, but \
+                    `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
+            );
+            Refusal::new(Reason::ReplyTooLarge, what)
         });
         refusal.is_none()
     }

@@ -36,7 +36,8 @@ impl Stopwatch {
 
     /// Assigns the time from the last mark to `moment` to `stage`; nothing if `moment` is earlier.
     pub(crate) fn mark_at(&mut self, stage: Stage, moment: Instant) {
-        let at_us = micros(moment.saturating_duration_since(self.started));
+        let at = moment.saturating_duration_since(self.started);
+        let at_us = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
         let lap_us = at_us.saturating_sub(self.given_us);
         self.given_us += lap_us;
         self.timings.add(stage, Duration::from_micros(lap_us));
@@ -49,10 +50,6 @@ impl Stopwatch {
         self.mark_at(first, border.min(now));
         self.mark_at(second, now);
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Size whose copy takes about a tenth of a millisecond, longer than moving the tasks.

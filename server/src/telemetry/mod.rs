@@ -81,7 +81,3 @@ pub(crate) enum WaitPoint {
     /// Queued, or in a run that continues without it.
     Batch,
 }
-
-impl WaitPoint {
-    pub(crate) const ALL: [Self; 3] = [Self::Body, Self::Tier, Self::Batch];
-}

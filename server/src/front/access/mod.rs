@@ -114,11 +114,6 @@ enum Denied {
 }
 
 impl Access {
-    /// True if any token is required.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.token.is_some()
-    }
-
     /// Answers a request by its routes, or refuses it.
     pub(crate) async fn answer<R: Routes>(&self, routes: &R, request: Request<Body>) -> Response {
         match self.allows(&request) {

@@ -138,22 +138,18 @@ impl IncomingMessages {
         self.refuse(refusal)
     }
 
-    /// Ends a stream when the server drains. Received messages whose processing has not started are refused.
-    fn end_early(&self) -> Result<Option<ReceivedMessage>, Status> {
-        if self.cutter.has_rest() {
-            let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
-            return Err(self.refuse(refusal));
-        }
-        Ok(None)
-    }
-
     /// Polls for the next message, or the end of the body.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReceivedMessage>, Status>> {
         if self.may_be_silent()
             && let Some(drain_begins) = &mut self.drain_begins
             && drain_begins.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(self.end_early());
+            // Received messages whose processing has not started are refused.
+            let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
+            return Poll::Ready(match self.cutter.chunk.has_remaining() {
+                true => Err(self.refuse(refusal)),
+                false => Ok(None),
+            });
         }
         // Checked before each iteration, so that a client that never pauses cannot escape its time limit.
         if self.late.is_some()
@@ -296,11 +292,6 @@ impl FrameDecoder {
             }
         }
         Ok(None)
-    }
-
-    /// True if bytes are there that belong to no message that was taken.
-    pub(super) fn has_rest(&self) -> bool {
-        self.chunk.has_remaining()
     }
 
     /// True inside an incomplete message.

@@ -76,7 +76,11 @@ impl Exchange for InferCall {
         let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
         let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
         let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
-        taken.then(|| offload_large(bytes, || encoded(reply.into(), kind)))
+        let encoded = || match kind {
+            CallKind::Unary => Bytes::from(ModelInferResponse::from(reply).encode_to_vec()),
+            CallKind::Stream => stream_message(String::new(), reply.into()),
+        };
+        taken.then(|| offload_large(bytes, encoded))
     }
 }
 
@@ -93,14 +97,6 @@ fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result
 
 /// Bytes counted for a reply's names, and for the names of each output.
 const FIXED_REPLY_BYTES: usize = 256;
-
-/// Encodes a reply.
-fn encoded(message: ModelInferResponse, kind: CallKind) -> Bytes {
-    match kind {
-        CallKind::Unary => message.encode_to_vec().into(),
-        CallKind::Stream => stream_message(String::new(), message),
-    }
-}
 
 /// Encodes a message of a stream. Each message is marked as the last of its request.
 fn stream_message(error_message: String, mut response: ModelInferResponse) -> Bytes {

@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::vec::IntoIter;
-use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest, Piece};
+use tierlab_protocol::infer::{Data, Encoded, HEADER_LENGTH, InferReply, InferRequest, Piece};
 
 /// Header with the client's time limit for its request, in milliseconds.
 pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
@@ -150,23 +150,14 @@ pub(super) struct Incoming {
     pub(super) accepted: Coding,
 }
 
-/// Body of a reply.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) body: Vec<Piece>,
-    /// Length of the body's JSON part, if binary tensors follow.
-    pub(super) json_len: Option<usize>,
-    /// Value of `Content-Encoding`.
-    pub(super) encoding: Option<HeaderValue>,
-}
-
 /// Cost per tensor byte of writing JSON, relative to a copy.
 const JSON_WORK: usize = 8;
 /// Cost per byte of compressing, relative to a copy.
 pub(super) const COMPRESSION_WORK: usize = 16;
 
 impl Exchange for Incoming {
-    type Reply = Outgoing;
+    /// Body, and the value of `Content-Encoding`.
+    type Reply = (Encoded, Option<HeaderValue>);
     type ReplyFormat = Coding;
 
     fn bytes(&self) -> usize {
@@ -201,7 +192,7 @@ impl Exchange for Incoming {
         Ok(request)
     }
 
-    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Outgoing> {
+    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Self::Reply> {
         let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
             let weight = if binary { 1 } else { JSON_WORK };
             output.data.len().saturating_mul(weight)
@@ -212,13 +203,9 @@ impl Exchange for Incoming {
         };
         let work = work.sum::<usize>().saturating_mul(weight);
         offload_large(work, || {
-            let encoded = reply.encode_within(binary, room)?;
-            let (body, encoding) = deflate(accepted, encoded.pieces, room)?;
-            Some(Outgoing {
-                body,
-                json_len: encoded.json_len,
-                encoding,
-            })
+            let Encoded { pieces, json_len } = reply.encode_within(binary, room)?;
+            let (pieces, encoding) = deflate(accepted, pieces, room)?;
+            Some((Encoded { pieces, json_len }, encoding))
         })
     }
 }

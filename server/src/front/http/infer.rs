@@ -66,19 +66,19 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
     let mut watch = Stopwatch::start();
     let reply = state.pipeline.infer(guard, &mut account, incoming, &mut watch).await;
     let mut response = match reply {
-        Ok(outgoing) => {
-            let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
+        Ok((encoded, encoding)) => {
+            let content_type = if encoded.json_len.is_some() { BINARY } else { JSON };
             // The connection counts the bytes handed to it.
-            let body = match <[Piece; 1]>::try_from(outgoing.body) {
+            let body = match <[Piece; 1]>::try_from(encoded.pieces) {
                 Ok([piece]) => Body::from(piece.into_bytes()),
                 Err(pieces) => Body::new(Pieces::new(pieces, account)),
             };
             let mut response = Response::new(body);
-            if let Some(encoding) = outgoing.encoding {
+            if let Some(encoding) = encoding {
                 response.headers_mut().insert(CONTENT_ENCODING, encoding);
             }
             response.headers_mut().insert(CONTENT_TYPE, content_type);
-            if let Some(len) = outgoing.json_len {
+            if let Some(len) = encoded.json_len {
                 let name = HeaderName::from_static(HEADER_LENGTH);
                 response.headers_mut().insert(name, HeaderValue::from(len));
             }

@@ -142,7 +142,7 @@ impl Metrics {
         for reason in Reason::all() {
             self.refusals.with_label_values(&[reason.as_str()]);
         }
-        for point in WaitPoint::ALL {
+        for point in [WaitPoint::Body, WaitPoint::Tier, WaitPoint::Batch] {
             self.cancelled.with_label_values(&[point.into_str()]);
         }
     }

@@ -5,8 +5,6 @@ pub(crate) mod otlp;
 #[cfg(not(feature = "otlp"))]
 #[path = "no_otlp.rs"]
 pub(crate) mod otlp;
-#[cfg(feature = "otlp")]
-mod spans;
 
 use crate::request::Reason;
 use crate::telemetry::Front;
