@@ -139,15 +139,6 @@ impl LiveTable {
         tier.forget(&stale.object, std::slice::from_ref(&head)).await;
         self.reopen(stale).await.ok().filter(|open| !Arc::ptr_eq(open, stale))
     }
-
-    /// Opens the tier's current version if it differs.
-    async fn update_to(&self, version: &str) -> Result<(), Refusal> {
-        let current = self.current();
-        if current.object.version == version {
-            return Ok(());
-        }
-        self.reopen(&current).await.map(drop)
-    }
 }
 
 /// All tables in use.
@@ -229,7 +220,10 @@ async fn check_versions(tables: Vec<Arc<LiveTable>>, failing: &mut BTreeSet<Obje
             Ok(Ok(object)) => {
                 let mut refused = None;
                 for table in &tables {
-                    refused = table.update_to(&object.version).await.err().or(refused);
+                    let current = table.current();
+                    if current.object.version != object.version {
+                        refused = table.reopen(&current).await.err().or(refused);
+                    }
                 }
                 refused.map(|refusal| refusal.message)
             }

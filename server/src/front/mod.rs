@@ -7,7 +7,6 @@ pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod state;
-pub(crate) mod triton_settings;
 
 use crate::request::Refusal;
 use crate::telemetry::Front;

@@ -71,7 +71,7 @@ impl<R: Routes> Endpoint<R> {
 
     /// Reason why a request is not answered by the routes, if any.
     fn refusal(&self, request: &Request<Body>, open: &OpenRequest) -> Option<Refusal> {
-        if let Err(what) = check_head(request) {
+        if let Err(what) = check_host(request).and_then(|()| check_framing(request.headers())) {
             return Some(Refusal::bad(what));
         }
         if open.probe {
@@ -140,11 +140,6 @@ pub(super) async fn dismissal(activity: &Activity, patience: Duration) -> Dismis
         dismissal = activity.dismissed() => dismissal,
         () = activity.silent_for(patience) => Dismissal::Finish,
     }
-}
-
-/// Checks a request's head.
-fn check_head<B>(request: &Request<B>) -> Result<(), &'static str> {
-    check_host(request).and_then(|()| check_framing(request.headers()))
 }
 
 /// Checks the host of a request. HTTP/1.1 requires the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0

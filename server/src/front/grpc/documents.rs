@@ -4,8 +4,7 @@
 //! In: small messages. Out: the contents of the HTTP documents, as messages.
 
 use super::calls::{unary, watching};
-use crate::front::state::{Phase, SharedState};
-use crate::front::triton_settings;
+use crate::front::state::{self, Phase, SharedState};
 use crate::models::served_models::Target;
 use axum::extract::{Request, State as Shared};
 use axum::routing::MethodRouter;
@@ -119,7 +118,7 @@ async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<Tra
         _ => value.value.into(),
     };
     let wanted = request.settings.into_iter();
-    let settings = triton_settings::change_trace(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
+    let settings = state::change_trace(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
     let shown = |value: Value| TraceValue {
         value: match value {
             Value::String(text) => vec![text],
@@ -140,7 +139,7 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
         None => Value::Null,
     };
     let wanted = request.settings.into_iter();
-    let settings = triton_settings::change_log(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
+    let settings = state::change_log(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
     let shown = |value: Value| LogValue {
         parameter_choice: match value {
             Value::Bool(value) => Some(LogChoice::BoolParam(value)),
@@ -159,7 +158,7 @@ async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
 }
 
 async fn no_shared_memory(_: SharedState, _: Empty) -> Result<Empty, Status> {
-    Err(Status::unimplemented(triton_settings::no_shared_memory().message))
+    Err(Status::unimplemented(state::no_shared_memory().message))
 }
 
 /// Interval between status checks of a watcher.

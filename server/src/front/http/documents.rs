@@ -5,8 +5,8 @@
 use super::Named;
 use super::body::{self, COMPRESSION_WORK};
 use super::coding::{self, Coding};
-use crate::front::state::{Phase, SharedState};
-use crate::front::{JSON, error, json, triton_settings};
+use crate::front::state::{self, Phase, SharedState};
+use crate::front::{JSON, error, json};
 use crate::request::{Account, Reason, offload_large};
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
@@ -150,18 +150,18 @@ pub(super) async fn unload(
 }
 
 pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    answer(state.manager.find(&target).map(|_| triton_settings::trace()))
+    answer(state.manager.find(&target).map(|_| state::trace_settings()))
 }
 
 /// Answers with the current settings; an empty body changes nothing.
 pub(super) async fn trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
-    let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
-    Ok(answer(triton_settings::change_trace(&wanted)))
+    let (wanted, _) = options::<state::Settings>(&state, request).await?;
+    Ok(answer(state::change_trace(&wanted)))
 }
 
 pub(super) async fn log_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
-    let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
-    Ok(answer(triton_settings::change_log(&wanted)))
+    let (wanted, _) = options::<state::Settings>(&state, request).await?;
+    Ok(answer(state::change_log(&wanted)))
 }
 
 /// No region is ever registered, so the list is empty.
@@ -171,7 +171,7 @@ pub(super) async fn shared_memory_status() -> Response {
 
 pub(super) async fn register_shared_memory(request: Request) -> Response {
     body::discard(request.into_body()).await;
-    triton_settings::no_shared_memory().into_response()
+    state::no_shared_memory().into_response()
 }
 
 /// No region is ever registered; succeeds as in Triton.

@@ -114,7 +114,8 @@ impl MappedWeights {
         })?;
         let elsewhere = |e: io::Error| failed(format!("{e}; set `runtime.weights.folder` to another folder"));
         fs::create_dir_all(folder).map_err(elsewhere)?;
-        let free = free_bytes(folder).map_err(elsewhere)?;
+        let about = statvfs(folder).map_err(|e| elsewhere(e.into()))?;
+        let free = about.blocks_available().saturating_mul(about.fragment_size());
         if free < bytes {
             return Err(failed(format!(
                 "needs {bytes} bytes, but only {free} are free: free disk space or set `runtime.weights.folder`"
@@ -139,11 +140,6 @@ impl WeightFolder {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         Ok(path)
     }
-}
-
-fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let about = statvfs(folder)?;
-    Ok(about.blocks_available().saturating_mul(about.fragment_size()))
 }
 
 /// Creates a folder and the lock that marks it as in use. Other users have no access.

@@ -107,25 +107,24 @@ impl Model {
     }
 
     fn warmup(&self, sample: &WarmupSample) -> ModelWarmup {
-        let input = |(name, input): (&String, &WarmupInput)| (name.clone(), self.warmup_input(name, input));
+        let input = |(name, input): (&String, &WarmupInput)| {
+            let spec = self.signature.inputs.iter().find(|spec| spec.name == *name);
+            let input = Input {
+                data_type: spec.map_or(DataType::TypeInvalid, |spec| spec.dtype.into()).into(),
+                dims: input.dims.clone().unwrap_or_default(),
+                input_data_type: Some(match &input.data {
+                    WarmupData::Zero => InputDataType::ZeroData(true),
+                    WarmupData::Random => InputDataType::RandomData(true),
+                    WarmupData::File(file) => InputDataType::InputDataFile(file.clone()),
+                }),
+            };
+            (name.clone(), input)
+        };
         ModelWarmup {
             name: sample.name.clone(),
             batch_size: sample.batch_size,
             count: sample.count,
             inputs: sample.inputs.iter().map(input).collect(),
-        }
-    }
-
-    fn warmup_input(&self, name: &str, input: &WarmupInput) -> Input {
-        let spec = self.signature.inputs.iter().find(|spec| spec.name == name);
-        Input {
-            data_type: spec.map_or(DataType::TypeInvalid, |spec| spec.dtype.into()).into(),
-            dims: input.dims.clone().unwrap_or_default(),
-            input_data_type: Some(match &input.data {
-                WarmupData::Zero => InputDataType::ZeroData(true),
-                WarmupData::Random => InputDataType::RandomData(true),
-                WarmupData::File(file) => InputDataType::InputDataFile(file.clone()),
-            }),
         }
     }
 }

@@ -27,12 +27,17 @@ pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncS
             return Ok(None);
         }
     };
-    let mut gpus = Gpus::register(registry, &nvml)?;
-    gpus.look(&nvml);
+    let mut gpus = register(registry, &nvml)?;
+    let mut measure = move || {
+        for (gpu, look) in gpus.iter_mut().zip(nvml.look()) {
+            gpu.note(Instant::now(), look);
+        }
+    };
+    measure();
     let (stop, stopped) = sync_channel(1);
     let body = move || {
         while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-            gpus.look(&nvml);
+            measure();
         }
     };
     let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
@@ -49,52 +54,42 @@ struct Gpu {
     before: Option<(Instant, Look)>,
 }
 
-struct Gpus(Vec<Gpu>);
-
-impl Gpus {
-    fn register(registry: &Registry, nvml: &Nvml) -> Result<Self, prometheus::Error> {
-        let on = Registrar(registry);
-        let labels = ["gpu", "name", "uuid", "driver"];
-        let info = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
-        let busy = on.float_counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
-        let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy consumed.", &["gpu"])?;
-        let power = on.gauges(names::GPU_POWER_WATTS, "Power draw.", &["gpu"])?;
-        let by_all = "Memory in use, by all processes.";
-        let used = on.gauges(names::GPU_MEMORY_USED_BYTES, by_all, &["gpu"])?;
-        let total = on.gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
-        let clock = on.gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
-        let directions = ["gpu", "direction"];
-        let by_bus = "Bytes per second over the bus.";
-        let pcie = on.gauges(names::GPU_PCIE_BYTES_PER_S, by_bus, &directions)?;
-        let temperature = on.gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
-        let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
-            let gpu = index.to_string();
-            let labels = [gpu.as_str(), &identity.name, &identity.uuid, &identity.driver];
-            info.with_label_values(&labels).set(1.0);
-            Gpu {
-                busy_seconds: busy.with_label_values(&[&gpu]),
-                energy_joules: energy.with_label_values(&[&gpu]),
-                gauges: [
-                    power.with_label_values(&[&gpu]),
-                    used.with_label_values(&[&gpu]),
-                    total.with_label_values(&[&gpu]),
-                    clock.with_label_values(&[gpu.as_str(), "sm"]),
-                    clock.with_label_values(&[gpu.as_str(), "memory"]),
-                    pcie.with_label_values(&[gpu.as_str(), "received"]),
-                    pcie.with_label_values(&[gpu.as_str(), "sent"]),
-                    temperature.with_label_values(&[&gpu]),
-                ],
-                before: None,
-            }
-        });
-        Ok(Self(gpus.collect()))
-    }
-
-    fn look(&mut self, nvml: &Nvml) {
-        for (gpu, look) in self.0.iter_mut().zip(nvml.look()) {
-            gpu.note(Instant::now(), look);
+fn register(registry: &Registry, nvml: &Nvml) -> Result<Vec<Gpu>, prometheus::Error> {
+    let on = Registrar(registry);
+    let labels = ["gpu", "name", "uuid", "driver"];
+    let info = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
+    let busy = on.float_counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
+    let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy consumed.", &["gpu"])?;
+    let power = on.gauges(names::GPU_POWER_WATTS, "Power draw.", &["gpu"])?;
+    let by_all = "Memory in use, by all processes.";
+    let used = on.gauges(names::GPU_MEMORY_USED_BYTES, by_all, &["gpu"])?;
+    let total = on.gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
+    let clock = on.gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
+    let directions = ["gpu", "direction"];
+    let by_bus = "Bytes per second over the bus.";
+    let pcie = on.gauges(names::GPU_PCIE_BYTES_PER_S, by_bus, &directions)?;
+    let temperature = on.gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
+    let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
+        let gpu = index.to_string();
+        let labels = [gpu.as_str(), &identity.name, &identity.uuid, &identity.driver];
+        info.with_label_values(&labels).set(1.0);
+        Gpu {
+            busy_seconds: busy.with_label_values(&[&gpu]),
+            energy_joules: energy.with_label_values(&[&gpu]),
+            gauges: [
+                power.with_label_values(&[&gpu]),
+                used.with_label_values(&[&gpu]),
+                total.with_label_values(&[&gpu]),
+                clock.with_label_values(&[gpu.as_str(), "sm"]),
+                clock.with_label_values(&[gpu.as_str(), "memory"]),
+                pcie.with_label_values(&[gpu.as_str(), "received"]),
+                pcie.with_label_values(&[gpu.as_str(), "sent"]),
+                temperature.with_label_values(&[&gpu]),
+            ],
+            before: None,
         }
-    }
+    });
+    Ok(gpus.collect())
 }
 
 impl Gpu {

@@ -198,21 +198,6 @@ pub(super) struct RequestSpan {
     status: Option<u16>,
 }
 
-impl RequestSpan {
-    pub(super) fn trace_id(&self) -> u128 {
-        u128::from_be_bytes(self.trace_id.to_bytes())
-    }
-
-    /// Assigns the span to this request.
-    pub(super) fn belong_to(&mut self, context: &Arc<RequestContext>) {
-        self.context = Some(Arc::clone(context));
-    }
-
-    pub(super) fn answered_with(&mut self, status: u16) {
-        self.status = Some(status);
-    }
-}
-
 impl Drop for RequestSpan {
     fn drop(&mut self) {
         if let Some(context) = &self.context {
@@ -243,6 +228,19 @@ fn wants_span(method: &Method, path: &str) -> bool {
 }
 
 impl RequestSpan {
+    pub(super) fn trace_id(&self) -> u128 {
+        u128::from_be_bytes(self.trace_id.to_bytes())
+    }
+
+    /// Assigns the span to this request.
+    pub(super) fn belong_to(&mut self, context: &Arc<RequestContext>) {
+        self.context = Some(Arc::clone(context));
+    }
+
+    pub(super) fn answered_with(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
     /// Spans; the request's is first.
     fn spans(&self, context: &RequestContext) -> Vec<SpanData> {
         let (ids, answered) = (RandomIdGenerator::default(), context.answered.lock().take());
