@@ -249,12 +249,9 @@ fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, Server
 }
 
 /// Opens the model tier, and the feature tier with and without its cache. If both are of one kind, it is opened once.
-async fn open_tiers(
-    config: &Config,
-    storage_metrics: &StorageMetrics,
-) -> Result<(Arc<dyn Tier>, FeatureTier), ServerError> {
+async fn open_tiers(config: &Config, metrics: &StorageMetrics) -> Result<(Arc<dyn Tier>, FeatureTier), ServerError> {
     let open = async |tier: &TierConfig| {
-        let (kind, opened) = (tier.kind(), tierlab_storage::open_counted(tier, storage_metrics).await);
+        let (kind, opened) = (tier.kind(), tierlab_storage::open_counted(tier, metrics).await);
         opened.map_err(|error| ServerError::Tier { kind, error })
     };
     let models = open(&config.model_tier).await?;
@@ -266,7 +263,7 @@ async fn open_tiers(
     let features = config.layout.of_rows(features);
     let kind = config.feature_tier.kind();
     let wrap = |tier: &Arc<dyn Tier>, role, cache: &CacheConfig| {
-        compose(Arc::clone(tier), role, cache, storage_metrics).map_err(|error| ServerError::Tier { kind, error })
+        compose(Arc::clone(tier), role, cache, metrics).map_err(|error| ServerError::Tier { kind, error })
     };
     let off = CacheConfig::off();
     let features = FeatureTier {
@@ -274,7 +271,7 @@ async fn open_tiers(
         rows: wrap(&features, Role::Feature, &config.cache)?,
         kind,
         destination: config.destination,
-        damaged: storage_metrics.damaged_rows(kind),
+        damaged: metrics.damaged_rows(kind),
     };
     if features.destination != RowDestination::Host && features.device().is_none() {
         let what = format!(

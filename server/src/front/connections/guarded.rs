@@ -168,13 +168,9 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
         this.written(cx, written)
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, buf);
         this.written(cx, written)
     }
 

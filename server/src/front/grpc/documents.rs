@@ -30,7 +30,7 @@ pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
         ("ModelMetadata", unary(model_metadata)),
         ("ModelConfig", unary(model_config)),
         ("ModelStatistics", unary(model_statistics)),
-        ("RepositoryIndex", unary(repository_index)),
+        ("RepositoryIndex", unary(index)),
         ("RepositoryModelLoad", unary(load)),
         ("RepositoryModelUnload", unary(unload)),
         ("TraceSetting", unary(trace_setting)),
@@ -84,13 +84,9 @@ async fn model_statistics(state: SharedState, request: ModelRequest) -> Result<M
     Ok(state.manager.statistics(target.as_ref())?)
 }
 
-async fn repository_index(
-    state: SharedState,
-    request: RepositoryIndexRequest,
-) -> Result<RepositoryIndexResponse, Status> {
-    Ok(RepositoryIndexResponse {
-        models: state.manager.index(request.ready).await,
-    })
+async fn index(state: SharedState, request: RepositoryIndexRequest) -> Result<RepositoryIndexResponse, Status> {
+    let models = state.manager.index(request.ready).await;
+    Ok(RepositoryIndexResponse { models })
 }
 
 async fn load(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
@@ -179,10 +175,7 @@ fn health_response(status: ServingStatus) -> HealthCheckResponse {
 }
 
 /// `Check`.
-pub(super) async fn check_health(
-    state: SharedState,
-    request: HealthCheckRequest,
-) -> Result<HealthCheckResponse, Status> {
+pub(super) async fn check(state: SharedState, request: HealthCheckRequest) -> Result<HealthCheckResponse, Status> {
     match serving_status(&state, &request.service) {
         ServingStatus::ServiceUnknown => Err(Status::not_found("unknown service")),
         status => Ok(health_response(status)),
@@ -190,10 +183,7 @@ pub(super) async fn check_health(
 }
 
 /// `Watch`.
-pub(super) async fn watch_health(
-    Shared(state): Shared<SharedState>,
-    request: Request,
-) -> http::Response<tonic::body::Body> {
+pub(super) async fn watch(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
     let replies = |state, request: HealthCheckRequest| changes(state, request.service);
     watching(state, request, replies).await
 }

@@ -25,8 +25,8 @@ pub(crate) fn router(state: SharedState) -> Router {
     let mut router = Router::new()
         .route(&path(SERVICE, "ModelInfer"), post(infer::infer))
         .route(&path(SERVICE, "ModelStreamInfer"), post(infer::stream))
-        .route(&path(health_messages::SERVICE, "Check"), unary(documents::check_health))
-        .route(&path(health_messages::SERVICE, "Watch"), post(documents::watch_health));
+        .route(&path(health_messages::SERVICE, "Check"), unary(documents::check))
+        .route(&path(health_messages::SERVICE, "Watch"), post(documents::watch));
     for (method, serve) in documents::methods() {
         router = router.route(&path(SERVICE, method), serve);
     }

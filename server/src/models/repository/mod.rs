@@ -95,11 +95,7 @@ pub(crate) async fn describe(
 }
 
 /// Reads a model's config: `config.toml`, Triton's `config.pbtxt`, or the defaults.
-async fn read_config(
-    tier: &dyn Tier,
-    files: &ModelFiles,
-    manifest: Option<&Manifest>,
-) -> Result<ModelConfig, LoadError> {
+async fn read_config(tier: &dyn Tier, files: &ModelFiles, listed: Option<&Manifest>) -> Result<ModelConfig, LoadError> {
     let (object, triton) = match (files.find(CONFIG_FILE), files.find(TRITON_CONFIG_FILE)) {
         (None, None) => return Ok(ModelConfig::default()),
         (Some(object), None) => (object, false),
@@ -109,7 +105,7 @@ async fn read_config(
             return Err(LoadError::at(&object.path, what));
         }
     };
-    let sum = manifest.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
+    let sum = listed.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
     let bytes = read_text(tier, object, sum).await?;
     let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
     let config = if triton {

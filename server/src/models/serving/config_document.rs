@@ -66,11 +66,7 @@ impl Model {
     }
 
     /// Tensors as clients see them, with the graph's shapes if the config has different ones.
-    fn tensors<'a>(
-        &'a self,
-        specs: &'a [TensorSpec],
-        declared: &'a [DeclaredTensor],
-    ) -> impl Iterator<Item = ModelInput> + 'a {
+    fn tensors(&self, specs: &[TensorSpec], declared: &[DeclaredTensor]) -> impl Iterator<Item = ModelInput> {
         specs.iter().map(|spec| {
             let declared = declared.iter().find(|declared| declared.name == spec.name);
             let reshape = declared.and_then(|declared| declared.reshape.clone());

@@ -122,24 +122,16 @@ impl Model {
         job::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
     }
 
-    fn job(
-        &self,
-        parts: Vec<Part>,
-        rows: usize,
-        terms: &RunTerms,
-        enqueued: Instant,
-    ) -> (Job, oneshot::Receiver<Answer>) {
+    fn job(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms, now: Instant) -> (Job, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
         let deadline = terms.deadline;
         let job = Job {
             parts,
             rows,
-            enqueued,
-            rank: enqueued + priority_delay(&self.config.batching, terms.priority),
+            enqueued: now,
+            rank: now + priority_delay(&self.config.batching, terms.priority),
             deadline,
-            start_by: self
-                .queue_timeout()
-                .map_or(deadline, |limit| deadline.min(enqueued + limit)),
+            start_by: self.queue_timeout().map_or(deadline, |limit| deadline.min(now + limit)),
             scope: RequestScope::current(),
             run_began: Arc::clone(&terms.run_began),
             reply: Some(reply),

@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_protocol::timing::{Stage, StageTimings};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, Receiver};
 
 /// Number of waiting spans at which they are sent; otherwise they are sent after [`LINGER`].
 const BATCH_SPANS: usize = 512;
@@ -139,12 +139,7 @@ impl Telemetry {
 }
 
 /// Sends spans until the queue is closed and empty.
-async fn send(
-    exporter: SpanExporter,
-    mut queued: mpsc::Receiver<Vec<SpanData>>,
-    counts: IntCounterVec,
-    limit: Duration,
-) {
+async fn send(exporter: SpanExporter, mut queued: Receiver<Vec<SpanData>>, counts: IntCounterVec, limit: Duration) {
     let mut failing = false;
     while let Some(mut spans) = queued.recv().await {
         let fill = async {
