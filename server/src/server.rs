@@ -139,12 +139,8 @@ pub async fn run(
     }
     let mut listener_config = config.connections.clone();
     listener_config.bounds = fit_files(listener_config.bounds, 1 + u64::from(addresses.grpc.is_some()));
-    let front = listeners.serve(
-        Arc::clone(&state),
-        listener_config,
-        telemetry.clone(),
-        state.draining.subscribe(),
-    );
+    let draining = state.draining.subscribe();
+    let front = listeners.serve(Arc::clone(&state), listener_config, telemetry.clone(), draining);
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
     tokio::select! {

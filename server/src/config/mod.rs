@@ -292,10 +292,8 @@ fn chosen_tiers<'a>(
             models.0
         ));
     }
-    Ok([
-        models,
-        pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?,
-    ])
+    let features = pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?;
+    Ok([models, features])
 }
 
 /// Refuses zeros for keys that must be positive, and numbers that no machine can serve.
@@ -337,9 +335,8 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
 fn check_models(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     let is_invalid = |name: &&String| *name != ALL_MODELS && !is_plain_name(name);
     if let Some(name) = raw.models.iter().find(is_invalid) {
-        return fail(format!(
-            "{file}: invalid name in `models`: `{name}`; use letters, digits, `.`, `_` and `-`"
-        ));
+        let what = "use letters, digits, `.`, `_` and `-`";
+        return fail(format!("{file}: invalid name in `models`: `{name}`; {what}"));
     }
     for (name, keys) in &raw.model_config {
         if !is_plain_name(name) {

@@ -8,9 +8,9 @@
 //! shared switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the limit. A second model
 //! always finds room, and two busy models end with the same share, without a list of models or weights.
 
+use crate::Millis;
 use crate::host::memory::has_room;
 use crate::request::refusal::{Reason, Refusal};
-use crate::values::Millis;
 use bytes::Bytes;
 use prometheus::IntGauge;
 use schemars::JsonSchema;

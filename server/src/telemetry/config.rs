@@ -1,7 +1,7 @@
 //! Telemetry settings, and their checks: destination of spans, interval of GPU measurements.
 
+use crate::Millis;
 use crate::error::{ConfigError, fail};
-use crate::values::Millis;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
@@ -57,10 +57,8 @@ impl TelemetryConfig {
         }
         let pauses = Duration::from_millis(100)..=Duration::from_secs(60);
         if !self.gpu_interval.is_zero() && !pauses.contains(&self.gpu_interval) {
-            return bad(
-                "gpu_interval_ms",
-                "must be from 100 to 60000, or 0 to disable GPU measurements",
-            );
+            let what = "must be from 100 to 60000, or 0 to disable GPU measurements";
+            return bad("gpu_interval_ms", what);
         }
         self.variant.take_if(|name| name.is_empty());
         if self.variant.as_ref().is_some_and(|name| !is_plain_name(name)) {

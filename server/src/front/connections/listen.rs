@@ -4,7 +4,7 @@
 //! process's limit of open files, which is raised as far as possible; an acceptor that offers HTTP/2 and HTTP/1.1, and
 //! requires client certificates if a CA for them is set. Files are read once, at the start.
 
-use crate::values::Millis;
+use crate::Millis;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};

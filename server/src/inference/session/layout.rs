@@ -6,8 +6,8 @@
 //! other cores idle. So there is one session over all cores, two over half of them, and so on to one session for each
 //! core. The rule keeps those that are worth their memory, and the queue chooses by the number of requests.
 
+use crate::Millis;
 use crate::inference::runtime::Threads;
-use crate::values::Millis;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;

@@ -7,7 +7,6 @@ pub(crate) mod open;
 pub(crate) mod pinned;
 #[cfg(test)]
 mod tests;
-pub(crate) mod warmup;
 
 use crate::request::{Reason, Refusal};
 

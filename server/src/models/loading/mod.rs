@@ -17,8 +17,7 @@ use crate::inference::runtime::{
 };
 use crate::inference::session::engine::{Assignment, Delivery};
 use crate::inference::session::layout::SessionGroup;
-use crate::inference::session::open::{SessionReport, SessionSpec};
-use crate::inference::session::warmup::Warmup;
+use crate::inference::session::open::{SessionReport, SessionSpec, Warmup};
 use crate::models::loading::fitting::{Fitting, LoadLimits, LoadSlot, Opener, WarmGroup, WarmSession};
 use crate::models::repository::{ModelDescription, VersionFiles, external};
 use crate::models::serving::Model;

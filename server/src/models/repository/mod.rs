@@ -9,7 +9,7 @@ mod fetch;
 
 use crate::error::LoadError;
 use crate::inference::runtime::{Graph, MappedWeights};
-use crate::inference::session::warmup::Warmup;
+use crate::inference::session::open::Warmup;
 use bytes::Bytes;
 use fetch::{WeightFile, read_bytes, read_text};
 use sha2::{Digest, Sha256};
