@@ -126,12 +126,10 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
                 format!("cannot listen on {address}; set {flag} to another address; port 0 selects a free port")
             })
         };
+        let grpc = config.grpc_listen.map(|address| listen("--grpc-listen", address));
         let listeners = Listeners {
             http: listen("--listen", config.listen)?,
-            grpc: config
-                .grpc_listen
-                .map(|address| listen("--grpc-listen", address))
-                .transpose()?,
+            grpc: grpc.transpose()?,
         };
         let shutdown = shutdown(exit_with_parent)?;
         let limit = config.raw.drain.timeout + HARD_EXIT_AFTER;

@@ -154,11 +154,7 @@ impl Access {
             return Err(if is_known { Denied::NotAdmin } else { Denied::Unknown });
         }
         // Checked last, so that requests with a token do not pay for it.
-        if known || path == PAGE {
-            Ok(())
-        } else {
-            Err(Denied::Unknown)
-        }
+        (known || path == PAGE).then_some(()).ok_or(Denied::Unknown)
     }
 }
 

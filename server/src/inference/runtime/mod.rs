@@ -266,11 +266,8 @@ fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
             tried.push(format!("{name}: not set"));
             continue;
         };
-        let library = if path.is_dir() {
-            newest_in(path)
-        } else {
-            path.is_file().then(|| path.to_owned())
-        };
+        let file = path.is_file().then(|| path.to_owned());
+        let library = file.or_else(|| newest_in(path));
         return library.ok_or_else(|| {
             LoadError::new(format!(
                 "ONNX Runtime: no library at {name} `{}`.\n{}",

@@ -118,10 +118,8 @@ impl Loader {
             Weights::InMemory(_) => None,
         };
         let files = (found.graph, found.warmup);
-        let opened = self
-            .open_sessions(name, config, files, slot, seconds)
-            .await
-            .map_err(bad)?;
+        let opened = self.open_sessions(name, config, files, slot, seconds).await;
+        let opened = opened.map_err(bad)?;
         let report = reports(&opened).next();
         let report = report.ok_or_else(|| bad("no session was opened".to_owned()))?;
         let (mut signature, provider, optimized) = (report.signature.clone(), report.provider, report.optimized);

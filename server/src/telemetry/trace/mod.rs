@@ -199,9 +199,8 @@ pub(crate) async fn observe<B>(
     let echo = given.is_some();
     let trace_id = parent.as_ref().map(|parent| parent.trace_id);
     let trace_id = trace_id.or_else(|| span.as_ref().map(RequestSpan::trace_id));
-    let id = given
-        .or(trace_id.map(RequestId::Trace))
-        .unwrap_or_else(RequestId::generate);
+    let id = given.or(trace_id.map(RequestId::Trace));
+    let id = id.unwrap_or_else(RequestId::generate);
     let context = Arc::new(RequestContext {
         id,
         front,
