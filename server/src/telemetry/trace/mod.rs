@@ -357,7 +357,7 @@ mod tests {
         for front in [Front::Grpc, Front::Http] {
             let request = Request::builder().header("content-type", "application/grpc+proto");
             observe(None, front, request.body(()).unwrap(), async |_| {
-                assert_eq!(trace::front(), front);
+                assert_eq!(super::front(), front);
                 StatusCode::OK.into_response()
             })
             .await;
