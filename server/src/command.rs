@@ -99,7 +99,6 @@ pub fn main() -> ExitCode {
 /// Runs the server. Sets `format` to the format of its log.
 fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     let exit_with_parent = args.exit_with_parent;
-    let (log_format, log_level) = (args.log_format, args.log_level);
     let environment = std::env::vars_os();
     let config = Config::read(&Sources {
         environment: environment
@@ -107,8 +106,8 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
             .collect(),
         ..args.sources
     })?;
-    *format = log_format.unwrap_or(config.raw.log.format);
-    let level = log_level.as_deref().filter(|level| !level.is_empty());
+    *format = args.log_format.unwrap_or(config.raw.log.format);
+    let level = args.log_level.as_deref().filter(|level| !level.is_empty());
     let level = level.unwrap_or(&config.raw.log.level);
     log::start(*format, level)?;
     tierlab_program::can_start_workers(config.raw.runtime.worker_threads)

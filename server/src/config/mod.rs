@@ -17,7 +17,6 @@ use crate::host::memory;
 use crate::inference::runtime::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::session::layout::MAX_CORES;
 use crate::models::management::{ALL_MODELS, ManagementSettings};
-use crate::request::Limits;
 use files::{ADMIN_TOKEN, TOKEN, cache_of, listener_config, parse_tiers, read_table, read_tiers, tier_file};
 use raw::{Raw, RawFeatures, RawRows};
 use schemars::Schema;
@@ -238,7 +237,11 @@ impl Config {
         check_models(&raw, &file)?;
         raw.telemetry.check(&file.to_string())?;
         fit_weights(&mut raw.runtime.weights, sources)?;
-        fit_limits(&mut raw.admission);
+        let limits = &mut raw.admission;
+        if limits.max_buffered_bytes == 0 {
+            let share = memory::of_this_process().0 / BUFFERED_SHARE;
+            limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
+        }
         let [model_tier, feature_tier] = chosen_tiers(&raw, tiers, sources)?;
         let cache = cache(feature_tier.0)?;
         Ok(Self {
@@ -385,14 +388,6 @@ fn fit_weights(mapped: &mut MappedConfig, sources: &Sources) -> Result<(), Confi
         mapped.folder = chosen.map_or(TEMPORARY_FOLDER, |(_, folder)| folder).into();
     }
     Ok(())
-}
-
-/// Sets the default of `admission.max_buffered_bytes` from the available memory.
-fn fit_limits(limits: &mut Limits) {
-    if limits.max_buffered_bytes == 0 {
-        let share = memory::of_this_process().0 / BUFFERED_SHARE;
-        limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
-    }
 }
 
 #[cfg(test)]

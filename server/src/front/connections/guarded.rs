@@ -74,24 +74,22 @@ impl<S: Transport> GuardedStream<S> {
     /// # Errors
     /// Fails if the client does not send enough within `limit`, or if the stream fails.
     pub(super) async fn protocol(&mut self, limit: Duration) -> io::Result<Protocol> {
-        let protocol = timeout(limit, self.read_opening()).await;
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "client connected but sent nothing");
-        protocol.map_err(late)?
-    }
-
-    async fn read_opening(&mut self) -> io::Result<Protocol> {
         use tokio::io::AsyncReadExt;
-        let (bytes, len) = (&mut self.opening, &mut self.opening_len);
-        loop {
-            let read = self.stream.read(&mut bytes[*len..]).await?;
-            *len += read;
-            if read == 0 || bytes[..*len] != PREFACE[..*len] {
-                return Ok(Protocol::Http1);
+        let (stream, bytes, len) = (&mut self.stream, &mut self.opening, &mut self.opening_len);
+        let read_opening = async {
+            loop {
+                let read = stream.read(&mut bytes[*len..]).await?;
+                *len += read;
+                if read == 0 || bytes[..*len] != PREFACE[..*len] {
+                    return Ok::<_, io::Error>(Protocol::Http1);
+                }
+                if *len == PREFACE.len() {
+                    return Ok(Protocol::Http2);
+                }
             }
-            if *len == PREFACE.len() {
-                return Ok(Protocol::Http2);
-            }
-        }
+        };
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "client connected but sent nothing");
+        timeout(limit, read_opening).await.map_err(late)?
     }
 
     /// Records a write; a pending write fails once it has waited too long.

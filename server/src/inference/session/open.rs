@@ -316,17 +316,16 @@ pub(super) fn fastest_run(engine: &mut Engine, warmup: &Warmup, budget: Duration
 }
 
 fn fastest(engine: &mut Engine, parts: &[Part], rows: usize, until: Instant) -> Option<Duration> {
-    let mut best: Option<Duration> = None;
+    let mut best = Duration::MAX;
     for _ in 0..MAX_RUNS {
         let began = Instant::now();
         run_once(engine, parts, rows).ok()?;
-        let time = began.elapsed();
-        best = Some(best.map_or(time, |best| best.min(time)));
+        best = best.min(began.elapsed());
         if Instant::now() >= until {
             break;
         }
     }
-    best
+    Some(best)
 }
 
 /// A row of zeros; free dimensions after the first have size `free`.

@@ -42,10 +42,9 @@ impl ModelManager {
             return Err(Refusal::new(Reason::UnknownModel, what));
         };
         self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
-            let reason = if error.passing {
-                Reason::Tier
-            } else {
-                Reason::Unloadable
+            let reason = match error.passing {
+                true => Reason::Tier,
+                false => Reason::Unloadable,
             };
             Refusal::new(reason, format!("failed to load `{name}`: {error}"))
         })

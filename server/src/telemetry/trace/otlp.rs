@@ -201,18 +201,6 @@ impl Drop for RequestSpan {
     }
 }
 
-/// Stages in the order of a request.
-const ORDER: [Stage; Stage::COUNT] = [
-    Stage::Admit,
-    Stage::Decode,
-    Stage::Cache,
-    Stage::Tier,
-    Stage::Join,
-    Stage::Batch,
-    Stage::Infer,
-    Stage::Encode,
-];
-
 /// True if a request gets a span: calls that infer or change something, but no status calls.
 fn wants_span(method: &Method, path: &str) -> bool {
     let is_status = matches!(
@@ -247,7 +235,9 @@ impl RequestSpan {
         let above = self.span_id;
         spans.push(self.new_span("receive".into(), ids.new_span_id(), above, self.started_at..began));
         let mut from = began;
-        for stage in ORDER {
+        // A request is admitted before it is decoded.
+        let [decode, admit, rest @ ..] = Stage::ALL;
+        for stage in [admit, decode].into_iter().chain(rest) {
             let time = answered.timings.get(stage);
             if time.is_zero() {
                 continue;
