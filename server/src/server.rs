@@ -251,10 +251,9 @@ async fn open_tiers(config: &Config, metrics: &StorageMetrics) -> Result<(Arc<dy
         opened.map_err(|error| ServerError::Tier { kind, error })
     };
     let models = open(&config.model_tier).await?;
-    let features = if config.feature_tier == config.model_tier {
-        Arc::clone(&models)
-    } else {
-        open(&config.feature_tier).await?
+    let features = match config.feature_tier == config.model_tier {
+        true => Arc::clone(&models),
+        false => open(&config.feature_tier).await?,
     };
     let features = config.layout.of_rows(features);
     let kind = config.feature_tier.kind();

@@ -203,14 +203,12 @@ const MODELS: &str = "/v2/models/";
 
 /// True if a call changes state.
 fn changes(method: &Method, path: &str) -> bool {
-    if *method != Method::POST {
-        // Other methods change nothing.
-        return false;
-    }
-    match path.strip_prefix(MODELS) {
+    let changes = match path.strip_prefix(MODELS) {
         Some(model) => model.ends_with(MODEL_CHANGES),
         None => CHANGES.iter().any(|start| path.starts_with(start)),
-    }
+    };
+    // Other methods change nothing.
+    changes && *method == Method::POST
 }
 
 /// Names by which the server may be called without a token.

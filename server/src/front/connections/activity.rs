@@ -142,10 +142,9 @@ impl Activity {
     /// Completes when the connection is asked to end.
     pub(super) async fn dismissed(&self) -> Dismissal {
         self.leave.notified().await;
-        if self.evicted.load(Relaxed) {
-            Dismissal::Evicted
-        } else {
-            Dismissal::Finish
+        match self.evicted.load(Relaxed) {
+            true => Dismissal::Evicted,
+            false => Dismissal::Finish,
         }
     }
 

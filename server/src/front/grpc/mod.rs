@@ -48,12 +48,9 @@ const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
 /// Shortens a message that is too long for metadata, in which most punctuation takes three bytes.
 fn shortened(mut message: String) -> String {
-    let on_wire = |mark: char| {
-        if mark.is_ascii_alphanumeric() {
-            1
-        } else {
-            3 * mark.len_utf8()
-        }
+    let on_wire = |mark: char| match mark.is_ascii_alphanumeric() {
+        true => 1,
+        false => 3 * mark.len_utf8(),
     };
     let mut bytes = 0;
     let end = message.char_indices().find_map(|(at, mark)| {

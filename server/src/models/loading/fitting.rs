@@ -117,10 +117,7 @@ impl Fitting {
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
         // Its warm-up, and then the measured runs. A session that takes longer does not delay other loads.
         let reports = timeout(self.config.measure * 2, warm(opener.limits, &mut built)).await;
-        let reports = match reports {
-            Ok(reports) => reports?,
-            Err(_) => Vec::new(),
-        };
+        let reports = reports.unwrap_or_else(|_| Ok(Vec::new()))?;
         let alone = reports.first().map(|report| report.run_time);
         let why = match alone {
             Some(Some(alone)) if alone <= budget => {

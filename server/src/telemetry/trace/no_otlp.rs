@@ -1,7 +1,6 @@
 //! Stand-in for the span exporter in a build without the feature `otlp`: no span is ever started.
 
-use super::RequestContext;
-use super::TraceParent;
+use super::{RequestContext, TraceParent};
 use crate::error::ConfigError;
 use crate::telemetry::config::TelemetryConfig;
 use http::Method;
