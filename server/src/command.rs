@@ -99,7 +99,6 @@ pub fn main() -> ExitCode {
 /// Runs the server. Sets `format` to the format of its log.
 fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     let exit_with_parent = args.exit_with_parent;
-    let (log_format, log_level) = (args.log_format, args.log_level);
     let environment = std::env::vars_os();
     let config = Config::read(&Sources {
         environment: environment
@@ -107,8 +106,8 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
             .collect(),
         ..args.sources
     })?;
-    *format = log_format.unwrap_or(config.raw.log.format);
-    let level = log_level.as_deref().filter(|level| !level.is_empty());
+    *format = args.log_format.unwrap_or(config.raw.log.format);
+    let level = args.log_level.as_deref().filter(|level| !level.is_empty());
     let level = level.unwrap_or(&config.raw.log.level);
     log::start(*format, level)?;
     tierlab_program::can_start_workers(config.raw.runtime.worker_threads)
@@ -117,11 +116,8 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     if config.raw.runtime.worker_threads > 0 {
         builder.worker_threads(config.raw.runtime.worker_threads);
     }
-    let runtime = builder
-        .thread_name("http")
-        .enable_all()
-        .build()
-        .context("starting the async runtime")?;
+    builder.thread_name("http").enable_all();
+    let runtime = builder.build().context("starting the async runtime")?;
     let served = runtime.block_on(async {
         let listen = |flag: &str, address: SocketAddr| {
             let listener = listen_on(address, config.connections.bounds.backlog);
@@ -129,13 +125,10 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
                 format!("cannot listen on {address}; set {flag} to another address; port 0 selects a free port")
             })
         };
-        let grpc = match config.grpc_listen {
-            Some(address) => Some(listen("--grpc-listen", address)?),
-            None => None,
-        };
+        let grpc = config.grpc_listen.map(|address| listen("--grpc-listen", address));
         let listeners = Listeners {
             http: listen("--listen", config.listen)?,
-            grpc,
+            grpc: grpc.transpose()?,
         };
         let shutdown = shutdown(exit_with_parent)?;
         let limit = config.raw.drain.timeout + HARD_EXIT_AFTER;

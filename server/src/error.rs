@@ -77,10 +77,8 @@ impl LoadError {
 
 impl From<StorageError> for LoadError {
     fn from(error: StorageError) -> Self {
-        let lasting = matches!(
-            error.kind(),
-            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::OutOfRange
-        );
+        use ErrorKind::{Corrupt, Invalid, NotFound, OutOfRange};
+        let lasting = matches!(error.kind(), NotFound | Corrupt | Invalid | OutOfRange);
         Self {
             message: error.for_clients(),
             detailed: Some(error.to_string()),

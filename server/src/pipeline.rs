@@ -6,14 +6,12 @@
 //! In: a body and its model. Out: the reply's bytes or a refusal, and in either case the time of each stage. Without room,
 //! [`Pipeline::enter`] refuses before the body is read.
 
-mod request_guard;
-
+use crate::models::serving::Model;
 use crate::models::serving::accept::{Accepted, SelectedOutput};
-use crate::models::serving::model::Model;
-use crate::models::serving::submit::RunRequest;
-use crate::pipeline::request_guard::RequestGuard;
+use crate::models::serving::submit::RunTerms;
 use crate::request::{Account, AccountRoom, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
-use crate::telemetry::{Metrics, WaitPoint};
+use crate::telemetry::trace::{self, RequestOutcome};
+use crate::telemetry::{Metrics, Mode, WaitPoint};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
@@ -53,14 +51,6 @@ pub(crate) trait Exchange {
     ) -> Option<Self::Reply>;
 }
 
-/// Result of a request, with its stage times.
-pub(crate) struct Outcome<R> {
-    pub(crate) reply: Result<R, Refusal>,
-    pub(crate) timings: StageTimings,
-    /// Account for the bytes of the reply.
-    pub(crate) account: Account,
-}
-
 /// State that every request uses, besides its model.
 #[derive(Clone)]
 pub(crate) struct Pipeline {
@@ -74,7 +64,7 @@ impl Pipeline {
     pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(RequestGuard<'a>, Account), Refusal> {
         let guard = RequestGuard::begin(&self.metrics, model);
         let room = self.admission.has_room(&model.share);
-        match room.and_then(|()| model.check_wait(self.admission.limits.timeout)) {
+        match room.and_then(|()| model.queue.check_wait(self.admission.limits.timeout)) {
             Ok(()) => Ok((guard, self.admission.open_account())),
             Err(refusal) => {
                 guard.refuse(&refusal);
@@ -83,23 +73,19 @@ impl Pipeline {
         }
     }
 
-    /// Serves a request completely. Dropping the future before it ends cancels the request: it is counted, and the
-    /// batch queue skips its job.
+    /// Serves a request completely; its account then counts the bytes of the reply. Dropping the future before it ends
+    /// cancels the request: it is counted, and the batch queue skips its job.
     pub(crate) async fn infer<E: Exchange>(
         &self,
         mut guard: RequestGuard<'_>,
-        mut account: Account,
+        account: &mut Account,
         incoming: E,
-        mut watch: Stopwatch,
-    ) -> Outcome<E::Reply> {
+        watch: &mut Stopwatch,
+    ) -> Result<E::Reply, Refusal> {
         guard.began = watch.started;
-        let reply = self.stages(&mut guard, &mut account, incoming, &mut watch).await;
+        let reply = self.stages(&mut guard, account, incoming, watch).await;
         guard.settle(&reply, &watch.timings);
-        Outcome {
-            reply,
-            timings: watch.timings,
-            account,
-        }
+        reply
     }
 
     async fn stages<E: Exchange>(
@@ -117,35 +103,27 @@ impl Pipeline {
         let (limit, reply_format) = (incoming.timeout(), incoming.reply_format());
         let decoded = decode(model, incoming, account);
         watch.mark(Stage::Decode);
-        let Decoded {
-            id,
-            selected,
-            accepted,
-            timeout,
-            priority,
-        } = decoded?;
+        let decoded = decoded?;
+        let accepted = decoded.accepted;
         guard.rows = Some(accepted.rows);
         account.add(accepted.run_bytes(&model.signature.inputs))?;
         account.add(model.join.as_ref().map_or(0, |join| join.bytes(accepted.ids.len())))?;
-        let limits = [Some(self.admission.limits.timeout), limit, timeout];
+        let limits = [Some(self.admission.limits.timeout), limit, decoded.timeout];
         let limit = limits.into_iter().flatten().min().unwrap_or_default();
         let deadline = watch.started + limit;
 
-        let run_began = Arc::new(OnceLock::new());
+        let terms = RunTerms {
+            deadline,
+            priority: decoded.priority,
+            run_began: Arc::new(OnceLock::new()),
+        };
         let work = async {
             guard.wait_point = WaitPoint::Tier;
             let rows = accepted.rows;
             let joining = join_features(model, accepted, watch);
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
             guard.wait_point = WaitPoint::Batch;
-            let request = RunRequest {
-                parts,
-                rows,
-                deadline,
-                priority,
-                run_began: Arc::clone(&run_began),
-            };
-            let done = model.infer(request).await;
+            let done = model.infer(parts, rows, &terms).await;
             if done.is_err() {
                 watch.mark(Stage::Batch);
             }
@@ -156,17 +134,17 @@ impl Pipeline {
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
-            let why = late_at(model, guard.wait_point, run_began.get(), watch);
+            let why = late_at(model, guard.wait_point, terms.run_began.get(), watch);
             let what = format!("no answer within {} ms: {why}", limit.as_millis());
             return Err(Refusal::new(Reason::Deadline, what));
         };
         let outputs = done?.outputs;
         // The request's data are freed; the outputs were counted when they were read.
         account.set(0);
-        let (reply, flags) = reply_of(model, id, &selected, outputs);
+        let (reply, flags) = reply_of(model, decoded.id, &decoded.selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
         let room = account.room(Some(Writing { deadline, output_bytes }));
-        let reply = model.classify(reply, &selected, &room);
+        let reply = model.classify(reply, &decoded.selected, &room);
         let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &room));
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {
@@ -239,20 +217,91 @@ fn reply_of(
     outputs: Vec<Tensor>,
 ) -> (InferReply, Vec<bool>) {
     let mut outputs: Vec<Option<Tensor>> = outputs.into_iter().map(Some).collect();
-    let mut flags = Vec::with_capacity(selected.len());
-    let mut chosen = Vec::with_capacity(selected.len());
-    for &SelectedOutput { index, binary, .. } in selected {
-        let Some(tensor) = outputs.get_mut(index).and_then(Option::take) else {
-            continue;
-        };
-        flags.push(binary);
-        chosen.push(tensor);
-    }
+    let chosen = selected
+        .iter()
+        .filter_map(|selected| Some((outputs.get_mut(selected.index)?.take()?, selected.binary)));
+    let (outputs, flags) = chosen.unzip();
     let reply = InferReply {
         model_name: model.name.clone(),
         model_version: model.version.clone(),
         id,
-        outputs: chosen,
+        outputs,
     };
     (reply, flags)
+}
+
+/// Request in progress.
+pub(crate) struct RequestGuard<'a> {
+    metrics: &'a Metrics,
+    model: &'a Model,
+    wait_point: WaitPoint,
+    /// Number of rows, once known.
+    rows: Option<usize>,
+    /// Start of its stages; before its body has arrived, its arrival.
+    began: Instant,
+    open: bool,
+}
+
+impl<'a> RequestGuard<'a> {
+    fn begin(metrics: &'a Metrics, model: &'a Model) -> Self {
+        Self {
+            metrics,
+            model,
+            wait_point: WaitPoint::Body,
+            rows: None,
+            began: Instant::now(),
+            open: true,
+        }
+    }
+
+    /// Ends a request at its body.
+    pub(crate) fn refuse(mut self, refusal: &Refusal) {
+        self.open = false;
+        if refusal.reason == Reason::Cancelled {
+            self.metrics.count_cancelled(self.wait_point);
+        }
+        self.count_refusal(refusal, &StageTimings::default());
+    }
+
+    /// Ends a request with its reply or its refusal.
+    fn settle<R>(&mut self, reply: &Result<R, Refusal>, timings: &StageTimings) {
+        self.open = false;
+        match reply {
+            Ok(_) => {
+                let rows = self.rows.unwrap_or(1);
+                self.model.metrics.count_answer(rows, timings);
+                self.model.stats.count_answer(rows, timings);
+                self.note(None, timings);
+            }
+            Err(refusal) => self.count_refusal(refusal, timings),
+        }
+    }
+
+    fn note(&self, refusal: Option<Reason>, timings: &StageTimings) {
+        trace::note_outcome(|| RequestOutcome {
+            model: self.model.name.clone(),
+            version: self.model.version.clone(),
+            rows: self.rows,
+            began: self.began,
+            timings: *timings,
+            refusal,
+        });
+    }
+
+    fn count_refusal(&self, refusal: &Refusal, timings: &StageTimings) {
+        self.note(Some(refusal.reason), timings);
+        let mode = self.rows.map(Mode::of_rows);
+        self.metrics.count_refusal(&self.model.name, mode, refusal);
+        self.model.stats.count_failure(timings);
+    }
+}
+
+impl Drop for RequestGuard<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.metrics.count_cancelled(self.wait_point);
+            let gone = Refusal::new(Reason::Cancelled, "the client went away");
+            self.count_refusal(&gone, &StageTimings::default());
+        }
+    }
 }

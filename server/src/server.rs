@@ -13,11 +13,10 @@ use crate::front::state::ServerState;
 use crate::front::{grpc, http};
 use crate::host::memory;
 use crate::inference::runtime::{MappedWeights, OptimizedCache, Providers, Runtime};
-use crate::models::loading::fitting::Fitting;
-use crate::models::loading::load::Loader;
-use crate::models::loading::opening::LoadLimits;
-use crate::models::management::manager::{ModelManager, ModelSource};
-use crate::models::serving::model::Model;
+use crate::models::loading::Loader;
+use crate::models::loading::fitting::{Fitting, LoadLimits};
+use crate::models::management::ModelManager;
+use crate::models::serving::Model;
 use crate::pipeline::Pipeline;
 use crate::request::{Admission, Reason, Refusal};
 use crate::telemetry::Metrics;
@@ -71,26 +70,24 @@ impl Listeners {
     async fn serve(
         self,
         state: Arc<ServerState>,
-        listener_config: ListenerConfig,
+        config: ListenerConfig,
         telemetry: Option<Arc<Telemetry>>,
         draining: watch::Receiver<bool>,
     ) {
         let http = Endpoint {
-            listener: self.http,
             routes: http::Routes::new(Arc::clone(&state)),
-            listener_config: listener_config.clone(),
+            config: config.clone(),
             telemetry: telemetry.clone(),
             pipeline: state.pipeline.clone(),
         };
-        let grpc = self.grpc.map(|listener| Endpoint {
-            listener,
+        let grpc = Endpoint {
             pipeline: state.pipeline.clone(),
             routes: grpc::router(state),
-            listener_config,
+            config,
             telemetry,
-        });
-        let grpc = OptionFuture::from(grpc.map(|front| front.serve(draining.clone())));
-        tokio::join!(http.serve(draining), grpc);
+        };
+        let serve_grpc = self.grpc.map(|listener| grpc.serve(listener, draining.clone()));
+        tokio::join!(http.serve(self.http, draining), OptionFuture::from(serve_grpc));
     }
 }
 
@@ -114,7 +111,7 @@ pub async fn run(
         .in_flight_limit
         .set(i64::try_from(config.raw.admission.max_in_flight).unwrap_or(i64::MAX));
     let _gpus = gpu::watch(&registry, config.raw.telemetry.gpu_interval).map_err(on_registry)?;
-    let telemetry = Telemetry::start(&config.raw.telemetry, metrics.for_spans())?;
+    let telemetry = Telemetry::start(&config.raw.telemetry, metrics.spans.clone())?;
     memory::note_limits();
     let (memory, set_by) = memory::of_this_process();
     let buffered = config.raw.admission.max_buffered_bytes;
@@ -133,9 +130,8 @@ pub async fn run(
         manager,
         draining: watch::Sender::new(false),
     });
-    let addresses = listeners
-        .addresses()
-        .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
+    let on_listener = |e: std::io::Error| ServerError::Load(format!("listener: {e}"));
+    let addresses = listeners.addresses().map_err(on_listener)?;
 
     tokio::spawn(keep_a_timer_due());
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
@@ -143,22 +139,13 @@ pub async fn run(
     }
     let mut listener_config = config.connections.clone();
     listener_config.bounds = fit_files(listener_config.bounds, 1 + u64::from(addresses.grpc.is_some()));
-    let front = listeners.serve(
-        Arc::clone(&state),
-        listener_config,
-        telemetry.clone(),
-        state.draining.subscribe(),
-    );
+    let draining = state.draining.subscribe();
+    let front = listeners.serve(Arc::clone(&state), listener_config, telemetry.clone(), draining);
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
-    let loaded = tokio::select! {
-        loaded = load(&config, &state, &storage_metrics) => Some(loaded),
-        () = &mut shutdown => None,
-    };
-    match loaded {
-        Some(Ok(())) => {}
-        Some(Err(error)) => return Err(error),
-        None => return Ok(()),
+    tokio::select! {
+        loaded = load(&config, &state, &storage_metrics) => loaded?,
+        () = &mut shutdown => return Ok(()),
     }
     ready(addresses);
     shutdown.await;
@@ -184,7 +171,7 @@ fn warn_if_exposed(address: SocketAddr, listener_config: &ListenerConfig) {
     if address.ip().is_loopback() {
         return;
     }
-    if !listener_config.access.is_closed() {
+    if listener_config.access.token.is_none() {
         tracing::warn!(%address, "anyone who reaches this address may call: set `access.token_file`, or listen on 127.0.0.1");
     }
     if listener_config.tls.is_none() {
@@ -211,32 +198,28 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
     info.notes.extend(features.destination.note());
     let version = runtime.version.clone();
     let revalidate_s = config.raw.features.revalidate_s;
-    let source = ModelSource {
+    let loader = Loader {
         tier,
-        loader: Loader {
-            runtime,
-            features,
-            tables: LiveTables::new((revalidate_s > 0).then(|| Duration::from_secs(revalidate_s))),
-            metrics: Arc::clone(&state.pipeline.metrics),
-            admission: Arc::clone(&state.pipeline.admission),
-            queue_capacity: config.raw.admission.max_in_flight,
-            optimized: open_optimized(config)?,
-            mapped: MappedWeights::new(settings.weights.clone()),
-            limits: LoadLimits {
-                load: Duration::from_millis(settings.load_timeout_ms),
-                warmup: Duration::from_millis(settings.warmup_timeout_ms),
-                memory: settings.max_load_bytes,
-            },
-            fitting: Fitting::new(settings.instances),
+        runtime,
+        features,
+        tables: LiveTables::new((revalidate_s > 0).then(|| Duration::from_secs(revalidate_s))),
+        metrics: Arc::clone(&state.pipeline.metrics),
+        admission: Arc::clone(&state.pipeline.admission),
+        queue_capacity: config.raw.admission.max_in_flight,
+        optimized: open_optimized(config)?,
+        mapped: MappedWeights::new(settings.weights.clone()),
+        limits: LoadLimits {
+            load: Duration::from_millis(settings.load_timeout_ms),
+            warmup: Duration::from_millis(settings.warmup_timeout_ms),
+            memory: settings.max_load_bytes,
         },
+        fitting: Fitting::new(settings.instances),
     };
-    state.manager.start(source).await?;
+    state.manager.start(loader).await?;
     let served = state.manager.snapshot();
     let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
-    let (providers, notes) = (
-        providers.into_iter().collect::<Vec<_>>().join("+"),
-        info.notes.join("; "),
-    );
+    let providers = providers.into_iter().collect::<Vec<_>>().join("+");
+    let notes = info.notes.join("; ");
     let labels = HashMap::from([
         ("version", env!("CARGO_PKG_VERSION")),
         ("onnxruntime", version.as_str()),
@@ -262,28 +245,20 @@ fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, Server
 }
 
 /// Opens the model tier, and the feature tier with and without its cache. If both are of one kind, it is opened once.
-async fn open_tiers(
-    config: &Config,
-    storage_metrics: &StorageMetrics,
-) -> Result<(Arc<dyn Tier>, FeatureTier), ServerError> {
+async fn open_tiers(config: &Config, metrics: &StorageMetrics) -> Result<(Arc<dyn Tier>, FeatureTier), ServerError> {
     let open = async |tier: &TierConfig| {
-        tierlab_storage::open_counted(tier, storage_metrics)
-            .await
-            .map_err(|error| ServerError::Tier {
-                kind: tier.kind(),
-                error,
-            })
+        let (kind, opened) = (tier.kind(), tierlab_storage::open_counted(tier, metrics).await);
+        opened.map_err(|error| ServerError::Tier { kind, error })
     };
     let models = open(&config.model_tier).await?;
-    let features = if config.feature_tier == config.model_tier {
-        Arc::clone(&models)
-    } else {
-        open(&config.feature_tier).await?
+    let features = match config.feature_tier == config.model_tier {
+        true => Arc::clone(&models),
+        false => open(&config.feature_tier).await?,
     };
     let features = config.layout.of_rows(features);
     let kind = config.feature_tier.kind();
     let wrap = |tier: &Arc<dyn Tier>, role, cache: &CacheConfig| {
-        compose(Arc::clone(tier), role, cache, storage_metrics).map_err(|error| ServerError::Tier { kind, error })
+        compose(Arc::clone(tier), role, cache, metrics).map_err(|error| ServerError::Tier { kind, error })
     };
     let off = CacheConfig::off();
     let features = FeatureTier {
@@ -291,7 +266,7 @@ async fn open_tiers(
         rows: wrap(&features, Role::Feature, &config.cache)?,
         kind,
         destination: config.destination,
-        damaged: storage_metrics.damaged_rows(kind),
+        damaged: metrics.damaged_rows(kind),
     };
     if features.destination != RowDestination::Host && features.device().is_none() {
         let what = format!(
@@ -302,11 +277,8 @@ async fn open_tiers(
         return Err(ConfigError::at("features.rows", what).into());
     }
     let models = wrap(&models, Role::Model, &off)?;
-    let models = Limited::new(
-        models,
-        config.raw.repository.max_file_bytes,
-        "repository.max_file_bytes",
-    );
+    let max_bytes = config.raw.repository.max_file_bytes;
+    let models = Limited::new(models, max_bytes, "repository.max_file_bytes");
     Ok((Arc::new(models), features))
 }
 

@@ -6,7 +6,7 @@
 //! woken yet. *Feature stage*: a request waits for storage. *None*: there is no request.
 
 use crate::telemetry::SessionSeconds;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,18 +33,6 @@ struct Waits {
     storage: Duration,
 }
 
-impl PendingState {
-    fn settle(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.since);
-        if self.queued {
-            self.spent.queue += passed;
-        } else if self.reading > 0 {
-            self.spent.storage += passed;
-        }
-        self.since = self.since.max(now);
-    }
-}
-
 impl PendingRequests {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(PendingState {
@@ -57,7 +45,7 @@ impl PendingRequests {
 
     /// Counts a request into the feature stage until the guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> ReadingFeatures {
-        self.change(Instant::now(), |state| state.reading += 1);
+        self.settled(Instant::now()).reading += 1;
         ReadingFeatures(Arc::clone(self))
     }
 
@@ -68,19 +56,20 @@ impl PendingRequests {
 
     /// Records that the queue has become non-empty or empty.
     pub(crate) fn set_queued(&self, queued: bool, now: Instant) {
-        self.change(now, |state| state.queued = queued);
+        self.settled(now).queued = queued;
     }
 
-    fn waits(&self, now: Instant) -> Waits {
+    /// Locks the state, in which the time up to `now` is counted.
+    fn settled(&self, now: Instant) -> MutexGuard<'_, PendingState> {
         let mut state = self.0.lock();
-        state.settle(now);
-        state.spent
-    }
-
-    fn change(&self, now: Instant, change: impl FnOnce(&mut PendingState)) {
-        let mut state = self.0.lock();
-        state.settle(now);
-        change(&mut state);
+        let passed = now.saturating_duration_since(state.since);
+        if state.queued {
+            state.spent.queue += passed;
+        } else if state.reading > 0 {
+            state.spent.storage += passed;
+        }
+        state.since = state.since.max(now);
+        state
     }
 }
 
@@ -89,8 +78,8 @@ pub(crate) struct ReadingFeatures(Arc<PendingRequests>);
 
 impl Drop for ReadingFeatures {
     fn drop(&mut self) {
-        self.0
-            .change(Instant::now(), |state| state.reading = state.reading.saturating_sub(1));
+        let mut state = self.0.settled(Instant::now());
+        state.reading = state.reading.saturating_sub(1);
     }
 }
 
@@ -114,7 +103,7 @@ impl SessionClock {
         let state = ClockState {
             computing: false,
             since: now,
-            waits: pending.waits(now),
+            waits: pending.settled(now).spent,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -124,21 +113,19 @@ impl SessionClock {
     }
 
     /// Records that the thread starts to compute, or to wait.
-    pub(crate) fn turn(&self, computing: bool) {
-        let mut state = self.state.lock();
-        self.settle_state(&mut state);
-        state.computing = computing;
+    pub(crate) fn set_computing(&self, computing: bool) {
+        self.settled().computing = computing;
     }
 
     /// Adds the time since the last change to its counter.
     pub(crate) fn settle(&self) {
-        let mut state = self.state.lock();
-        self.settle_state(&mut state);
+        drop(self.settled());
     }
 
-    fn settle_state(&self, state: &mut ClockState) {
+    fn settled(&self) -> MutexGuard<'_, ClockState> {
+        let mut state = self.state.lock();
         let now = Instant::now();
-        let waits = self.pending.waits(now);
+        let waits = self.pending.settled(now).spent;
         let passed = now.saturating_duration_since(state.since);
         if state.computing {
             self.seconds.compute.inc_by(passed.as_secs_f64());
@@ -148,12 +135,12 @@ impl SessionClock {
             let storage = waits.storage.saturating_sub(state.waits.storage).min(passed - queue);
             self.seconds.queue_wait.inc_by(queue.as_secs_f64());
             self.seconds.storage_wait.inc_by(storage.as_secs_f64());
-            self.seconds
-                .no_requests
-                .inc_by((passed - queue - storage).as_secs_f64());
+            let rest = passed - queue - storage;
+            self.seconds.no_requests.inc_by(rest.as_secs_f64());
         }
         state.since = now;
         state.waits = waits;
+        state
     }
 }
 
@@ -187,13 +174,13 @@ mod tests {
         pending.set_queued(false, Instant::now());
         drop(guards);
         sleep(Duration::from_millis(5));
-        clock.turn(true);
+        clock.set_computing(true);
         let during_compute = pending.enter();
         pending.set_queued(true, Instant::now());
         sleep(Duration::from_millis(15));
         drop(during_compute);
         pending.set_queued(false, Instant::now());
-        clock.turn(false);
+        clock.set_computing(false);
         clock.settle();
         let SessionSeconds {
             compute,
@@ -241,11 +228,11 @@ mod tests {
                 match step {
                     Event::Read => {
                         reading += 1;
-                        pending.change(now, |state| state.reading += 1);
+                        pending.settled(now).reading += 1;
                     }
                     Event::Queue if reading > 0 => {
                         (reading, queued) = (reading - 1, queued + 1);
-                        pending.change(now, |state| state.reading -= 1);
+                        pending.settled(now).reading -= 1;
                         if queued == 1 {
                             pending.set_queued(true, now);
                         }
@@ -257,7 +244,7 @@ mod tests {
                     _ => {}
                 }
             }
-            let waits = pending.waits(start + Duration::from_micros(at));
+            let waits = pending.settled(start + Duration::from_micros(at)).spent;
             prop_assert_eq!((waits.queue.as_micros(), waits.storage.as_micros()), want);
         }
     }

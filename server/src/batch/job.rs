@@ -2,7 +2,7 @@
 //! The pieces share its memory, may run in different batches and sessions, and their answers are joined.
 
 use crate::request::{Part, Refusal};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
@@ -53,10 +53,7 @@ impl Job {
 
     /// True if its time is over: the wait for the first run of its request, or the deadline.
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        let limit = match self.run_began.get() {
-            Some(_) => self.deadline,
-            None => self.start_by,
-        };
+        let limit = self.run_began.get().map_or(self.start_by, |_| self.deadline);
         limit <= now
     }
 

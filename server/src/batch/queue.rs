@@ -6,14 +6,12 @@
 //! before any work is done for them; a run whose clients have all gone is interrupted. Knows nothing of ONNX Runtime.
 
 use super::clock::{PendingRequests, SessionClock};
-use super::groups::{Groups, IdleSessions, SessionSlot};
 use super::job::Job;
-use super::pace::Pace;
-use super::rule::{Decision, Rule, View};
-use super::runs::{ActiveRun, LingeringRun, Runs};
+use super::rule::{Decision, Groups, IdleSessions, Rule, SessionSlot, View};
+use super::runs::{ActiveRun, LingeringRun, Pace, Runs};
 use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::request::{Reason, Refusal};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use prometheus::IntGauge;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
@@ -55,15 +53,7 @@ pub(crate) struct BatchQueue {
     runs: Runs,
 }
 
-/// Gauges of a queue.
-#[derive(Debug, Clone)]
-pub(crate) struct QueueGauges {
-    /// Number of queued requests.
-    pub(crate) depth: IntGauge,
-    /// Number of stuck sessions.
-    pub(crate) stuck: IntGauge,
-}
-
+#[derive(Default)]
 pub(super) struct QueueState {
     jobs: VecDeque<Job>,
     pub(super) rows: usize,
@@ -85,32 +75,29 @@ impl QueueState {
 }
 
 impl BatchQueue {
-    /// Creates a queue of at most `capacity` requests, for sessions of these groups.
+    /// Creates a queue of at most `capacity` requests, for sessions of these groups. The gauges count queued requests and
+    /// stuck sessions.
     pub(crate) fn new(
         rule: Rule,
         groups: Groups,
         capacity: usize,
         pending: Arc<PendingRequests>,
-        gauges: QueueGauges,
+        [depth, stuck]: [IntGauge; 2],
     ) -> Arc<Self> {
         let count = groups.0.len();
         Arc::new(Self {
             state: Mutex::new(QueueState {
-                jobs: VecDeque::new(),
-                rows: 0,
-                noted: 0,
-                closed: false,
-                running: 0,
                 sleepers: vec![IdleSessions::default(); count],
+                ..QueueState::default()
             }),
             groups,
             wake: (0..count).map(|_| Condvar::new()).collect(),
             rule,
             capacity,
             pending,
-            depth: gauges.depth,
+            depth,
             pace: Pace::default(),
-            runs: Runs::new(gauges.stuck),
+            runs: Runs::new(stuck),
         })
     }
 
@@ -150,7 +137,7 @@ impl BatchQueue {
         let oldest = state.jobs.front().map(|job| job.enqueued);
         let overdue = oldest.is_some_and(|oldest| oldest.elapsed() > WAKE_PATIENCE);
         let group = self.group_for_next(&state);
-        let hurry = state.sleepers[group].any() && (overdue || state.rows >= self.rule.largest());
+        let hurry = state.sleepers[group].asleep > 0 && (overdue || state.rows >= self.rule.largest());
         drop(state);
         if hurry {
             self.wake[group].notify_one();
@@ -177,7 +164,7 @@ impl BatchQueue {
     pub(crate) fn take(&self, slot: &mut SessionSlot, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
         let mut session_was_idle = false;
         let mut state = self.lock();
-        clock.turn(false);
+        clock.set_computing(false);
         state.running -= usize::from(std::mem::take(&mut slot.running));
         loop {
             if state.jobs.is_empty() && state.closed {
@@ -204,7 +191,7 @@ impl BatchQueue {
                     let batch = close(&mut state, rows);
                     self.note_queued(&mut state);
                     if !batch.is_empty() {
-                        clock.turn(true);
+                        clock.set_computing(true);
                         slot.running = true;
                         state.running += 1;
                         self.wake_next(&mut state);
@@ -263,28 +250,24 @@ impl BatchQueue {
     /// Drops the jobs whose clients have gone away: no account counts their tensors any more, and while every session
     /// is in a run they would take the place of other requests.
     fn drop_given_up(&self) {
-        let given_up: VecDeque<Job> = {
-            let mut state = self.lock();
-            if !state.jobs.iter().any(Job::is_given_up) {
-                return;
-            }
-            let (given_up, waiting) = std::mem::take(&mut state.jobs).into_iter().partition(Job::is_given_up);
-            state.jobs = waiting;
-            state.rows = state.jobs.iter().map(|job| job.rows).sum();
-            self.note_queued(&mut state);
-            given_up
-        };
+        let mut state = self.lock();
+        if !state.jobs.iter().any(Job::is_given_up) {
+            return;
+        }
+        let (given_up, waiting): (Vec<Job>, _) = state.jobs.drain(..).partition(Job::is_given_up);
+        state.jobs = waiting.into();
+        state.rows = state.jobs.iter().map(|job| job.rows).sum();
+        self.note_queued(&mut state);
+        drop(state);
         drop(given_up);
     }
 
     fn refuse_queued(&self, why: &Refusal) {
-        let jobs: Vec<Job> = {
-            let mut state = self.lock();
-            state.rows = 0;
-            let jobs = state.jobs.drain(..).collect();
-            self.note_queued(&mut state);
-            jobs
-        };
+        let mut state = self.lock();
+        state.rows = 0;
+        let jobs = std::mem::take(&mut state.jobs);
+        self.note_queued(&mut state);
+        drop(state);
         for job in jobs {
             job.refuse(why.clone());
         }
@@ -315,7 +298,7 @@ impl BatchQueue {
         limit: Option<Duration>,
     ) -> MutexGuard<'a, QueueState> {
         let wake = &self.wake[slot.group];
-        state.sleepers[slot.group].sleep();
+        state.sleepers[slot.group].asleep += 1;
         let mut state = match limit {
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {
@@ -381,11 +364,11 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
         run = run_name,
         "an interrupted run does not end: its session is stuck until it does"
     );
-    queue.runs.set_stuck(true);
+    queue.runs.add_stuck(1);
     if let Err(refusal) = queue.runs.check_stuck() {
         queue.refuse_queued(&refusal);
     }
     run.over(number).await;
-    queue.runs.set_stuck(false);
+    queue.runs.add_stuck(-1);
     tracing::warn!(run = run_name, "the interrupted run has ended: its session continues");
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
@@ -20,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 pub(super) struct Runs {
     active: Mutex<Vec<Arc<ActiveRun>>>,
     /// Sessions whose run was interrupted but continues.
-    stuck: AtomicUsize,
+    stuck: AtomicI64,
     stuck_gauge: IntGauge,
 }
 
@@ -28,7 +28,7 @@ impl Runs {
     pub(super) fn new(stuck_gauge: IntGauge) -> Self {
         Self {
             active: Mutex::default(),
-            stuck: AtomicUsize::new(0),
+            stuck: AtomicI64::new(0),
             stuck_gauge,
         }
     }
@@ -50,11 +50,8 @@ impl Runs {
 
     /// Ends all runs, and prevents further ones. Returns those in progress.
     pub(super) fn stop(&self, why: &Refusal) -> Vec<LingeringRun> {
-        self.active
-            .lock()
-            .iter()
-            .filter_map(|run| run.stop(why.clone()))
-            .collect()
+        let active = self.active.lock();
+        active.iter().filter_map(|run| run.stop(why.clone())).collect()
     }
 
     /// Refuses a request if all sessions are stuck.
@@ -75,14 +72,50 @@ impl Runs {
         Err(Refusal::new(Reason::NotReady, what))
     }
 
-    pub(super) fn set_stuck(&self, stuck: bool) {
-        if stuck {
-            self.stuck.fetch_add(1, Relaxed);
-            self.stuck_gauge.inc();
-        } else {
-            self.stuck.fetch_sub(1, Relaxed);
-            self.stuck_gauge.dec();
+    pub(super) fn add_stuck(&self, by: i64) {
+        self.stuck.fetch_add(by, Relaxed);
+        self.stuck_gauge.add(by);
+    }
+}
+
+/// Divisor of a run's weight in the moving average.
+const WEIGHT: u64 = 8;
+
+/// Drain rate of a queue: an estimate of waits from the durations of runs. A request that cannot be answered in time is
+/// refused on arrival instead of after a wait: otherwise an overloaded queue would produce only late answers. An empty queue admits every request, so that a bad estimate corrects itself.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Moving average of the duration of a session's run.
+    run_ns: AtomicU64,
+    sessions: AtomicUsize,
+}
+
+impl Pace {
+    pub(super) fn add_session(&self) {
+        self.sessions.fetch_add(1, Relaxed);
+    }
+
+    /// Adds a run to the average. Concurrent updates may overwrite each other, because the average is an estimate only.
+    pub(super) fn note(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let average = match self.run_ns.load(Relaxed) {
+            0 => ns,
+            average => average - average / WEIGHT + ns / WEIGHT,
+        };
+        self.run_ns.store(average, Relaxed);
+    }
+
+    /// Refuses a request that would wait behind `runs` runs for longer than `limit`.
+    pub(super) fn check_wait(&self, runs: usize, limit: Duration) -> Result<(), Refusal> {
+        let sessions = self.sessions.load(Relaxed).max(1) as u64;
+        let wait = Duration::from_nanos(self.run_ns.load(Relaxed).saturating_mul(runs as u64) / sessions);
+        if wait <= limit {
+            return Ok(());
         }
+        let (wait, limit) = (wait.as_millis(), limit.as_millis());
+        let what =
+            format!("the model's queue has a wait of about {wait} ms, more than the request's limit of {limit} ms");
+        Err(Refusal::new(Reason::Full, what))
     }
 }
 
@@ -124,13 +157,7 @@ pub(crate) struct LingeringRun {
 
 impl fmt::Display for LingeringRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            session,
-            number,
-            rows,
-            ran,
-        } = self;
-        let seconds = ran.as_secs_f64();
+        let (session, number, rows, seconds) = (self.session, self.number, self.rows, self.ran.as_secs_f64());
         write!(f, "session {session}, run {number}, {rows} rows, for {seconds:.1} s")
     }
 }
@@ -209,10 +236,7 @@ impl ActiveRun {
     /// Interrupted run that continues, if any.
     pub(super) fn lingering(&self) -> Option<LingeringRun> {
         let state = self.state.lock();
-        if !state.interrupted {
-            return None;
-        }
-        self.describe(&state)
+        state.interrupted.then(|| self.describe(&state))?
     }
 
     /// Waits until an interrupted run has ended.
@@ -244,7 +268,7 @@ impl ActiveRun {
 mod tests {
     use super::*;
     use crate::request::Part;
-    use crate::telemetry::trace::context::RequestScope;
+    use crate::telemetry::trace::RequestScope;
     use std::sync::atomic::AtomicI32;
 
     /// A run, and how many times more it was asked to end than to go on.
@@ -327,5 +351,23 @@ mod tests {
         assert!(active.end(&mut []));
         assert_eq!(active.begin(&mut [], Instant::now()), Err(why));
         assert_eq!(active.stop(Refusal::new(Reason::Draining, "again")), None);
+    }
+
+    #[test]
+    fn what_would_be_late_is_refused_and_an_empty_queue_refuses_nothing() {
+        let pace = Pace::default();
+        let ms = Duration::from_millis;
+        assert!(pace.check_wait(1_000_000, ms(1)).is_ok(), "nothing is known yet");
+        pace.note(ms(100));
+        assert!(pace.check_wait(10, ms(1000)).is_ok());
+        assert_eq!(pace.check_wait(11, ms(1000)).unwrap_err().reason, Reason::Full);
+        pace.add_session();
+        pace.add_session();
+        assert!(pace.check_wait(20, ms(1000)).is_ok());
+        assert!(pace.check_wait(0, Duration::ZERO).is_ok());
+        for _ in 0..100 {
+            pace.note(ms(1));
+        }
+        assert!(pace.check_wait(1000, ms(1000)).is_ok());
     }
 }

@@ -1,12 +1,11 @@
+use super::BatchQueue;
 use super::clock::{PendingRequests, SessionClock};
-use super::groups::{Groups, SessionSlot};
 use super::job::{Job, JobOutput};
-use super::rule::Rule;
+use super::rule::{Groups, Rule, SessionSlot};
 use super::runs::ActiveRun;
-use super::{BatchQueue, QueueGauges};
 use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::SessionSeconds;
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use prometheus::{Counter, IntGauge};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -44,12 +43,8 @@ pub(super) fn alive(rows: usize, width: i64) -> (Job, Replies) {
     job(rows, width, Duration::from_secs(60))
 }
 
-pub(super) fn gauges() -> QueueGauges {
-    let gauge = || IntGauge::new("b", "b").unwrap();
-    QueueGauges {
-        depth: gauge(),
-        stuck: gauge(),
-    }
+pub(super) fn gauges() -> [IntGauge; 2] {
+    [(); 2].map(|()| IntGauge::new("b", "b").unwrap())
 }
 
 pub(super) fn session_clock(pending: &Arc<PendingRequests>) -> Arc<SessionClock> {
@@ -235,12 +230,12 @@ fn the_queues_of_two_versions_share_a_gauge() {
         queue.push([job]).unwrap();
         replies.push(reply);
     }
-    assert_eq!(gauges.depth.get(), 3);
+    assert_eq!(gauges[0].get(), 3);
     let clock = session_clock(&PendingRequests::new());
     old.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
-    assert_eq!(gauges.depth.get(), 2);
+    assert_eq!(gauges[0].get(), 2);
     drop(old);
-    assert_eq!(gauges.depth.get(), 1);
+    assert_eq!(gauges[0].get(), 1);
 }
 
 #[test]
@@ -290,7 +285,7 @@ fn worker(queue: &Arc<BatchQueue>, group: usize, clock: &Arc<SessionClock>) -> W
     let (tell, taken) = std::sync::mpsc::channel();
     let (go_on, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut slot = SessionSlot::in_group(group);
+        let mut slot = SessionSlot { group, running: false };
         queue.add_session(&slot, Arc::new(ActiveRun::new(0, |_| {})));
         while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
             let _ = tell.send(batch.len());
@@ -390,7 +385,7 @@ fn a_request_of_another_shape_is_taken_by_another_group_while_the_first_runs() {
     };
     let queue = BatchQueue::new(rule, Groups(vec![1, 1]), 100, PendingRequests::new(), gauges());
     let [wide, narrow] = [0, 1].map(|group| worker(&queue, group, &clock));
-    while !(0..2).all(|group| queue.lock().sleepers[group].any()) {
+    while !(0..2).all(|group| queue.lock().sleepers[group].asleep > 0) {
         std::thread::yield_now();
     }
     let ((first, _first_reply), (second, _second_reply)) = (alive(1, 1), alive(1, 2));

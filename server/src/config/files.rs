@@ -86,21 +86,16 @@ pub(super) fn listener_config(
 ) -> Result<ListenerConfig, ConfigError> {
     let secret = |variable: &str, file: Option<PathBuf>, key: &str| {
         let value = sources.environment.iter().find(|(name, _)| name == variable);
-        match (value, file) {
-            (Some(_), Some(_)) => fail(format!("set either {variable} or `access.{key}`, not both")),
-            (Some((_, value)), None) => Secret::new(value)
-                .map(Some)
-                .map_err(|e| ConfigError(format!("{variable}: {e}"))),
-            (None, Some(path)) => Secret::read(&path)
-                .map(Some)
-                .map_err(|e| ConfigError(format!("`access.{key}`: {e}"))),
-            (None, None) => Ok(None),
-        }
+        let (secret, source) = match (value, file) {
+            (Some(_), Some(_)) => return fail(format!("set either {variable} or `access.{key}`, not both")),
+            (Some((_, value)), None) => (Secret::new(value), variable.to_owned()),
+            (None, Some(path)) => (Secret::read(&path), format!("`access.{key}`")),
+            (None, None) => return Ok(None),
+        };
+        secret.map(Some).map_err(|e| ConfigError(format!("{source}: {e}")))
     };
-    let own = listen
-        .iter()
-        .map(SocketAddr::ip)
-        .filter(|address| !address.is_unspecified());
+    let addresses = listen.iter().map(SocketAddr::ip);
+    let own = addresses.filter(|address| !address.is_unspecified());
     let hosts = own.map(|address| address.to_string()).chain(access.allowed_hosts);
     let hosts = Hosts::new(hosts).map_err(|e| ConfigError(format!("`access.allowed_hosts`: {e}")))?;
     let access = Access {

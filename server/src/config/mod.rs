@@ -17,7 +17,6 @@ use crate::host::memory;
 use crate::inference::runtime::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::session::layout::MAX_CORES;
 use crate::models::management::{ALL_MODELS, ManagementSettings};
-use crate::request::Limits;
 use files::{ADMIN_TOKEN, TOKEN, cache_of, listener_config, parse_tiers, read_table, read_tiers, tier_file};
 use raw::{Raw, RawFeatures, RawRows};
 use schemars::Schema;
@@ -55,9 +54,7 @@ const ENV_PREFIX: &str = "TIERLAB_";
 /// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: it holds an address and is not a key.
 fn is_of_service(name: &str, value: &str) -> bool {
     let protocols = ["tcp", "udp", "sctp"];
-    let is_address = protocols
-        .iter()
-        .any(|protocol| value.starts_with(&format!("{protocol}://")));
+    let is_address = protocols.iter().any(|name| value.starts_with(&format!("{name}://")));
     let of_port = |(at, mark): (usize, &str)| {
         let rest = name[at + mark.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
         protocols
@@ -237,9 +234,14 @@ impl Config {
         let grpc_listen = address("grpc_listen", &sources.grpc_listen, &raw.grpc_listen)?;
         let addresses: Vec<SocketAddr> = [Some(listen), grpc_listen].into_iter().flatten().collect();
         check_numbers(&raw, &file)?;
+        check_models(&raw, &file)?;
         raw.telemetry.check(&file.to_string())?;
         fit_weights(&mut raw.runtime.weights, sources)?;
-        fit_limits(&mut raw.admission);
+        let limits = &mut raw.admission;
+        if limits.max_buffered_bytes == 0 {
+            let share = memory::of_this_process().0 / BUFFERED_SHARE;
+            limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
+        }
         let [model_tier, feature_tier] = chosen_tiers(&raw, tiers, sources)?;
         let cache = cache(feature_tier.0)?;
         Ok(Self {
@@ -252,8 +254,8 @@ impl Config {
                 control: raw.repository.control,
                 poll_interval: raw.repository.poll_interval,
                 admin: raw.admin.enabled,
-                models: models_of(std::mem::take(&mut raw.models), &file)?,
-                model_configs: model_configs_of(std::mem::take(&mut raw.model_config), &file)?,
+                models: std::mem::take(&mut raw.models),
+                model_configs: std::mem::take(&mut raw.model_config),
                 drain: raw.drain.timeout,
                 tier_file: tier_file(&sources.config, model_tier.0),
             },
@@ -293,10 +295,8 @@ fn chosen_tiers<'a>(
             models.0
         ));
     }
-    Ok([
-        models,
-        pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?,
-    ])
+    let features = pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?;
+    Ok([models, features])
 }
 
 /// Refuses zeros for keys that must be positive, and numbers that no machine can serve.
@@ -333,22 +333,15 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
     Ok(())
 }
 
-fn models_of(models: Vec<String>, file: &impl fmt::Display) -> Result<Vec<String>, ConfigError> {
-    match models.iter().find(|name| *name != ALL_MODELS && !is_plain_name(name)) {
-        None => Ok(models),
-        Some(name) => fail(format!(
-            "{file}: invalid name in `models`: `{name}`; use letters, digits, `.`, `_` and `-`"
-        )),
+/// Refuses invalid names, and values that are invalid in any model config. Conflicts with a model's own config are
+/// reported when that config is read.
+fn check_models(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
+    let is_invalid = |name: &&String| *name != ALL_MODELS && !is_plain_name(name);
+    if let Some(name) = raw.models.iter().find(is_invalid) {
+        let what = "use letters, digits, `.`, `_` and `-`";
+        return fail(format!("{file}: invalid name in `models`: `{name}`; {what}"));
     }
-}
-
-/// Refuses values that are invalid in any model config. Conflicts with a model's own config are reported when that
-/// config is read.
-fn model_configs_of(
-    raw: BTreeMap<String, toml::Table>,
-    file: &impl std::fmt::Display,
-) -> Result<BTreeMap<String, toml::Table>, ConfigError> {
-    for (name, keys) in &raw {
+    for (name, keys) in &raw.model_config {
         if !is_plain_name(name) {
             return fail(format!("{file}: invalid model name in `model_config`: `{name}`"));
         }
@@ -356,7 +349,7 @@ fn model_configs_of(
             return fail(format!("{file}: `model_config.{name}`: {error}"));
         }
     }
-    Ok(raw)
+    Ok(())
 }
 
 fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {
@@ -395,14 +388,6 @@ fn fit_weights(mapped: &mut MappedConfig, sources: &Sources) -> Result<(), Confi
         mapped.folder = chosen.map_or(TEMPORARY_FOLDER, |(_, folder)| folder).into();
     }
     Ok(())
-}
-
-/// Sets the default of `admission.max_buffered_bytes` from the available memory.
-fn fit_limits(limits: &mut Limits) {
-    if limits.max_buffered_bytes == 0 {
-        let share = memory::of_this_process().0 / BUFFERED_SHARE;
-        limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Structure of `server.toml`, with the defaults of keys not defined by another module. Checks only names and types.
 
+use crate::Millis;
 use crate::front::connections::{Bounds, TlsFiles};
 use crate::inference::runtime::{CudaOptions, MappedConfig, Provider, TensorRtOptions};
 use crate::inference::session::layout::FitConfig;
@@ -7,7 +8,6 @@ use crate::models::management::ControlMode;
 use crate::request::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
-use crate::values::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

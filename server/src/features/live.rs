@@ -35,27 +35,11 @@ pub(super) struct LiveTable {
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
     /// Time of the last opening because of damaged rows.
     reread_header: Mutex<Option<Instant>>,
-    /// Reason why the tier's current version cannot be used.
-    refused: Mutex<Option<String>>,
-    /// Last failed attempt to open it, and its time.
+    /// Last failed attempt to open it, and its time; `None` after a success.
     failed: Mutex<Option<(Instant, Refusal)>>,
 }
 
 impl LiveTable {
-    fn new(tier: FeatureTier, path: ObjectPath, open: OpenTable) -> Self {
-        Self {
-            tier,
-            path,
-            naming: open.naming(),
-            open: RwLock::new(Arc::new(open)),
-            wanted: Mutex::default(),
-            reopening: tokio::sync::Mutex::default(),
-            reread_header: Mutex::default(),
-            refused: Mutex::default(),
-            failed: Mutex::default(),
-        }
-    }
-
     /// Version to read.
     pub(super) fn current(&self) -> Arc<OpenTable> {
         Arc::clone(&self.open.read())
@@ -67,11 +51,11 @@ impl LiveTable {
     }
 
     /// Records columns that a model uses.
-    fn want(&self, columns: impl Iterator<Item = Column>) {
+    fn want(&self, columns: &[Column]) {
         let mut wanted = self.wanted.lock();
         for column in columns {
-            if !wanted.contains(&column) {
-                wanted.push(column);
+            if !wanted.contains(column) {
+                wanted.push(column.clone());
             }
         }
     }
@@ -119,12 +103,8 @@ impl LiveTable {
             None => Ok(fresh),
             Some(what) => Err(LoadError::at(&self.path, what)),
         });
-        let fresh = opened.map_err(|e| {
-            let refusal = self.refuse(&e);
-            *self.failed.lock() = Some((Instant::now(), refusal.clone()));
-            refusal
-        })?;
-        *self.refused.lock() = None;
+        let fresh = opened.map_err(|e| self.refuse(&e))?;
+        *self.failed.lock() = None;
         if fresh.same_as(&current) {
             return Ok(current);
         }
@@ -134,14 +114,14 @@ impl LiveTable {
 
     /// Refuses a version that cannot be used; logs it once.
     fn refuse(&self, error: &LoadError) -> Refusal {
-        let detailed = error.for_operator();
-        let mut refused = self.refused.lock();
-        if refused.as_deref() != Some(detailed) {
-            tracing::error!(object = %self.path, error = detailed, "table was replaced, but the new version cannot be used");
-            *refused = Some(detailed.to_owned());
-        }
         let reason = if error.passing { Reason::Tier } else { Reason::Corrupt };
-        Refusal::new(reason, format!("table was replaced: {error}"))
+        let refusal = Refusal::new(reason, format!("table was replaced: {error}"));
+        let before = self.failed.lock().replace((Instant::now(), refusal.clone()));
+        if before.is_none_or(|(_, before)| before != refusal) {
+            let error = error.for_operator();
+            tracing::error!(object = %self.path, error, "table was replaced, but the new version cannot be used");
+        }
+        refusal
     }
 
     /// Reads the header again after rows did not match it: it may have been read during a rewrite in place. `None` if
@@ -155,21 +135,9 @@ impl LiveTable {
                 return None;
             }
         }
-        let head = 0..stale.first_row;
-        self.tier
-            .uncached
-            .forget(&stale.object, std::slice::from_ref(&head))
-            .await;
+        let (tier, head) = (&self.tier.uncached, 0..stale.first_row);
+        tier.forget(&stale.object, std::slice::from_ref(&head)).await;
         self.reopen(stale).await.ok().filter(|open| !Arc::ptr_eq(open, stale))
-    }
-
-    /// Looks up the tier's current version, and opens it if it differs.
-    async fn look(&self, version: &str) -> Result<(), Refusal> {
-        let current = self.current();
-        if current.object.version == version {
-            return Ok(());
-        }
-        self.reopen(&current).await.map(drop)
     }
 }
 
@@ -178,7 +146,6 @@ impl LiveTable {
 pub(crate) struct LiveTables {
     /// Tables in use by models. Unused ones are dropped at the next check or opening.
     tables: Mutex<Vec<Weak<LiveTable>>>,
-    looking: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl LiveTables {
@@ -188,8 +155,8 @@ impl LiveTables {
         let tables = Arc::new(Self::default());
         if let Some(period) = period {
             let of_task = Arc::downgrade(&tables);
-            *tables.looking.lock() = Some(tokio::spawn(async move {
-                let mut failing = FailedChecks::default();
+            tokio::spawn(async move {
+                let mut failing = BTreeSet::new();
                 loop {
                     tokio::time::sleep(period).await;
                     let Some(tables) = of_task.upgrade().map(|tables| tables.live()) else {
@@ -197,7 +164,7 @@ impl LiveTables {
                     };
                     check_versions(tables, &mut failing).await;
                 }
-            }));
+            });
         }
         tables
     }
@@ -219,50 +186,32 @@ impl LiveTables {
             if !table.current().same_as(&open) {
                 table.set(open);
             }
-            table.want(columns.iter().cloned());
+            table.want(columns);
             return table;
         }
-        let table = Arc::new(LiveTable::new(tier.clone(), path, open));
-        table.want(columns.iter().cloned());
+        let table = Arc::new(LiveTable {
+            tier: tier.clone(),
+            path,
+            naming: open.naming(),
+            open: RwLock::new(Arc::new(open)),
+            wanted: Mutex::new(columns.to_vec()),
+            reopening: tokio::sync::Mutex::default(),
+            reread_header: Mutex::default(),
+            failed: Mutex::default(),
+        });
         self.tables.lock().push(Arc::downgrade(&table));
         table
     }
 }
 
-impl Drop for LiveTables {
-    fn drop(&mut self) {
-        if let Some(task) = self.looking.lock().take() {
-            task.abort();
-        }
-    }
-}
-
-/// Tables whose check failed, so that the log reports a failure once, and its end once.
-#[derive(Default)]
-struct FailedChecks(BTreeSet<ObjectPath>);
-
-impl FailedChecks {
-    fn note(&mut self, path: &ObjectPath, failure: Option<String>) {
-        let Some(error) = failure else {
-            if self.0.remove(path) {
-                tracing::info!(object = %path, "table's version can be looked up again");
-            }
-            return;
-        };
-        if self.0.insert(path.clone()) {
-            tracing::warn!(object = %path, error, "cannot look up the table's version; serving the current one and \
-                retrying every `features.revalidate_s`");
-        }
-    }
-}
-
-/// Checks each path once, regardless of the number of models that read it.
-async fn check_versions(tables: Vec<Arc<LiveTable>>, failing: &mut FailedChecks) {
+/// Checks each path once, regardless of the number of models that read it. `failing` holds the tables whose check
+/// failed, so that the log reports a failure once, and its end once.
+async fn check_versions(tables: Vec<Arc<LiveTable>>, failing: &mut BTreeSet<ObjectPath>) {
     let mut by_path: BTreeMap<ObjectPath, Vec<Arc<LiveTable>>> = BTreeMap::new();
     for table in tables {
         by_path.entry(table.path.clone()).or_default().push(table);
     }
-    failing.0.retain(|path| by_path.contains_key(path));
+    failing.retain(|path| by_path.contains_key(path));
     for (path, tables) in by_path {
         let Some(first) = tables.first() else { continue };
         let failure = match tokio::time::timeout(CHECK_LIMIT, first.tier.uncached.stat(&path)).await {
@@ -271,11 +220,21 @@ async fn check_versions(tables: Vec<Arc<LiveTable>>, failing: &mut FailedChecks)
             Ok(Ok(object)) => {
                 let mut refused = None;
                 for table in &tables {
-                    refused = table.look(&object.version).await.err().or(refused);
+                    let current = table.current();
+                    if current.object.version != object.version {
+                        refused = table.reopen(&current).await.err().or(refused);
+                    }
                 }
                 refused.map(|refusal| refusal.message)
             }
         };
-        failing.note(&path, failure);
+        match failure {
+            None if failing.remove(&path) => tracing::info!(object = %path, "table's version can be looked up again"),
+            Some(error) if failing.insert(path.clone()) => {
+                tracing::warn!(object = %path, error, "cannot look up the table's version; serving the current one and \
+                    retrying every `features.revalidate_s`");
+            }
+            _ => {}
+        }
     }
 }

@@ -7,28 +7,28 @@
 
 pub(crate) mod ids;
 pub(crate) mod live;
-mod rows;
 mod table;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tier;
 
 use crate::error::LoadError;
-use crate::request::{LARGE_BYTES, Reason, Refusal, Stopwatch, offload_if};
+use crate::request::{DeviceRows, Elements, LARGE_BYTES, Part, Reason, Refusal, Stopwatch, offload_if};
 use bytes::Bytes;
 use ids::{EntityIds, Naming};
 use live::{LiveTable, LiveTables};
-use rows::{DamagedRow, FilledInput, Joined, Rows};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use table::OpenTable;
 use tier::{FeatureTier, RowDestination};
 use tierlab_formats::model::{FEATURES_PREFIX, JoinedColumn};
-use tierlab_formats::table::{self as format, Column, KeyIndex};
+use tierlab_formats::table::{self as format, Column, KeyIndex, TableError};
 use tierlab_protocol::metadata::{JoinedMetadata, KeyMetadata};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
-use tierlab_protocol::timing::{Stage, TierSplit};
-use tierlab_storage::device::DeviceError;
-use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
+use tierlab_protocol::timing::Stage;
+use tierlab_storage::device::{self, DeviceError, Landed};
+use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
 
 /// Maximum reads of a request's rows: one, plus one for each version that appears meanwhile.
 const READS: u32 = 8;
@@ -280,17 +280,146 @@ fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
     }
     let timings = &mut watch.timings;
     // A second read follows the first, so their times add.
-    let TierSplit { queue, device, copy } = timings.tier_split;
-    timings.tier_split = TierSplit {
-        queue: queue + cost.queue,
-        device: device + cost.device,
-        copy: copy + cost.copy,
-    };
+    timings.tier_split.queue += cost.queue;
+    timings.tier_split.device += cost.device;
+    timings.tier_split.copy += cost.copy;
     timings.via = timings.via.union(cost.via);
     timings.tier_requests += cost.requests;
     timings.cache_hits += cost.cache_hits;
     timings.cache_misses += cost.cache_misses;
 }
 
-#[cfg(test)]
-mod tests;
+/// Result of a join: input index and tensor.
+type Joined = Vec<(usize, Part)>;
+
+/// Row that fails its checksum.
+#[derive(Debug)]
+struct DamagedRow {
+    /// Index among the rows of the request.
+    at: usize,
+    error: TableError,
+}
+
+/// Index of an input of the graph, and the column that fills it.
+#[derive(Debug)]
+struct FilledInput {
+    input: usize,
+    column: Column,
+}
+
+/// Rows, one per requested range.
+#[derive(Debug)]
+enum Rows {
+    Host(Vec<Bytes>),
+    Device(Arc<Landed>),
+}
+
+impl Rows {
+    /// Reads rows to their destination.
+    async fn read(
+        tier: &dyn Tier,
+        destination: RowDestination,
+        object: &Object,
+        ranges: &[Range<u64>],
+    ) -> Result<(Self, ReadCost), StorageError> {
+        if destination == RowDestination::Host {
+            let read = tier.read_many(object, ranges).await?;
+            return Ok((Self::Host(read.parts), read.cost));
+        }
+        let device = tier.device().ok_or_else(|| {
+            let what = "the tier does not support reads into device memory";
+            ErrorKind::Unsupported.error(object.path.as_str(), what)
+        })?;
+        let landed = device.read_to_device(object, ranges).await?;
+        let cost = landed.cost;
+        Ok((Self::Device(Arc::new(landed)), cost))
+    }
+
+    /// Rows that fail their checksum, by index.
+    ///
+    /// # Errors
+    /// Fails if a copy back from the device fails.
+    fn damaged(&self, table: &OpenTable, ids: &[i64]) -> Result<Vec<DamagedRow>, DeviceError> {
+        let copied;
+        let rows = match self {
+            Self::Host(rows) => rows,
+            Self::Device(landed) => {
+                copied = landed.to_host()?;
+                &copied
+            }
+        };
+        let rows = ids.iter().zip(rows).enumerate();
+        let damaged = rows.filter_map(|(at, (id, row))| {
+            let error = table.header.check_row(*id, row).err()?;
+            Some(DamagedRow { at, error })
+        });
+        Ok(damaged.collect())
+    }
+
+    /// Index of the first row with another key than requested; the rows must be verified.
+    ///
+    /// # Errors
+    /// Fails if a copy back from the device fails.
+    fn stranger(&self, table: &OpenTable, ids: &EntityIds) -> Result<Option<usize>, DeviceError> {
+        Ok(match self {
+            _ if table.index.is_none() => None,
+            Self::Host(rows) => table.stranger(ids, rows),
+            Self::Device(landed) => table.stranger(ids, &landed.to_host()?),
+        })
+    }
+
+    /// Indices of the rows to read again if some are damaged. On the host only these; on a device all rows, so that
+    /// they are contiguous in memory again.
+    fn to_read_again(&self, damaged: &[DamagedRow], count: usize) -> Vec<usize> {
+        match self {
+            Self::Host(_) => damaged.iter().map(|row| row.at).collect(),
+            Self::Device(_) => (0..count).collect(),
+        }
+    }
+
+    /// Replaces rows with those read again.
+    fn replace(&mut self, places: &[usize], again: Self) {
+        match (self, again) {
+            (Self::Host(rows), Self::Host(again)) => {
+                for (&at, row) in places.iter().zip(again) {
+                    rows[at] = row;
+                }
+            }
+            (rows, again) => *rows = again,
+        }
+    }
+
+    /// Lays out verified rows as one tensor per column.
+    fn lay_out(self, inputs: &[FilledInput]) -> Joined {
+        let count = match &self {
+            Self::Host(rows) => rows.len(),
+            Self::Device(landed) => landed.parts.len(),
+        };
+        let lay_out = |FilledInput { input, column }: &FilledInput| {
+            let mut shape = Vec::with_capacity(column.shape.len() + 1);
+            shape.push(i64::try_from(count).unwrap_or(i64::MAX));
+            shape.extend_from_slice(&column.shape);
+            let data = self.elements(column);
+            (*input, Part { shape, data })
+        };
+        inputs.iter().map(lay_out).collect()
+    }
+
+    fn elements(&self, column: &Column) -> Elements {
+        let offset = column.offset as usize;
+        let len = column.byte_len().unwrap_or(0);
+        match self {
+            Self::Host(rows) => {
+                let mut data = Vec::with_capacity(len * rows.len());
+                for row in rows {
+                    data.extend_from_slice(&row[offset..offset + len]);
+                }
+                data.into()
+            }
+            Self::Device(landed) => {
+                let column = device::Column { offset, len };
+                Elements::Device(DeviceRows::new(Arc::clone(landed), column))
+            }
+        }
+    }
+}

@@ -99,10 +99,8 @@ impl OpenTable {
         if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
             return Ok(true);
         }
-        let rows = tier
-            .read(&self.object, self.first_row..self.header.rows_end())
-            .await?
-            .bytes;
+        let range = self.first_row..self.header.rows_end();
+        let rows = tier.read(&self.object, range).await?.bytes;
         let block = self.header.stride as usize * self.header.rows_per_block as usize;
         let crcs = self.header.block_crcs.clone();
         let fits = move || rows.chunks(block).map(crc32c::crc32c).eq(crcs);
@@ -222,24 +220,19 @@ impl OpenTable {
             let (input, have) = (&input.name, have.join(", "));
             format!("missing column `{name}` for input `{input}`; columns: {have}")
         })?;
-        check_fit(input, column)?;
-        Ok(column.clone())
+        let dims = input.shape.get(1..).unwrap_or_default();
+        let same = dims.len() == column.shape.len() && dims.iter().zip(&column.shape).all(|(&a, &b)| a == b || a == -1);
+        if same && input.dtype == column.dtype {
+            return Ok(column.clone());
+        }
+        Err(format!(
+            "column `{}` is {} {:?} per row, but input `{}` requires {} {dims:?}",
+            column.name, column.dtype, column.shape, input.name, input.dtype
+        ))
     }
 }
 
 fn being_rewritten(path: &ObjectPath) -> LoadError {
     let what = "it is constantly rewritten: write a new file and rename it, or pause";
     LoadError::at(path, what).passing()
-}
-
-fn check_fit(input: &TensorSpec, column: &Column) -> Result<(), String> {
-    let dims = input.shape.get(1..).unwrap_or_default();
-    let same = dims.len() == column.shape.len() && dims.iter().zip(&column.shape).all(|(&a, &b)| a == b || a == -1);
-    if same && input.dtype == column.dtype {
-        return Ok(());
-    }
-    Err(format!(
-        "column `{}` is {} {:?} per row, but input `{}` requires {} {dims:?}",
-        column.name, column.dtype, column.shape, input.name, input.dtype
-    ))
 }

@@ -3,12 +3,10 @@
 //! In: listeners. Out: replies. HTTP and gRPC read and write messages; the pipeline answers requests.
 
 pub(crate) mod access;
-pub(crate) mod body_pieces;
 pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod state;
-pub(crate) mod triton_settings;
 
 use crate::request::Refusal;
 use crate::telemetry::Front;

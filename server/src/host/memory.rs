@@ -8,7 +8,7 @@
 //! session twice, because sessions cannot be handed over. Loads on a GPU have no limit: CUDA reserves far more address
 //! space than it uses.
 
-use super::cores::{Version, least};
+use super::{Version, least};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use parking_lot::Mutex;
 use std::fs;
@@ -172,9 +172,8 @@ fn set(soft: u64, before: (u64, u64)) {
 
 /// True if ONNX Runtime reports a failed allocation.
 pub(crate) fn is_for_memory(error: &str) -> bool {
-    ["bad_alloc", "bad allocation", "Failed to allocate memory"]
-        .iter()
-        .any(|words| error.contains(words))
+    let words = ["bad_alloc", "bad allocation", "Failed to allocate memory"];
+    words.iter().any(|words| error.contains(words))
 }
 
 #[cfg(test)]

@@ -7,54 +7,62 @@
 use bytes::Bytes;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
-use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
+use ort::value::{DynTensor, DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
 use std::fmt::Debug;
 use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::{DataType, element_count};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Element types of the protocol, with their names in ONNX Runtime.
-const TYPES: [(DataType, TensorElementType); 14] = [
-    (DataType::Bool, TensorElementType::Bool),
-    (DataType::Uint8, TensorElementType::Uint8),
-    (DataType::Uint16, TensorElementType::Uint16),
-    (DataType::Uint32, TensorElementType::Uint32),
-    (DataType::Uint64, TensorElementType::Uint64),
-    (DataType::Int8, TensorElementType::Int8),
-    (DataType::Int16, TensorElementType::Int16),
-    (DataType::Int32, TensorElementType::Int32),
-    (DataType::Int64, TensorElementType::Int64),
-    (DataType::Fp16, TensorElementType::Float16),
-    (DataType::Bf16, TensorElementType::Bfloat16),
-    (DataType::Fp32, TensorElementType::Float32),
-    (DataType::Fp64, TensorElementType::Float64),
-    (DataType::Bytes, TensorElementType::String),
+/// Element types of the protocol, with their names in ONNX Runtime and their buffers.
+const TYPES: [(DataType, TensorElementType, fn() -> Box<dyn Buffer>); 14] = [
+    (DataType::Bool, TensorElementType::Bool, numbers::<bool>),
+    (DataType::Uint8, TensorElementType::Uint8, numbers::<u8>),
+    (DataType::Uint16, TensorElementType::Uint16, numbers::<u16>),
+    (DataType::Uint32, TensorElementType::Uint32, numbers::<u32>),
+    (DataType::Uint64, TensorElementType::Uint64, numbers::<u64>),
+    (DataType::Int8, TensorElementType::Int8, numbers::<i8>),
+    (DataType::Int16, TensorElementType::Int16, numbers::<i16>),
+    (DataType::Int32, TensorElementType::Int32, numbers::<i32>),
+    (DataType::Int64, TensorElementType::Int64, numbers::<i64>),
+    (DataType::Fp16, TensorElementType::Float16, numbers::<f16>),
+    (DataType::Bf16, TensorElementType::Bfloat16, numbers::<bf16>),
+    (DataType::Fp32, TensorElementType::Float32, numbers::<f32>),
+    (DataType::Fp64, TensorElementType::Float64, numbers::<f64>),
+    (DataType::Bytes, TensorElementType::String, texts),
 ];
+
+fn numbers<E: Element>() -> Box<dyn Buffer> {
+    Box::new(Vec::<E>::new())
+}
+
+fn texts() -> Box<dyn Buffer> {
+    Box::new(Vec::<String>::new())
+}
 
 /// Returns the protocol's name of an element type of ONNX Runtime; `None` if there is none.
 pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
-    let pair = TYPES.iter().find(|(_, name)| *name == element);
-    pair.map(|(dtype, _)| *dtype)
+    let row = TYPES.iter().find(|(_, name, _)| *name == element);
+    row.map(|(dtype, ..)| *dtype)
 }
 
 /// ONNX Runtime's name of an element type with a fixed size; `None` for text.
 pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
-    let pair = TYPES.iter().find(|(name, _)| *name == dtype);
-    pair.filter(|_| dtype != DataType::Bytes).map(|(_, element)| *element)
+    let row = TYPES.iter().find(|(name, ..)| *name == dtype);
+    row.filter(|_| dtype != DataType::Bytes).map(|(_, element, _)| *element)
 }
 
 /// Element of fixed size.
 trait Element: PrimitiveTensorElementType + IntoBytes + Immutable + Copy + Debug + 'static {
-    /// Appends whole elements.
-    fn read(bytes: &[u8], out: &mut Vec<Self>);
+    /// Whole elements of raw little-endian bytes.
+    fn elements(bytes: &[u8]) -> impl Iterator<Item = Self>;
 }
 
 macro_rules! elements {
     ($($element:ty),*) => {$(
         impl Element for $element {
-            fn read(bytes: &[u8], out: &mut Vec<Self>) {
+            fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
                 let (elements, _) = bytes.as_chunks();
-                out.extend(elements.iter().map(|element| Self::from_le_bytes(*element)));
+                elements.iter().map(|element| Self::from_le_bytes(*element))
             }
         }
     )*};
@@ -62,14 +70,14 @@ macro_rules! elements {
 elements!(u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64);
 
 impl Element for u8 {
-    fn read(bytes: &[u8], out: &mut Vec<Self>) {
-        out.extend_from_slice(bytes);
+    fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
+        bytes.iter().copied()
     }
 }
 
 impl Element for bool {
-    fn read(bytes: &[u8], out: &mut Vec<Self>) {
-        out.extend(bytes.iter().map(|&byte| byte != 0));
+    fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
+        bytes.iter().map(|&byte| byte != 0)
     }
 }
 
@@ -84,12 +92,12 @@ fn read_pieces<E: Element>(data: &Data, out: &mut Vec<E>) {
             cut.extend_from_slice(missing);
             piece = rest;
             if cut.len() == size {
-                E::read(&cut, out);
+                out.extend(E::elements(&cut));
                 cut.clear();
             }
         }
         let (whole, rest) = piece.split_at(piece.len() / size * size);
-        E::read(whole, out);
+        out.extend(E::elements(whole));
         cut.extend_from_slice(rest);
     }
 }
@@ -99,7 +107,7 @@ const KEPT_BYTES: usize = 8 << 20;
 /// Maximum texts of a buffer kept from run to run.
 const KEPT_TEXTS: usize = 64 << 10;
 
-/// Elements of an input, in ONNX Runtime's own type. Reused from run to run.
+/// Elements of an input, in ONNX Runtime's own type. Reused from run to run. Also the accesses to tensors of this type.
 pub(crate) trait Buffer: Debug {
     /// Removes the elements, keeps the memory.
     fn clear(&mut self);
@@ -118,26 +126,22 @@ pub(crate) trait Buffer: Debug {
 
     /// Elements as an input of a run; borrowed, except strings.
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>>;
+
+    /// Writes raw little-endian parts, in order, to all elements of a tensor.
+    ///
+    /// # Errors
+    /// Fails if a part is not whole elements, or if the tensor has another number of elements.
+    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String>;
+
+    /// Shape and data of an output of this type.
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String>;
 }
 
 /// An empty buffer.
 pub(crate) fn buffer(dtype: DataType) -> Box<dyn Buffer> {
-    match dtype {
-        DataType::Bool => Box::new(Vec::<bool>::new()),
-        DataType::Uint8 => Box::new(Vec::<u8>::new()),
-        DataType::Uint16 => Box::new(Vec::<u16>::new()),
-        DataType::Uint32 => Box::new(Vec::<u32>::new()),
-        DataType::Uint64 => Box::new(Vec::<u64>::new()),
-        DataType::Int8 => Box::new(Vec::<i8>::new()),
-        DataType::Int16 => Box::new(Vec::<i16>::new()),
-        DataType::Int32 => Box::new(Vec::<i32>::new()),
-        DataType::Int64 => Box::new(Vec::<i64>::new()),
-        DataType::Fp16 => Box::new(Vec::<f16>::new()),
-        DataType::Bf16 => Box::new(Vec::<bf16>::new()),
-        DataType::Fp32 => Box::new(Vec::<f32>::new()),
-        DataType::Fp64 => Box::new(Vec::<f64>::new()),
-        DataType::Bytes => Box::new(Vec::<String>::new()),
-    }
+    let row = TYPES.iter().find(|(name, ..)| *name == dtype);
+    let (.., new) = row.expect("the table has every type of the protocol");
+    new()
 }
 
 impl<E: Element> Buffer for Vec<E> {
@@ -162,6 +166,34 @@ impl<E: Element> Buffer for Vec<E> {
 
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
         Ok(TensorRef::from_array_view((shape, self.as_slice()))?.into())
+    }
+
+    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String> {
+        let (_, slots) = tensor.try_extract_tensor_mut::<E>().map_err(|e| e.to_string())?;
+        let mut slots = slots.iter_mut();
+        for part in parts {
+            if !part.len().is_multiple_of(size_of::<E>()) {
+                return Err("a part is not whole elements".to_owned());
+            }
+            for element in E::elements(part) {
+                *slots.next().ok_or("more elements than the shape has")? = element;
+            }
+        }
+        match slots.next() {
+            None => Ok(()),
+            Some(_) => Err("fewer elements than the shape has".to_owned()),
+        }
+    }
+
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
+        let (shape, elements) = value.try_extract_tensor::<E>().map_err(|e| e.to_string())?;
+        let mut data = Vec::new();
+        // Little-endian, like all machines that this is built for.
+        let elements = elements.as_bytes();
+        let room = data.try_reserve_exact(elements.len());
+        room.map_err(|_| format!("no memory for an output of {} bytes", elements.len()))?;
+        data.extend_from_slice(elements);
+        Ok((shape.to_vec(), data.into()))
     }
 }
 
@@ -195,6 +227,22 @@ impl Buffer for Vec<String> {
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
         Ok(Tensor::from_string_array((shape, self.as_slice()))?.into())
     }
+
+    fn lay_out(&self, _: &mut DynTensor, _: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String> {
+        Err("text cannot be bound".to_owned())
+    }
+
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
+        let (shape, strings) = value.try_extract_strings().map_err(|e| e.to_string())?;
+        let bytes = strings.iter().map(|text| text.len().saturating_add(4));
+        let mut data = Vec::with_capacity(bytes.fold(0, usize::saturating_add));
+        for text in &strings {
+            let len = u32::try_from(text.len()).map_err(|_| "a string is longer than 4 GiB".to_owned())?;
+            data.extend_from_slice(&len.to_le_bytes());
+            data.extend_from_slice(text.as_bytes());
+        }
+        Ok((shape.to_vec(), data.into()))
+    }
 }
 
 /// Memory of a text element in a run besides its characters: a `String`, a `CString` with its pointer in a growing
@@ -219,10 +267,8 @@ pub(crate) fn run_bytes(dtype: DataType, shape: &[i64], bytes: usize) -> usize {
 
 /// Size of an output as read by [`extract`]; for texts, the memory besides their characters; 0 for other values.
 pub(crate) fn output_bytes(value: &DynValue) -> usize {
-    let (Some(shape), Some(dtype)) = (
-        value.dtype().tensor_shape(),
-        value.dtype().tensor_type().and_then(data_type),
-    ) else {
+    let dtype = value.dtype().tensor_type().and_then(data_type);
+    let Some((shape, dtype)) = value.dtype().tensor_shape().zip(dtype) else {
         return 0;
     };
     let count = element_count(shape).unwrap_or(usize::MAX);
@@ -234,43 +280,9 @@ pub(crate) fn output_bytes(value: &DynValue) -> usize {
 /// # Errors
 /// Fails if the output is not a tensor of the protocol's types, or if ONNX Runtime does not return it.
 pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
-    fn elements<T: Element>(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
-        let (shape, elements) = value.try_extract_tensor::<T>().map_err(|e| e.to_string())?;
-        let mut data = Vec::new();
-        // Little-endian, like all machines that this is built for.
-        let elements = elements.as_bytes();
-        let room = data.try_reserve_exact(elements.len());
-        room.map_err(|_| format!("no memory for an output of {} bytes", elements.len()))?;
-        data.extend_from_slice(elements);
-        Ok((shape.to_vec(), data.into()))
-    }
     let dtype = value.dtype().tensor_type().and_then(data_type);
-    match dtype.ok_or_else(|| format!("{} is not a tensor of the protocol", value.dtype()))? {
-        DataType::Bool => elements::<bool>(value),
-        DataType::Uint8 => elements::<u8>(value),
-        DataType::Uint16 => elements::<u16>(value),
-        DataType::Uint32 => elements::<u32>(value),
-        DataType::Uint64 => elements::<u64>(value),
-        DataType::Int8 => elements::<i8>(value),
-        DataType::Int16 => elements::<i16>(value),
-        DataType::Int32 => elements::<i32>(value),
-        DataType::Int64 => elements::<i64>(value),
-        DataType::Fp16 => elements::<f16>(value),
-        DataType::Bf16 => elements::<bf16>(value),
-        DataType::Fp32 => elements::<f32>(value),
-        DataType::Fp64 => elements::<f64>(value),
-        DataType::Bytes => {
-            let (shape, strings) = value.try_extract_strings().map_err(|e| e.to_string())?;
-            let bytes = strings.iter().map(|text| text.len().saturating_add(4));
-            let mut data = Vec::with_capacity(bytes.fold(0, usize::saturating_add));
-            for text in &strings {
-                let len = u32::try_from(text.len()).map_err(|_| "a string is longer than 4 GiB".to_owned())?;
-                data.extend_from_slice(&len.to_le_bytes());
-                data.extend_from_slice(text.as_bytes());
-            }
-            Ok((shape.to_vec(), data.into()))
-        }
-    }
+    let dtype = dtype.ok_or_else(|| format!("{} is not a tensor of the protocol", value.dtype()))?;
+    buffer(dtype).extract(value)
 }
 
 #[cfg(test)]

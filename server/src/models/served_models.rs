@@ -3,7 +3,7 @@
 //! In: loaded, refused and unloaded versions. Out: the model that a request names, and the index. Knows nothing of
 //! tiers.
 
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;

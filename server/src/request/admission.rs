@@ -8,9 +8,9 @@
 //! shared switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the limit. A second model
 //! always finds room, and two busy models end with the same share, without a list of models or weights.
 
+use crate::Millis;
 use crate::host::memory::has_room;
 use crate::request::refusal::{Reason, Refusal};
-use crate::values::Millis;
 use bytes::Bytes;
 use prometheus::IntGauge;
 use schemars::JsonSchema;
@@ -70,9 +70,8 @@ pub(crate) struct Admission {
     /// Notified when replies exceed the byte limit.
     replies_full: Notify,
     gauge: IntGauge,
-    /// Requests admitted, and admitted requests that are settled: answered, refused or given up by the client.
+    /// Requests admitted since the start.
     admitted: AtomicU64,
-    settled: AtomicU64,
 }
 
 /// Requests of a model in flight.
@@ -89,7 +88,6 @@ impl Admission {
             replies_full: Notify::new(),
             gauge,
             admitted: AtomicU64::new(0),
-            settled: AtomicU64::new(0),
         })
     }
 
@@ -189,9 +187,10 @@ impl Admission {
         }
     }
 
-    /// Number of requests admitted since the start, and of those settled.
+    /// Number of requests admitted since the start, and of those settled: answered, refused or given up by the client.
     pub(crate) fn tally(&self) -> (u64, u64) {
-        (self.admitted.load(Relaxed), self.settled.load(Relaxed))
+        let (admitted, open) = (self.admitted.load(Relaxed), self.in_flight.load(Relaxed) as u64);
+        (admitted, admitted.saturating_sub(open))
     }
 }
 
@@ -206,7 +205,6 @@ impl Drop for Admitted {
         self.share.0.fetch_sub(1, Relaxed);
         self.admission.in_flight.fetch_sub(1, Relaxed);
         self.admission.gauge.dec();
-        self.admission.settled.fetch_add(1, Relaxed);
     }
 }
 
@@ -239,7 +237,17 @@ impl Account {
             return Ok(());
         }
         let alone = std::mem::take(&mut self.bytes).saturating_add(bytes);
-        Err(full(alone, limit))
+        if alone > limit {
+            let what = format!(
+                "reading and running the request needs at least {alone} bytes of memory, but `admission.max_buffered_bytes` is \
+                    {limit} bytes for all: send less at once, or raise it"
+            );
+            return Err(Refusal::new(Reason::TooLarge, what));
+        }
+        let what = format!(
+            "requests hold {limit} bytes of bodies, tensors and replies, the limit of `admission.max_buffered_bytes`"
+        );
+        Err(Refusal::new(Reason::Full, what))
     }
 
     /// Replaces the count by `bytes`, for data that already exist.
@@ -272,6 +280,11 @@ impl Account {
         }
     }
 
+    /// Moves the whole count to a separate account.
+    pub(crate) fn split_all(&mut self) -> Self {
+        self.split(self.bytes)
+    }
+
     /// Account as the room of a reader or writer.
     pub(crate) fn room(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
         AccountRoom {
@@ -280,35 +293,6 @@ impl Account {
             refusal: RefCell::default(),
         }
     }
-}
-
-/// Refusal of a request that holds `alone` bytes.
-fn full(alone: usize, limit: usize) -> Refusal {
-    if alone > limit {
-        let what = format!(
-            "reading and running the request needs at least {alone} bytes of memory, but `admission.max_buffered_bytes` is \
-             {limit} bytes for all: send less at once, or raise it"
-        );
-        return Refusal::new(Reason::TooLarge, what);
-    }
-    let what = format!(
-        "requests hold {limit} bytes of bodies, tensors and replies, the limit of `admission.max_buffered_bytes`"
-    );
-    Refusal::new(Reason::Full, what)
-}
-
-/// Returns why there is no room for a reply of which `written` bytes are known. A reply that would not fit beside its
-/// own outputs even alone will not fit later.
-fn reply_refusal(refused: Refusal, written: usize, writing: Writing, limit: usize) -> Refusal {
-    let alone = written.saturating_add(writing.output_bytes);
-    if alone <= limit {
-        return refused;
-    }
-    let what = format!(
-        "writing the reply needs at least {alone} bytes of memory, including its outputs, but \
-         `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
-    );
-    Refusal::new(Reason::ReplyTooLarge, what)
 }
 
 /// Reply being written.
@@ -346,10 +330,23 @@ impl MemoryBudget for AccountRoom<'_> {
             *refusal = Some(Refusal::new(Reason::Deadline, what));
             return false;
         }
-        let written = account.bytes.saturating_add(bytes);
-        *refusal = account.add(bytes).err().map(|refused| match self.writing {
-            Some(writing) => reply_refusal(refused, written, writing, account.admission.limits.max_buffered_bytes),
-            None => refused,
+        let (written, limit) = (
+            account.bytes.saturating_add(bytes),
+            account.admission.limits.max_buffered_bytes,
+        );
+        let alone = self
+            .writing
+            .map_or(0, |writing| written.saturating_add(writing.output_bytes));
+        *refusal = account.add(bytes).err().map(|refused| {
+            // A reply that would not fit beside its own outputs even alone will not fit later.
+            if alone <= limit {
+                return refused;
+            }
+            let what = format!(
+                "writing the reply needs at least {alone} bytes of memory, including its outputs, but \
+                    `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
+            );
+            Refusal::new(Reason::ReplyTooLarge, what)
         });
         refusal.is_none()
     }

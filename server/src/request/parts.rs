@@ -109,10 +109,9 @@ pub(crate) fn rows_of(data: &Data, dtype: DataType, total: usize, from: usize, t
         let row = data.len() / total;
         return data.slice(row * from..row * to);
     }
-    let lengths: Vec<usize> = bytes_elements(&data.whole())
-        .flatten()
-        .map(|element| element.len() + 4)
-        .collect();
+    let whole = data.whole();
+    let elements = bytes_elements(&whole).flatten();
+    let lengths: Vec<usize> = elements.map(|element| element.len() + 4).collect();
     let row = lengths.len() / total;
     let start: usize = lengths[..row * from].iter().sum();
     let len: usize = lengths[row * from..row * to].iter().sum();

@@ -4,10 +4,7 @@ use crate::log_budget::LogBudget;
 use std::time::Duration;
 use tierlab_protocol::infer::BadRequest;
 use tierlab_storage::{ErrorKind, StorageError, deadline};
-use tonic::Code::{
-    self, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal, InvalidArgument, NotFound,
-};
-use tonic::Code::{PermissionDenied, ResourceExhausted, Unavailable};
+use tonic::Code::{self, ResourceExhausted};
 
 /// Kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,23 +46,23 @@ pub(crate) enum Reason {
 /// All reasons, in the order of the enum: name in metrics, HTTP status, gRPC code, and true if the same request may be
 /// retried.
 const REASONS: [(Reason, &str, u16, Code, bool); 16] = [
-    (Reason::BadRequest, "bad_request", 400, InvalidArgument, false),
-    (Reason::UnknownModel, "unknown_model", 404, NotFound, false),
-    (Reason::UnknownEntity, "unknown_entity", 404, NotFound, false),
-    (Reason::NotReady, "not_ready", 503, Unavailable, true),
+    (Reason::BadRequest, "bad_request", 400, Code::InvalidArgument, false),
+    (Reason::UnknownModel, "unknown_model", 404, Code::NotFound, false),
+    (Reason::UnknownEntity, "unknown_entity", 404, Code::NotFound, false),
+    (Reason::NotReady, "not_ready", 503, Code::Unavailable, true),
     (Reason::TooLarge, "too_large", 413, ResourceExhausted, false),
-    (Reason::SlowBody, "slow_body", 408, DeadlineExceeded, false),
+    (Reason::SlowBody, "slow_body", 408, Code::DeadlineExceeded, false),
     (Reason::Full, "full", 503, ResourceExhausted, true),
-    (Reason::Deadline, "deadline", 504, DeadlineExceeded, false),
+    (Reason::Deadline, "deadline", 504, Code::DeadlineExceeded, false),
     // No client reads it; servers log this number for it.
-    (Reason::Cancelled, "cancelled", 499, Cancelled, false),
-    (Reason::Draining, "draining", 503, Unavailable, true),
-    (Reason::Tier, "tier", 503, Unavailable, true),
-    (Reason::Corrupt, "corrupt", 503, DataLoss, false),
-    (Reason::Inference, "inference", 500, Internal, false),
+    (Reason::Cancelled, "cancelled", 499, Code::Cancelled, false),
+    (Reason::Draining, "draining", 503, Code::Unavailable, true),
+    (Reason::Tier, "tier", 503, Code::Unavailable, true),
+    (Reason::Corrupt, "corrupt", 503, Code::DataLoss, false),
+    (Reason::Inference, "inference", 500, Code::Internal, false),
     (Reason::ReplyTooLarge, "reply_too_large", 500, ResourceExhausted, false),
-    (Reason::Forbidden, "forbidden", 403, PermissionDenied, false),
-    (Reason::Unloadable, "unloadable", 422, FailedPrecondition, false),
+    (Reason::Forbidden, "forbidden", 403, Code::PermissionDenied, false),
+    (Reason::Unloadable, "unloadable", 422, Code::FailedPrecondition, false),
 ];
 
 impl Reason {

@@ -1,7 +1,7 @@
 //! Telemetry settings, and their checks: destination of spans, interval of GPU measurements.
 
+use crate::Millis;
 use crate::error::{ConfigError, fail};
-use crate::values::Millis;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
@@ -57,30 +57,27 @@ impl TelemetryConfig {
         }
         let pauses = Duration::from_millis(100)..=Duration::from_secs(60);
         if !self.gpu_interval.is_zero() && !pauses.contains(&self.gpu_interval) {
-            return bad(
-                "gpu_interval_ms",
-                "must be from 100 to 60000, or 0 to disable GPU measurements",
-            );
+            let what = "must be from 100 to 60000, or 0 to disable GPU measurements";
+            return bad("gpu_interval_ms", what);
         }
         self.variant.take_if(|name| name.is_empty());
         if self.variant.as_ref().is_some_and(|name| !is_plain_name(name)) {
             return bad("variant", "is an invalid name: use letters, digits, `.`, `_` and `-`");
         }
-        self.traces_url = match &self.traces_url {
-            None => None,
-            Some(_) if !cfg!(feature = "otlp") => {
+        if let Some(endpoint) = &self.traces_url {
+            if !cfg!(feature = "otlp") {
                 return bad(
                     "otlp_endpoint",
                     "is set, but this server was built without the feature `otlp`: build it with `--features otlp`, or \
                      remove the key",
                 );
             }
-            Some(endpoint) => match traces_url(endpoint) {
+            self.traces_url = traces_url(endpoint);
+            if self.traces_url.is_none() {
                 // The endpoint may contain a password, so the error omits it.
-                None => return bad("otlp_endpoint", "is not a URL: use a URL such as http://127.0.0.1:4318"),
-                url => url,
-            },
-        };
+                return bad("otlp_endpoint", "is not a URL: use a URL such as http://127.0.0.1:4318");
+            }
+        }
         Ok(())
     }
 }

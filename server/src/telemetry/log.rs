@@ -5,7 +5,7 @@
 //! headers, so no credentials.
 
 use crate::error::ConfigError;
-use crate::telemetry::trace::context;
+use crate::telemetry::trace;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -62,7 +62,9 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
         tracing::error!(target: "panic", thread, location, backtrace, "panicked: {message}");
     }));
     if ::log::set_logger(&FromLibraries).is_ok() {
-        ::log::set_max_level(FromLibraries::most());
+        // Both crates use the same level names.
+        let level = LevelFilter::current().to_string();
+        ::log::set_max_level(level.parse().unwrap_or(::log::LevelFilter::Off));
     }
     Ok(())
 }
@@ -74,10 +76,9 @@ impl LogFormat {
         let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));
         let asked = |words: &str| words == "--log-format=json" || words == "--set=log.format=json";
         let json = pairs.chain(arguments.iter().cloned()).any(|words| asked(&words));
-        if json || environment == Some("json") {
-            Self::Json
-        } else {
-            Self::Text
+        match json || environment == Some("json") {
+            true => Self::Json,
+            false => Self::Text,
         }
     }
 
@@ -99,15 +100,6 @@ impl LogFormat {
 
 /// Messages of libraries that use the `log` crate.
 struct FromLibraries;
-
-impl FromLibraries {
-    /// Maximum level of the log's filter.
-    fn most() -> ::log::LevelFilter {
-        // Both crates use the same level names.
-        let level = LevelFilter::current().to_string();
-        level.parse().unwrap_or(::log::LevelFilter::Off)
-    }
-}
 
 impl ::log::Log for FromLibraries {
     fn enabled(&self, metadata: &::log::Metadata<'_>) -> bool {
@@ -148,7 +140,7 @@ where
             LogFormat::Text => escape_controls(line),
             LogFormat::Json => line.to_owned(),
         };
-        let Some(id) = context::with_current_id(ToString::to_string) else {
+        let Some(id) = trace::with_current_id(ToString::to_string) else {
             return writeln!(writer, "{line}");
         };
         // Ids contain nothing that JSON would escape.

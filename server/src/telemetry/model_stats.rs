@@ -6,34 +6,16 @@
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_protocol::grpc::messages::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
-/// Count and total time.
-#[derive(Debug, Default)]
-struct Sum {
-    count: AtomicU64,
-    ns: AtomicU64,
-}
-
-impl Sum {
-    fn add(&self, time: Duration) {
-        self.count.fetch_add(1, Relaxed);
-        self.ns.fetch_add(nanos(time), Relaxed);
-    }
-
-    fn get(&self) -> StatisticDuration {
-        StatisticDuration {
-            count: self.count.load(Relaxed),
-            ns: self.ns.load(Relaxed),
-        }
-    }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// Adds a time to a count and a total.
+fn add(sum: &mut StatisticDuration, time: Duration) {
+    sum.count += 1;
+    sum.ns = sum
+        .ns
+        .saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// Maximum distinct batch sizes; runs of further sizes count with the largest size below them.
@@ -53,8 +35,7 @@ impl RunStats {
         }
         let sums = sizes.entry(rows).or_default();
         for (sum, time) in sums.iter_mut().zip(times) {
-            sum.count += 1;
-            sum.ns = sum.ns.saturating_add(nanos(time));
+            add(sum, time);
         }
     }
 
@@ -70,70 +51,73 @@ impl RunStats {
     }
 }
 
+/// Sums over the requests of a version.
+#[derive(Debug, Default)]
+struct RequestSums {
+    success: StatisticDuration,
+    fail: StatisticDuration,
+    queue: StatisticDuration,
+    input: StatisticDuration,
+    infer: StatisticDuration,
+    output: StatisticDuration,
+    rows: u64,
+    last_ms: u64,
+}
+
 /// Running statistics of a version.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
-    success: Sum,
-    fail: Sum,
-    queue: Sum,
-    input: Sum,
-    infer: Sum,
-    output: Sum,
-    rows: AtomicU64,
-    last_ms: AtomicU64,
-    runs: Arc<RunStats>,
+    sums: Mutex<RequestSums>,
+    /// Run counters of the sessions.
+    pub(crate) runs: Arc<RunStats>,
+}
+
+impl RequestSums {
+    fn touch(&mut self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    }
 }
 
 impl Stats {
-    /// Run counters of the sessions.
-    pub(crate) fn runs(&self) -> Arc<RunStats> {
-        Arc::clone(&self.runs)
-    }
-
     /// Counts a successful request.
     pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
         let sum = |stages: &[Stage]| stages.iter().map(|&stage| timings.get(stage)).sum::<Duration>();
-        self.success.add(timings.total());
-        self.queue.add(sum(&[Stage::Admit, Stage::Batch]));
-        self.input
-            .add(sum(&[Stage::Decode, Stage::Cache, Stage::Tier, Stage::Join]));
-        self.infer.add(timings.get(Stage::Infer));
-        self.output.add(timings.get(Stage::Encode));
-        self.rows.fetch_add(rows as u64, Relaxed);
-        self.touch();
+        let input = sum(&[Stage::Decode, Stage::Cache, Stage::Tier, Stage::Join]);
+        let mut sums = self.sums.lock();
+        add(&mut sums.success, timings.total());
+        add(&mut sums.queue, sum(&[Stage::Admit, Stage::Batch]));
+        add(&mut sums.input, input);
+        add(&mut sums.infer, timings.get(Stage::Infer));
+        add(&mut sums.output, timings.get(Stage::Encode));
+        sums.rows += rows as u64;
+        sums.touch();
     }
 
     /// Counts a failed request.
     pub(crate) fn count_failure(&self, timings: &StageTimings) {
-        self.fail.add(timings.total());
-        self.touch();
-    }
-
-    fn touch(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.last_ms
-            .store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        let mut sums = self.sums.lock();
+        add(&mut sums.fail, timings.total());
+        sums.touch();
     }
 
     /// Entry of a document.
     pub(crate) fn entry(&self, name: &str, version: &str) -> ModelStatistics {
-        let batch_stats = self.runs.get();
+        let (batch_stats, sums) = (self.runs.get(), self.sums.lock());
+        let runs = batch_stats.iter().filter_map(|size| Some(size.compute_infer?.count));
         ModelStatistics {
             name: name.to_owned(),
             version: version.to_owned(),
-            last_inference: self.last_ms.load(Relaxed),
-            inference_count: self.rows.load(Relaxed),
-            execution_count: batch_stats
-                .iter()
-                .filter_map(|size| Some(size.compute_infer?.count))
-                .sum(),
+            last_inference: sums.last_ms,
+            inference_count: sums.rows,
+            execution_count: runs.sum(),
             inference_stats: Some(InferStatistics {
-                success: Some(self.success.get()),
-                fail: Some(self.fail.get()),
-                queue: Some(self.queue.get()),
-                compute_input: Some(self.input.get()),
-                compute_infer: Some(self.infer.get()),
-                compute_output: Some(self.output.get()),
+                success: Some(sums.success),
+                fail: Some(sums.fail),
+                queue: Some(sums.queue),
+                compute_input: Some(sums.input),
+                compute_infer: Some(sums.infer),
+                compute_output: Some(sums.output),
                 // Triton's cache of whole replies, which is not offered.
                 cache_hit: Some(StatisticDuration::default()),
                 cache_miss: Some(StatisticDuration::default()),

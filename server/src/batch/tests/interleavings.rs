@@ -8,11 +8,10 @@ mod queue;
 
 use super::{alive, gauges, session_clock};
 use crate::batch::clock::PendingRequests;
-use crate::batch::groups::{Groups, SessionSlot};
-use crate::batch::rule::Rule;
-use crate::batch::{clock, groups, job, pace, rule, runs};
+use crate::batch::rule::{Groups, Rule, SessionSlot};
+use crate::batch::{clock, job, rule, runs};
 use crate::request::Reason;
-use queue::{BatchQueue, QueueGauges};
+use queue::BatchQueue;
 use shuttle::sync::mpsc::{Sender, channel};
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
@@ -36,19 +35,17 @@ fn queue(max_rows: usize, groups: &[usize]) -> Arc<BatchQueue> {
         preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
-    let gauges = gauges();
-    let gauges = QueueGauges {
-        depth: gauges.depth,
-        stuck: gauges.stuck,
-    };
-    BatchQueue::new(rule, Groups(groups.into()), 100, PendingRequests::new(), gauges)
+    BatchQueue::new(rule, Groups(groups.into()), 100, PendingRequests::new(), gauges())
 }
 
 /// A session that takes until the queue is closed and empty, and tells the rows of each request that it took.
 fn session(queue: &Arc<BatchQueue>, group: usize, taken: &Sender<usize>) -> JoinHandle<()> {
     let (queue, taken) = (Arc::clone(queue), taken.clone());
     thread::spawn(move || {
-        let (mut slot, clock) = (SessionSlot::in_group(group), session_clock(&PendingRequests::new()));
+        let (mut slot, clock) = (
+            SessionSlot { group, running: false },
+            session_clock(&PendingRequests::new()),
+        );
         while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
             // A run, while others push and take.
             thread::yield_now();

@@ -1,26 +1,23 @@
 //! Authorisation: a bearer token for all calls, and a separate one for loading and unloading models. Without a token, no
-//! foreign web page may change anything ([`pages`]).
+//! foreign web page may change anything ([`Hosts::check`]).
 //!
 //! In: the tokens of the configuration, and a request's head. Out: the request, or a refusal with 401 or 403 (for gRPC,
 //! the matching statuses). Tokens are stored as SHA-256, compared in constant time, and never printed. Health calls are
 //! open, since probes have no token. The page at `/` is open too and asks for a token if its content needs one.
 
-mod pages;
-
 use crate::front::{Routes, error};
 use crate::telemetry::Front;
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
-use pages::Foreign;
+use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use subtle::ConstantTimeEq;
-use tonic::Status;
-
-pub(crate) use pages::Hosts;
+use tonic::{Code, Status};
 
 /// Paths or path prefixes of calls that need no token.
 const OPEN: [&str; 5] = [
@@ -93,23 +90,30 @@ pub(crate) struct Access {
     pub(crate) hosts: Hosts,
 }
 
-/// Reason why a call is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Reason why a call is refused, with advice for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Denied {
     /// Missing or unknown token.
+    #[error("send the token as `Authorization: Bearer TOKEN`")]
     Unknown,
     /// Valid token, but not for this call.
+    #[error("this call requires the token for managing models")]
     NotAdmin,
-    /// No token, and possibly a web page's call.
-    Foreign(Foreign),
+    /// No token, and the `Host` header names an unknown host.
+    #[error(
+        "unknown host in a call that changes the server, as from a web page whose name points here: use 127.0.0.1 or \
+            localhost, list its name in `access.allowed_hosts`, or set `access.admin_token_file` and send the token"
+    )]
+    ForeignHost,
+    /// No token, and a web page of another origin.
+    #[error(
+        "call that changes the server from a web page of another origin (`Origin`, `Sec-Fetch-Site`): send it from a \
+            program, or set `access.admin_token_file` and send the token"
+    )]
+    ForeignPage,
 }
 
 impl Access {
-    /// True if any token is required.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.token.is_some()
-    }
-
     /// Answers a request by its routes, or refuses it.
     pub(crate) async fn answer<R: Routes>(&self, routes: &R, request: Request<Body>) -> Response {
         match self.allows(&request) {
@@ -126,8 +130,8 @@ impl Access {
         // A request with a token is not a web page's.
         let with_token =
             self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
-        if !with_token && pages::changes(request.method(), path) {
-            self.hosts.check(request.uri(), headers).map_err(Denied::Foreign)?;
+        if !with_token && changes(request.method(), path) {
+            self.hosts.check(request.uri(), headers)?;
         }
         Ok(())
     }
@@ -150,11 +154,7 @@ impl Access {
             return Err(if is_known { Denied::NotAdmin } else { Denied::Unknown });
         }
         // Checked last, so that requests with a token do not pay for it.
-        if known || path == PAGE {
-            Ok(())
-        } else {
-            Err(Denied::Unknown)
-        }
+        (known || path == PAGE).then_some(()).ok_or(Denied::Unknown)
     }
 }
 
@@ -166,30 +166,135 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 fn refuse(front: Front, denied: Denied) -> Response {
-    let (status, message) = match denied {
-        Denied::Unknown => (
-            StatusCode::UNAUTHORIZED,
-            "send the token as `Authorization: Bearer TOKEN`",
-        ),
-        Denied::NotAdmin => (
-            StatusCode::FORBIDDEN,
-            "this call requires the token for managing models",
-        ),
-        Denied::Foreign(foreign) => (StatusCode::FORBIDDEN, foreign.advice()),
+    let message = denied.to_string();
+    let (status, code) = match denied {
+        Denied::Unknown => (StatusCode::UNAUTHORIZED, Code::Unauthenticated),
+        _ => (StatusCode::FORBIDDEN, Code::PermissionDenied),
     };
     if front == Front::Grpc {
-        let status = match denied {
-            Denied::Unknown => Status::unauthenticated(message),
-            Denied::NotAdmin | Denied::Foreign(_) => Status::permission_denied(message),
-        };
-        return status.into_http();
+        return Status::new(code, message).into_http();
     }
-    let mut response = error(status, message.to_owned());
+    let mut response = error(status, message);
     if denied == Denied::Unknown {
         let challenge = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     }
     response
+}
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Path prefixes of calls that change something, or would in Triton.
+const CHANGES: [&str; 10] = [
+    "/v2/repository/models/",
+    "/v2/logging",
+    "/v2/trace/",
+    "/v2/systemsharedmemory",
+    "/v2/cudasharedmemory",
+    "/inference.GRPCInferenceService/RepositoryModel",
+    "/inference.GRPCInferenceService/LogSettings",
+    "/inference.GRPCInferenceService/TraceSetting",
+    "/inference.GRPCInferenceService/SystemSharedMemory",
+    "/inference.GRPCInferenceService/CudaSharedMemory",
+];
+/// Path suffixes of such calls on a model.
+const MODEL_CHANGES: &str = "/trace/setting";
+const MODELS: &str = "/v2/models/";
+
+/// True if a call changes state.
+fn changes(method: &Method, path: &str) -> bool {
+    let changes = match path.strip_prefix(MODELS) {
+        Some(model) => model.ends_with(MODEL_CHANGES),
+        None => CHANGES.iter().any(|start| path.starts_with(start)),
+    };
+    // Other methods change nothing.
+    changes && *method == Method::POST
+}
+
+/// Names by which the server may be called without a token.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hosts(Vec<String>);
+
+impl Hosts {
+    /// Loopback names and addresses, and `names`.
+    ///
+    /// # Errors
+    /// Fails for an invalid name or address, or one with a port.
+    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let names = names.into_iter().map(|name| {
+            let bare = name.parse::<Authority>().ok();
+            let bare = bare.filter(|host| host.as_str() == host.host());
+            let host = bare.map(|host| plain(host.host())).filter(|host| !host.is_empty());
+            // IPv6 addresses have brackets in a URL, but may be given without.
+            let address = || name.parse::<IpAddr>().ok().map(|address| address.to_string());
+            address().or(host).ok_or(name)
+        });
+        let names = names.collect::<Result<_, String>>();
+        names
+            .map(Self)
+            .map_err(|name| format!("invalid host: `{name}`; use a name or address without a port"))
+    }
+
+    /// Refuses a call that a web page of another site may have sent. A browser identifies such a page in `Origin`, in
+    /// `Sec-Fetch-Site` and, if the page's own name points here (DNS rebinding), in `Host`. Other clients never send the
+    /// first two, and send the server's name in `Host`. Calls with a token are not checked: no page knows one, and browsers
+    /// do not add it.
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
+        let target = uri.authority().map(Authority::as_str);
+        let mut hosts = Vec::with_capacity(2);
+        let named = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
+        for value in named.chain(target.map(Some)) {
+            let host = value.and_then(|value| value.parse::<Authority>().ok());
+            let host = host.ok_or(Denied::ForeignHost)?;
+            if !has_only_port(&host) || !self.has(&plain(host.host())) {
+                return Err(Denied::ForeignHost);
+            }
+            hosts.push(host);
+        }
+        let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
+        if !matches!(site, None | Some(b"same-origin" | b"none")) {
+            return Err(Denied::ForeignPage);
+        }
+        for origin in headers.get_all(ORIGIN) {
+            let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+            let origin = origin.as_ref().and_then(Uri::authority);
+            let own =
+                |host: &Authority| origin.is_some_and(|origin| origin.as_str().eq_ignore_ascii_case(host.as_str()));
+            if hosts.is_empty() || !hosts.iter().all(own) {
+                return Err(Denied::ForeignPage);
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, host: &str) -> bool {
+        let address = host.parse::<IpAddr>().ok();
+        address.is_some_and(|address| address.to_canonical().is_loopback())
+            || host == "localhost"
+            || host.ends_with(".localhost")
+            || self.0.iter().any(|known| known == host)
+    }
+}
+
+/// True if the host is followed by nothing but a port. `Authority::host` drops everything else too, as in
+/// `[::1].example`.
+fn has_only_port(authority: &Authority) -> bool {
+    let named = authority.as_str();
+    let named = named.rsplit_once('@').map_or(named, |(_, named)| named);
+    let behind = named.strip_prefix(authority.host()).unwrap_or(named);
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
+}
+
+/// Host in a form for comparison: lower case, no brackets, no trailing dot.
+fn plain(host: &str) -> String {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = inner.unwrap_or(host);
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => host,
+    }
 }
 
 #[cfg(test)]
@@ -256,5 +361,103 @@ mod tests {
         let access = access(Some("very-secret\n"), None);
         assert!(access.token.as_ref().unwrap().is(b"very-secret"));
         assert!(!format!("{access:?}").contains("very"));
+    }
+
+    fn check(hosts: &[&str], target: &str, headers: &[(&'static str, &str)]) -> Result<(), Denied> {
+        let hosts = Hosts::new(hosts.iter().map(ToString::to_string)).unwrap();
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
+        hosts.check(&target.parse().unwrap(), &headers.collect())
+    }
+
+    #[test]
+    fn programs_pass_by_the_names_that_are_known_and_pages_do_not() {
+        let path = "/v2/repository/models/m/unload";
+        let (host, page) = (Err(Denied::ForeignHost), Err(Denied::ForeignPage));
+        for (target, headers, expected) in [
+            (path, &[("host", "127.0.0.1:8000")][..], Ok(())),
+            (path, &[("host", "localhost:8000")], Ok(())),
+            (path, &[("host", "LOCALHOST.")], Ok(())),
+            (path, &[("host", "[::1]:8000")], Ok(())),
+            (path, &[("host", "[::ffff:127.0.0.1]:8000")], Ok(())),
+            (path, &[("host", "lab.example:8000")], Ok(())),
+            (path, &[("host", "10.0.0.5")], Ok(())),
+            (path, &[], Ok(())),
+            ("http://localhost:8001/x", &[], Ok(())),
+            ("http://evil.example:8001/x", &[], host),
+            (path, &[("host", "evil.example:8000")], host),
+            (path, &[("host", "10.0.0.6:8000")], host),
+            (path, &[("host", "localhost.evil.example")], host),
+            (path, &[("host", "127.0.0.1"), ("host", "evil.example")], host),
+            (path, &[("host", "a b")], host),
+            (path, &[("host", "[::1].evil.example")], host),
+            (path, &[("host", "[::1]80")], host),
+            (path, &[("host", "[::1]:80.evil.example")], host),
+            (path, &[("host", "localhost:evil.example")], host),
+            ("http://[::1].evil.example/x", &[], host),
+            (
+                path,
+                &[("host", "localhost:8000"), ("origin", "http://localhost:8000")],
+                Ok(()),
+            ),
+            (
+                path,
+                &[("host", "localhost:8000"), ("origin", "http://localhost:3000")],
+                page,
+            ),
+            (
+                path,
+                &[("host", "localhost:8000"), ("origin", "http://evil.example")],
+                page,
+            ),
+            (path, &[("host", "localhost:8000"), ("origin", "null")], page),
+            (path, &[("origin", "http://evil.example")], page),
+            (path, &[("host", "localhost"), ("sec-fetch-site", "cross-site")], page),
+            (path, &[("host", "localhost"), ("sec-fetch-site", "same-site")], page),
+            (
+                path,
+                &[("host", "localhost"), ("sec-fetch-site", "same-origin")],
+                Ok(()),
+            ),
+            (path, &[("host", "localhost"), ("sec-fetch-site", "none")], Ok(())),
+        ] {
+            assert_eq!(
+                check(&["lab.example", "10.0.0.5"], target, headers),
+                expected,
+                "{target} {headers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_changes_something_is_known_by_its_path() {
+        for path in [
+            "/v2/repository/models/m/load",
+            "/v2/models/m/trace/setting",
+            "/v2/trace/setting",
+            "/v2/logging",
+            "/v2/systemsharedmemory/region/r/register",
+            "/inference.GRPCInferenceService/RepositoryModelUnload",
+        ] {
+            assert!(changes(&Method::POST, path), "{path}");
+            assert!(!changes(&Method::GET, path), "{path}");
+        }
+        for path in [
+            "/v2/models/m/infer",
+            "/v2/repository/index",
+            "/inference.GRPCInferenceService/ModelInfer",
+        ] {
+            assert!(!changes(&Method::POST, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_no_allowed_one() {
+        for bad in ["", "a:80", "http://a", "a/b", "a b", "[::1].a", "u@a"] {
+            assert!(Hosts::new([bad.to_owned()]).is_err(), "{bad:?}");
+        }
+        let hosts = Hosts::new(["Lab.Example.".to_owned(), "fd00::1".to_owned(), "[fd00::2]".to_owned()]).unwrap();
+        assert_eq!(hosts.0, ["lab.example", "fd00::1", "fd00::2"]);
     }
 }

@@ -74,24 +74,22 @@ impl<S: Transport> GuardedStream<S> {
     /// # Errors
     /// Fails if the client does not send enough within `limit`, or if the stream fails.
     pub(super) async fn protocol(&mut self, limit: Duration) -> io::Result<Protocol> {
-        let protocol = timeout(limit, self.read_opening()).await;
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "client connected but sent nothing");
-        protocol.map_err(late)?
-    }
-
-    async fn read_opening(&mut self) -> io::Result<Protocol> {
         use tokio::io::AsyncReadExt;
-        let (bytes, len) = (&mut self.opening, &mut self.opening_len);
-        loop {
-            let read = self.stream.read(&mut bytes[*len..]).await?;
-            *len += read;
-            if read == 0 || bytes[..*len] != PREFACE[..*len] {
-                return Ok(Protocol::Http1);
+        let (stream, bytes, len) = (&mut self.stream, &mut self.opening, &mut self.opening_len);
+        let read_opening = async {
+            loop {
+                let read = stream.read(&mut bytes[*len..]).await?;
+                *len += read;
+                if read == 0 || bytes[..*len] != PREFACE[..*len] {
+                    return Ok::<_, io::Error>(Protocol::Http1);
+                }
+                if *len == PREFACE.len() {
+                    return Ok(Protocol::Http2);
+                }
             }
-            if *len == PREFACE.len() {
-                return Ok(Protocol::Http2);
-            }
-        }
+        };
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "client connected but sent nothing");
+        timeout(limit, read_opening).await.map_err(late)?
     }
 
     /// Records a write; a pending write fails once it has waited too long.
@@ -117,10 +115,8 @@ impl<S: Transport> GuardedStream<S> {
             }
         });
         ready!(stall.limit.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "client does not read its reply",
-        )))
+        let late = io::Error::new(io::ErrorKind::TimedOut, "client does not read its reply");
+        Poll::Ready(Err(late))
     }
 
     /// Reads the rest of an unwanted body. Closing earlier would reset the connection, and the client would lose the
@@ -170,13 +166,9 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
         this.written(cx, written)
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, buf);
         this.written(cx, written)
     }
 

@@ -4,10 +4,9 @@
 //! only as far as the client's windows allow, so that waiting bytes are known per stream: a stream without progress is
 //! reset, and its bytes are released. hyper would hand over whole replies, whose progress is then unknown.
 
-use super::activity::{Activity, Dismissal, OpenRequest, Waiting};
-use super::bodies::{ReplyBody, ReplyPart, RequestBody};
+use super::activity::{Activity, Dismissal, OpenRequest, ReplyBody, ReplyPart, RequestBody, Waiting};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
-use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
+use super::shared::{Endpoint, FAREWELL, MAX_HEAD_BYTES, answer, dismissal};
 use crate::front::Routes;
 use crate::front::access::is_open;
 use axum::body::{Body, HttpBody};
@@ -43,7 +42,7 @@ const PIECE_BYTES: usize = PROGRESS_BYTES;
 
 /// Serves one connection to its end.
 pub(super) async fn serve<S: Transport, R: Routes>(
-    server: &Arc<Server<R>>,
+    server: &Arc<Endpoint<R>>,
     stream: GuardedStream<S>,
     activity: &Arc<Activity>,
 ) {
@@ -55,7 +54,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         .initial_connection_window_size(WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .max_local_error_reset_streams(Some(MAX_LOCAL_RESETS));
-    let handshake = timeout(server.bounds.header_timeout, builder.handshake(stream));
+    let handshake = timeout(server.config.bounds.header_timeout, builder.handshake(stream));
     let handshake = tokio::select! {
         handshake = handshake => handshake,
         _ = activity.dismissed() => return,
@@ -65,7 +64,17 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         Ok(Err(error)) => return tracing::debug!(%error, "HTTP/2 handshake failed"),
         Err(_) => return tracing::debug!("HTTP/2 handshake took too long"),
     };
-    let mut end = watch(server, connection.ping_pong(), activity);
+    // A separate task, because a connection is polled several times for each request, and then only reads a flag.
+    let mut end = tokio::spawn({
+        let (activity, pings) = (Arc::clone(activity), connection.ping_pong());
+        let patience = server.config.bounds.header_timeout;
+        async move {
+            tokio::select! {
+                end = dismissal(&activity, patience) => Some(end),
+                () = stop_answering(pings, patience) => None,
+            }
+        }
+    });
     let ended = take_streams(server, &mut connection, activity, &mut end).await;
     end.abort();
     match ended {
@@ -79,29 +88,19 @@ pub(super) async fn serve<S: Transport, R: Routes>(
             // A connection that has long been silent still gets time to send the goodbye.
             activity.touch();
             connection.graceful_shutdown();
+            // Streams that the client opened before it received the goodbye are answered.
+            let last_streams = async {
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    begin(server, request, respond, activity);
+                }
+            };
             tokio::select! {
-                () = finish(server, &mut connection, activity) => {}
+                () = last_streams => {}
                 () = activity.silent_for(FAREWELL) => {}
                 () = activity.evicted() => {}
             }
         }
     }
-}
-
-/// Waits until the connection has to end; `None` if its client does not answer pings. A separate task, because a
-/// connection is polled several times for each request, and then only reads a flag.
-fn watch<R: Routes>(
-    server: &Arc<Server<R>>,
-    pings: Option<PingPong>,
-    activity: &Arc<Activity>,
-) -> JoinHandle<Option<Dismissal>> {
-    let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
-    tokio::spawn(async move {
-        tokio::select! {
-            end = dismissal(&activity, patience) => Some(end),
-            () = stop_answering(pings, patience) => None,
-        }
-    })
 }
 
 /// Pings the client after each `pause`; completes when the client does not answer.
@@ -121,12 +120,10 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
     }
 }
 
-type Http2Connection<S> = Connection<GuardedStream<S>, ReplyPart>;
-
 /// Accepts streams until the client ends the connection or is gone (`None`), or the server ends it.
 async fn take_streams<S: Transport, R: Routes>(
-    server: &Arc<Server<R>>,
-    connection: &mut Http2Connection<S>,
+    server: &Arc<Endpoint<R>>,
+    connection: &mut Connection<GuardedStream<S>, ReplyPart>,
     activity: &Arc<Activity>,
     end: &mut JoinHandle<Option<Dismissal>>,
 ) -> Option<Dismissal> {
@@ -146,19 +143,8 @@ async fn take_streams<S: Transport, R: Routes>(
     }
 }
 
-/// Accepts the streams that the client opened before it received the goodbye; completes with the last of them.
-async fn finish<S: Transport, R: Routes>(
-    server: &Arc<Server<R>>,
-    connection: &mut Http2Connection<S>,
-    activity: &Arc<Activity>,
-) {
-    while let Some(Ok((request, respond))) = connection.accept().await {
-        begin(server, request, respond, activity);
-    }
-}
-
 fn begin<R: Routes>(
-    server: &Arc<Server<R>>,
+    server: &Arc<Endpoint<R>>,
     request: Request<RecvStream>,
     respond: SendResponse<ReplyPart>,
     activity: &Arc<Activity>,
@@ -166,7 +152,7 @@ fn begin<R: Routes>(
     let stream_body = |recv| StreamBody { recv, data_done: false };
     let open = activity.open(is_open(request.uri().path()));
     let request = request.map(|recv| Body::new(RequestBody::new(stream_body(recv), &open)));
-    let write_timeout = server.bounds.write_timeout;
+    let write_timeout = server.config.bounds.write_timeout;
     let head_only = request.method() == Method::HEAD;
     let answered = answer(Arc::clone(server), request, Arc::clone(&open));
     tokio::spawn(async move {
@@ -187,18 +173,15 @@ async fn exchange(
     let mut answered = pin!(answered);
     let response = poll_fn(|cx| match answered.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Ok(response)),
-        Poll::Pending => respond
-            .poll_reset(cx)
-            .map(|reset| Err(reset.map_or_else(|e| e, h2::Error::from))),
+        Poll::Pending => respond.poll_reset(cx).map(reset_error),
     });
     let (mut head, mut body) = response.await?.into_parts();
     head.headers.remove(CONNECTION);
     head.headers.entry(DATE).or_insert_with(date);
     let empty = body.is_end_stream();
     if let (false, Some(bytes)) = (empty, body.size_hint().exact()) {
-        head.headers
-            .entry(CONTENT_LENGTH)
-            .or_insert_with(|| HeaderValue::from(bytes));
+        let length = head.headers.entry(CONTENT_LENGTH);
+        length.or_insert_with(|| HeaderValue::from(bytes));
     }
     let is_whole = empty || head_only;
     let stream = respond.send_response(Response::from_parts(head, ()), is_whole)?;
@@ -227,7 +210,12 @@ async fn exchange(
             }
         }
     }
-    sending.stream.send_data(ReplyPart::nothing(), true)
+    sending.stream.send_data(ReplyPart::default(), true)
+}
+
+/// Error of a stream that its client has reset.
+fn reset_error<T>(reset: Result<Reason, h2::Error>) -> Result<T, h2::Error> {
+    Err(reset.map_or_else(|e| e, h2::Error::from))
 }
 
 /// A reply being sent.
@@ -250,10 +238,7 @@ impl Sending {
     async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<ReplyPart>>, h2::Error> {
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            Poll::Pending => {
-                let reset = self.stream.poll_reset(cx);
-                reset.map(|reset| Err(reset.map_or_else(|e| e, h2::Error::from)))
-            }
+            Poll::Pending => self.stream.poll_reset(cx).map(reset_error),
         });
         match frame.await? {
             None => Ok(None),
@@ -369,9 +354,8 @@ fn date() -> HeaderValue {
         static LAST: RefCell<(u64, HeaderValue)> = const { RefCell::new((u64::MAX, HeaderValue::from_static(""))) };
     }
     let now = SystemTime::now();
-    let second = now
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    let second = since.map_or(0, |since| since.as_secs());
     LAST.with_borrow_mut(|(last, value)| {
         if *last != second {
             let text = httpdate::fmt_http_date(now);

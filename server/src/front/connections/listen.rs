@@ -1,16 +1,25 @@
-//! Listeners, and the open-file limit for their connections.
+//! Listeners: TLS, and the open-file limit for their connections.
 //!
-//! In: an address and a backlog; the bounds of connections. Out: a listener; bounds that fit the process's limit of
-//! open files, which is raised as far as possible.
+//! In: an address and a backlog; the bounds of connections; paths of certificates. Out: a listener; bounds that fit the
+//! process's limit of open files, which is raised as far as possible; an acceptor that offers HTTP/2 and HTTP/1.1, and
+//! requires client certificates if a CA for them is set. Files are read once, at the start.
 
-use crate::values::Millis;
+use crate::Millis;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 use tokio::net::{TcpListener, TcpSocket};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// Maximum connections that are closing. Above it, a new connection is accepted only once one of them is closed.
 pub(super) const MAX_LEAVING: usize = 16;
@@ -78,15 +87,13 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     let max = bounds
         .max
         .min(usize::try_from(free.saturating_sub(spare).max(1)).unwrap_or(usize::MAX));
-    let fitting = Bounds {
+    let mut fitting = Bounds {
         max,
         max_per_address: None,
         ..bounds
     };
-    Bounds {
-        max_per_address: Some(bounds.per_address().min(fitting.per_address())),
-        ..fitting
-    }
+    fitting.max_per_address = Some(bounds.per_address().min(fitting.per_address()));
+    fitting
 }
 
 /// Bounds on connections, and on the time of slow clients.
@@ -128,6 +135,80 @@ impl Bounds {
         let share = self.max - self.max / 4;
         self.max_per_address.unwrap_or(share)
     }
+}
+
+/// `[tls]`: paths of the PEM files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TlsFiles {
+    /// Server certificate and its intermediate certificates.
+    pub(crate) certificate: Option<PathBuf>,
+    /// Private key of the certificate.
+    pub(crate) key: Option<PathBuf>,
+    /// CA certificates; clients must show a certificate signed by one of them.
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+/// TLS acceptor. It holds the private key and never prints it.
+#[derive(Clone)]
+pub(crate) struct Tls(pub(super) TlsAcceptor);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls(..)")
+    }
+}
+
+impl TlsFiles {
+    /// Reads the files; `None` if there are none.
+    ///
+    /// # Errors
+    /// Fails if a certificate has no key, or if a file cannot be read, contains no PEM item of its kind, or does not
+    /// match the others. The message names it.
+    pub(crate) fn open(&self) -> Result<Option<Tls>, String> {
+        let (certificate, key) = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            (None, None) if self.client_ca.is_none() => return Ok(None),
+            _ => {
+                let what = "set `tls.certificate` and `tls.key` together, and `tls.client_ca` only with them";
+                return Err(what.into());
+            }
+        };
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|e| at(certificate, e))?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|e| at(path, e))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|e| at(path, e))?)
+            }
+        };
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|e| at(key, e))?;
+        let mut config = builder
+            .with_single_cert(certificates(certificate)?, private)
+            .map_err(|e| format!("{} with {}: {e}", certificate.display(), key.display()))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Some(Tls(TlsAcceptor::from(Arc::new(config)))))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|e| at(path, e))?;
+    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(|e| at(path, e))?;
+    if certificates.is_empty() {
+        return Err(at(path, "contains no PEM certificate"));
+    }
+    Ok(certificates)
+}
+
+fn at(path: &Path, what: impl fmt::Display) -> String {
+    format!("{}: {what}", path.display())
 }
 
 #[cfg(test)]

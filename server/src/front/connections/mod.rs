@@ -5,36 +5,35 @@
 //! longest is closed to make room. Knows nothing of models or of the routes' work.
 
 mod activity;
-mod bodies;
 mod guarded;
-mod head;
-mod http1;
 mod http2;
 mod listen;
 mod register;
 mod shared;
-mod tls;
 
 use crate::front::Routes;
-use crate::front::access::Access;
+use crate::front::access::is_open;
 use crate::log_budget::LogBudget;
-use crate::pipeline::Pipeline;
 use crate::request::Admission;
-use crate::telemetry::trace::otlp::Telemetry;
-use activity::Activity;
+use activity::{Activity, Dismissal, RequestBody};
+pub(in crate::front) use activity::{OpenRequest, Waiting};
+use axum::body::Body;
 use guarded::{GuardedStream, Protocol, Transport};
+use http::Request;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+pub use listen::listen;
+pub(crate) use listen::{Bounds, TlsFiles, fit_files};
 use register::{Entry, Register};
-use shared::Server;
+pub(crate) use shared::{Endpoint, ListenerConfig};
+use shared::{FAREWELL, MAX_HEAD_BYTES, answer, dismissal};
+use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-
-pub(in crate::front) use activity::{OpenRequest, Waiting};
-pub use listen::listen;
-pub(crate) use listen::{Bounds, fit_files};
-pub(crate) use tls::{Tls, TlsFiles};
 
 /// Maximum pause after `accept` failed, as when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -44,47 +43,18 @@ const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// Minimum interval between log lines about the same problem.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// Settings of a listener.
-#[derive(Debug, Clone)]
-pub(crate) struct ListenerConfig {
-    pub(crate) bounds: Bounds,
-    pub(crate) access: Access,
-    /// TLS acceptor; without it, connections are unencrypted.
-    pub(crate) tls: Option<Tls>,
-}
-
-/// Listener and the routes of its requests.
-pub(crate) struct Endpoint<R> {
-    pub(crate) listener: TcpListener,
-    pub(crate) routes: R,
-    pub(crate) listener_config: ListenerConfig,
-    /// Receiver of request spans, if tracing is on.
-    pub(crate) telemetry: Option<Arc<Telemetry>>,
-    /// Pipeline whose admission counts replies until they are sent.
-    pub(crate) pipeline: Pipeline,
-}
-
 impl<R: Routes> Endpoint<R> {
     /// Serves until `drain` is `true` or its sender is dropped, then lets every connection finish its requests; ends
     /// with the last connection.
-    pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
-        let ListenerConfig { bounds, access, tls } = self.listener_config;
-        let register = Register::new(bounds, Arc::clone(&self.pipeline.admission));
-        let server = Arc::new(Server {
-            telemetry: self.telemetry,
-            access,
-            routes: self.routes,
-            http1: http1::builder(&bounds),
-            bounds,
-            tls,
-            pipeline: self.pipeline,
-        });
-        let admission = Arc::clone(&server.pipeline.admission);
-        let closing = tokio::spawn(close_unread(Arc::clone(&register), admission));
+    pub(crate) async fn serve(self, listener: TcpListener, mut drain: watch::Receiver<bool>) {
+        let server = Arc::new(self);
+        let admission = &server.pipeline.admission;
+        let register = Register::new(server.config.bounds, Arc::clone(admission));
+        let closing = tokio::spawn(close_unread(Arc::clone(&register), Arc::clone(admission)));
         let throttle = LogBudget::new(1, LOG_PAUSE);
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &register, &throttle) => accepted,
+                accepted = accept(&listener, &register, &throttle) => accepted,
                 _ = drain.wait_for(|draining| *draining) => break,
             };
             let Some((stream, entry)) = accepted else { continue };
@@ -95,7 +65,7 @@ impl<R: Routes> Endpoint<R> {
                 drop(entry);
             });
         }
-        drop(self.listener);
+        drop(listener);
         register.finish_all();
         register.empty().await;
         closing.abort();
@@ -156,12 +126,12 @@ async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
 }
 
 /// Serves a connection, unencrypted or after its handshake.
-async fn serve_connection<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream, activity: &Arc<Activity>) {
-    let Some(tls) = &server.tls else {
+async fn serve_connection<R: Routes>(server: &Arc<Endpoint<R>>, stream: TcpStream, activity: &Arc<Activity>) {
+    let Some(tls) = &server.config.tls else {
         return serve_stream(server, stream, activity).await;
     };
     let handshake = tokio::select! {
-        handshake = tokio::time::timeout(server.bounds.header_timeout, tls.0.accept(stream)) => handshake,
+        handshake = tokio::time::timeout(server.config.bounds.header_timeout, tls.0.accept(stream)) => handshake,
         _ = activity.dismissed() => return,
     };
     match handshake {
@@ -172,15 +142,60 @@ async fn serve_connection<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream,
 }
 
 /// Serves a connection to its end, in its client's protocol.
-async fn serve_stream<S: Transport, R: Routes>(server: &Arc<Server<R>>, stream: S, activity: &Arc<Activity>) {
-    let mut stream = GuardedStream::new(stream, server.bounds.write_timeout, Arc::clone(activity));
+async fn serve_stream<S: Transport, R: Routes>(server: &Arc<Endpoint<R>>, stream: S, activity: &Arc<Activity>) {
+    let bounds = &server.config.bounds;
+    let mut stream = GuardedStream::new(stream, bounds.write_timeout, Arc::clone(activity));
     let protocol = tokio::select! {
-        protocol = stream.protocol(server.bounds.header_timeout) => protocol,
+        protocol = stream.protocol(bounds.header_timeout) => protocol,
         _ = activity.dismissed() => return,
     };
     match protocol {
-        Ok(Protocol::Http1) => http1::serve(server, stream, activity).await,
+        Ok(Protocol::Http1) => serve_http1(server, stream, activity).await,
         Ok(Protocol::Http2) => http2::serve(server, stream, activity).await,
         Err(error) => tracing::debug!(%error, "connection ended early"),
+    }
+}
+
+/// Serves an HTTP/1 connection to its end.
+async fn serve_http1<S: Transport, R: Routes>(
+    server: &Arc<Endpoint<R>>,
+    stream: GuardedStream<S>,
+    activity: &Arc<Activity>,
+) {
+    let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
+        let open = activity.open(is_open(request.uri().path()));
+        let request = request.map(|body| Body::new(RequestBody::new(body, &open)));
+        let answered = answer(Arc::clone(server), request, open);
+        async move { Ok::<_, Infallible>(answered.await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(server.config.bounds.header_timeout)
+        // hyper's own limit of 100 headers is kept: setting any limit makes it fill two lists for each request.
+        .max_buf_size(MAX_HEAD_BYTES);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // A separate task, because a connection is polled several times for each request, and then only reads a flag.
+    let mut dismissed = tokio::spawn({
+        let (activity, patience) = (Arc::clone(activity), server.config.bounds.header_timeout);
+        async move { dismissal(&activity, patience).await }
+    });
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => Err(ended),
+        dismissal = &mut dismissed => Ok(dismissal),
+    };
+    dismissed.abort();
+    match ended {
+        Err(Ok(())) | Ok(Ok(Dismissal::Evicted) | Err(_)) => {}
+        Err(Err(error)) => tracing::debug!(%error, "connection ended early"),
+        Ok(Ok(Dismissal::Finish)) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                _ = connection => {}
+                () = activity.silent_for(FAREWELL) => {}
+                () = activity.evicted() => {}
+            }
+        }
     }
 }

@@ -69,14 +69,10 @@ impl Register {
         let mut connections = self.connections.lock();
         let own = connections.by_client.get(&client).copied().unwrap_or(0);
         let full = own >= self.bounds.per_address();
-        let has_room = if full || connections.open.len() - connections.for_health >= self.bounds.max {
-            connections.evict_longest_idle(|connection| {
-                !connection.activity.for_health && (!full || connection.client == client)
-            })
-        } else {
-            true
-        };
-        let for_health = !has_room;
+        let may_end =
+            |connection: &OpenConnection| !connection.activity.for_health && (!full || connection.client == client);
+        let no_room = full || connections.open.len() - connections.for_health >= self.bounds.max;
+        let for_health = no_room && !connections.evict_longest_idle(may_end);
         if for_health
             && connections.for_health >= self.bounds.health_places
             && !connections.evict_longest_idle(|connection| connection.activity.for_health)
@@ -97,11 +93,9 @@ impl Register {
 
     /// Asks every connection to finish its requests and end.
     pub(super) fn finish_all(&self) {
-        let connections = self.connections.lock();
-        connections
-            .open
-            .values()
-            .for_each(|connection| connection.activity.dismiss(Dismissal::Finish));
+        for connection in self.connections.lock().open.values() {
+            connection.activity.dismiss(Dismissal::Finish);
+        }
     }
 
     /// Closes the connection that has been idle longest; returns false if all are busy.
@@ -117,16 +111,9 @@ impl Register {
             let activity = &connection.activity;
             activity.waits_for_client() && now.saturating_duration_since(activity.moved()) >= patience
         };
-        let held = connections
-            .open
-            .iter()
-            .filter(|(_, connection)| waits(connection))
-            .map(|(id, connection)| (connection.activity.held_bytes.load(Relaxed), *id))
-            .max();
-        match held {
-            Some((bytes, id)) if bytes > 0 => connections.evict(id),
-            _ => false,
-        }
+        let waiting = connections.open.iter().filter(|(_, connection)| waits(connection));
+        let held = waiting.map(|(id, connection)| (connection.activity.held_bytes.load(Relaxed), *id));
+        held.max().is_some_and(|(bytes, id)| bytes > 0 && connections.evict(id))
     }
 
     /// Completes when a connection is gone, or after `time`.
@@ -143,11 +130,8 @@ impl Register {
     pub(super) async fn empty(&self) {
         loop {
             let left = self.left.notified();
-            {
-                let connections = self.connections.lock();
-                if connections.open.is_empty() && connections.leaving == 0 {
-                    return;
-                }
+            if self.connections.lock().is_empty() {
+                return;
             }
             left.await;
         }
@@ -169,6 +153,10 @@ impl OpenConnections {
         connection.activity.dismiss(Dismissal::Evicted);
         self.leaving += 1;
         true
+    }
+
+    fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.leaving == 0
     }
 
     fn add(&mut self, connection: OpenConnection) -> u64 {

@@ -4,8 +4,7 @@
 //! that all are bounded in size and time and counted on an account. The methods decide how they are answered; the
 //! pipeline writes its replies itself, so that its stages show that cost.
 
-use super::frames::Limit;
-use super::incoming_messages::{CallKind, IncomingMessages};
+use super::incoming_messages::{CallKind, IncomingMessages, Limit};
 use crate::front::state::SharedState;
 use crate::request::{Account, LARGE_BYTES, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
@@ -20,7 +19,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::body::Body as Reply;
-use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::CompressionEncoding::{Deflate, Gzip};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 
@@ -60,10 +60,9 @@ where
     });
     let request = http::Request::from_parts(head, Body::empty());
     let response = grpc.streaming(service, request).await;
-    if is_compressed(response.headers()) {
-        response.map(|body| Reply::new(CompressedBody(body)))
-    } else {
-        response
+    match is_compressed(response.headers()) {
+        true => response.map(|body| Reply::new(CompressedBody(body))),
+        false => response,
     }
 }
 
@@ -171,22 +170,17 @@ impl Decoder for RawCodec {
 
 /// Wire format of a call: both compressions are supported, and used for replies if the request used one.
 fn wire(headers: &HeaderMap) -> Grpc<RawCodec> {
-    let grpc = Grpc::new(RawCodec)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Deflate);
+    let grpc = Grpc::new(RawCodec).accept_compressed(Gzip).accept_compressed(Deflate);
     // Most clients accept every compression, but only those that compress want to pay for it.
-    if is_compressed(headers) {
-        grpc.send_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Deflate)
-    } else {
-        grpc
+    match is_compressed(headers) {
+        true => grpc.send_compressed(Gzip).send_compressed(Deflate),
+        false => grpc,
     }
 }
 
 fn is_compressed(headers: &HeaderMap) -> bool {
-    headers
-        .get("grpc-encoding")
-        .is_some_and(|encoding| encoding != "identity")
+    let encoding = headers.get("grpc-encoding");
+    encoding.is_some_and(|encoding| encoding != "identity")
 }
 
 /// Body that tonic compresses on demand. Its frames are made off the async threads: compressing a large message takes

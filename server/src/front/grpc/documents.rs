@@ -4,8 +4,7 @@
 //! In: small messages. Out: the contents of the HTTP documents, as messages.
 
 use super::calls::{unary, watching};
-use crate::front::state::{Phase, SharedState};
-use crate::front::triton_settings;
+use crate::front::state::{self, Phase, SharedState};
 use crate::models::served_models::Target;
 use axum::extract::{Request, State as Shared};
 use axum::routing::MethodRouter;
@@ -31,7 +30,7 @@ pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
         ("ModelMetadata", unary(model_metadata)),
         ("ModelConfig", unary(model_config)),
         ("ModelStatistics", unary(model_statistics)),
-        ("RepositoryIndex", unary(repository_index)),
+        ("RepositoryIndex", unary(index)),
         ("RepositoryModelLoad", unary(load)),
         ("RepositoryModelUnload", unary(unload)),
         ("TraceSetting", unary(trace_setting)),
@@ -48,7 +47,7 @@ pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
 fn target(request: ModelRequest) -> Target {
     Target {
         model: request.name,
-        version: Some(request.version).filter(|version| !version.is_empty()),
+        version: Some(request.version),
     }
 }
 
@@ -85,13 +84,9 @@ async fn model_statistics(state: SharedState, request: ModelRequest) -> Result<M
     Ok(state.manager.statistics(target.as_ref())?)
 }
 
-async fn repository_index(
-    state: SharedState,
-    request: RepositoryIndexRequest,
-) -> Result<RepositoryIndexResponse, Status> {
-    Ok(RepositoryIndexResponse {
-        models: state.manager.index(request.ready).await,
-    })
+async fn index(state: SharedState, request: RepositoryIndexRequest) -> Result<RepositoryIndexResponse, Status> {
+    let models = state.manager.index(request.ready).await;
+    Ok(RepositoryIndexResponse { models })
 }
 
 async fn load(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
@@ -102,10 +97,8 @@ async fn load(state: SharedState, request: RepositoryModelRequest) -> Result<Emp
 
 async fn unload(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
     let parameters: Vec<String> = request.parameters.into_keys().collect();
-    state
-        .manager
-        .unload_by_request(&request.model_name, &parameters)
-        .await?;
+    let name = &request.model_name;
+    state.manager.unload_by_request(name, &parameters).await?;
     Ok(Empty {})
 }
 
@@ -121,7 +114,7 @@ async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<Tra
         _ => value.value.into(),
     };
     let wanted = request.settings.into_iter();
-    let settings = triton_settings::change_trace(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
+    let settings = state::change_trace(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
     let shown = |value: Value| TraceValue {
         value: match value {
             Value::String(text) => vec![text],
@@ -142,7 +135,7 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
         None => Value::Null,
     };
     let wanted = request.settings.into_iter();
-    let settings = triton_settings::change_log(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
+    let settings = state::change_log(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
     let shown = |value: Value| LogValue {
         parameter_choice: match value {
             Value::Bool(value) => Some(LogChoice::BoolParam(value)),
@@ -161,7 +154,7 @@ async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
 }
 
 async fn no_shared_memory(_: SharedState, _: Empty) -> Result<Empty, Status> {
-    Err(Status::unimplemented(triton_settings::no_shared_memory().message))
+    Err(Status::unimplemented(state::no_shared_memory().message))
 }
 
 /// Interval between status checks of a watcher.
@@ -182,10 +175,7 @@ fn health_response(status: ServingStatus) -> HealthCheckResponse {
 }
 
 /// `Check`.
-pub(super) async fn check_health(
-    state: SharedState,
-    request: HealthCheckRequest,
-) -> Result<HealthCheckResponse, Status> {
+pub(super) async fn check(state: SharedState, request: HealthCheckRequest) -> Result<HealthCheckResponse, Status> {
     match serving_status(&state, &request.service) {
         ServingStatus::ServiceUnknown => Err(Status::not_found("unknown service")),
         status => Ok(health_response(status)),
@@ -193,10 +183,7 @@ pub(super) async fn check_health(
 }
 
 /// `Watch`.
-pub(super) async fn watch_health(
-    Shared(state): Shared<SharedState>,
-    request: Request,
-) -> http::Response<tonic::body::Body> {
+pub(super) async fn watch(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
     let replies = |state, request: HealthCheckRequest| changes(state, request.service);
     watching(state, request, replies).await
 }

@@ -6,13 +6,13 @@
 //! between two messages. tonic is bypassed because it would copy each message to its own buffer before the tensor is
 //! copied out.
 
-use super::frames::{FrameDecoder, Framed, Limit};
-use crate::front::http::body::ended_early;
+use crate::front::http::body::{BodyPieces, ended_early};
 use crate::front::http::coding::{Coding, inflate};
 use crate::front::state::SharedState;
 use crate::request::{Account, Reason, Refusal};
 use crate::telemetry::WaitPoint;
 use axum::body::{Body, HttpBody};
+use bytes::{Buf, Bytes};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{Stream, StreamExt};
@@ -25,19 +25,6 @@ use tierlab_protocol::infer::Data;
 use tokio::task::coop::poll_proceed;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
-
-/// Account of bytes that have arrived but are not in the pipeline yet.
-#[derive(Clone)]
-pub(super) struct MessageAccount(Arc<Mutex<Account>>);
-
-impl MessageAccount {
-    /// Takes the bytes counted so far; later bytes go to a new account.
-    pub(super) fn take(&self) -> Account {
-        let mut account = self.0.lock();
-        let empty = account.split(0);
-        std::mem::replace(&mut *account, empty)
-    }
-}
 
 /// Kind of call, which decides when the client may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +63,8 @@ impl ReceivedMessage {
 pub(super) struct IncomingMessages {
     body: Body,
     state: SharedState,
-    pub(super) received_bytes: MessageAccount,
+    /// Account of bytes that have arrived but are not in the pipeline yet.
+    pub(super) received_bytes: Arc<Mutex<Account>>,
     kind: CallKind,
     coding: Option<Coding>,
     /// Limit of one message, as received and when decompressed.
@@ -95,7 +83,7 @@ impl IncomingMessages {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {
             body,
-            received_bytes: MessageAccount(Arc::new(Mutex::new(state.pipeline.admission.open_account()))),
+            received_bytes: Arc::new(Mutex::new(state.pipeline.admission.open_account())),
             drain_begins: (kind == CallKind::Stream).then(|| state.drain_begins().boxed()),
             state,
             kind,
@@ -122,7 +110,7 @@ impl IncomingMessages {
         };
         let message = message?;
         match self.next().await {
-            None => Ok((message, self.received_bytes.take())),
+            None => Ok((message, self.received_bytes.lock().split_all())),
             Some(Err(status)) => Err(status),
             Some(Ok(_)) => Err(self.refuse(Refusal::bad("call has a second message; send one"))),
         }
@@ -150,22 +138,18 @@ impl IncomingMessages {
         self.refuse(refusal)
     }
 
-    /// Ends a stream when the server drains. Received messages whose processing has not started are refused.
-    fn end_early(&self) -> Result<Option<ReceivedMessage>, Status> {
-        if self.cutter.has_rest() {
-            let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
-            return Err(self.refuse(refusal));
-        }
-        Ok(None)
-    }
-
     /// Polls for the next message, or the end of the body.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReceivedMessage>, Status>> {
         if self.may_be_silent()
             && let Some(drain_begins) = &mut self.drain_begins
             && drain_begins.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(self.end_early());
+            // Received messages whose processing has not started are refused.
+            let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
+            return Poll::Ready(match self.cutter.chunk.has_remaining() {
+                true => Err(self.refuse(refusal)),
+                false => Ok(None),
+            });
         }
         // Checked before each iteration, so that a client that never pauses cannot escape its time limit.
         if self.late.is_some()
@@ -190,7 +174,7 @@ impl IncomingMessages {
             match frame {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };
-                    let counted = self.received_bytes.0.lock().add(chunk.len());
+                    let counted = self.received_bytes.lock().add(chunk.len());
                     counted.map_err(|refusal| self.refuse(refusal))?;
                     self.cutter.push(chunk);
                 }
@@ -232,5 +216,201 @@ impl Stream for IncomingMessages {
         // After an error the start of the next message is unknown.
         self.ended = !matches!(message, Some(Ok(_)));
         Poll::Ready(message)
+    }
+}
+
+/// Bytes before each message: its compression flag and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// Maximum size of a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) bytes: usize,
+    /// Name of the setting in the refusal's message.
+    pub(super) set_by: &'static str,
+}
+
+/// A whole message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Framed {
+    pub(super) compressed: bool,
+    pub(super) data: Data,
+}
+
+/// Position of a body within its messages: chunks cut anywhere to messages, in pieces that share the chunks' memory. One
+/// message per call: a chunk may hold thousands of empty ones. Source: "Length-Prefixed Message" in
+/// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
+#[derive(Debug, Default)]
+pub(super) struct FrameDecoder {
+    limit: Limit,
+    prefix: [u8; PREFIX_BYTES],
+    /// Received bytes of the prefix; 0 between messages.
+    prefix_len: usize,
+    /// Bytes of the message that have not arrived.
+    missing: usize,
+    pieces: BodyPieces,
+    /// Received bytes that are not cut into messages yet.
+    chunk: Bytes,
+}
+
+impl FrameDecoder {
+    pub(super) fn new(limit: Limit) -> Self {
+        Self {
+            limit,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the next chunk, once all messages of the previous one were taken.
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        debug_assert!(self.chunk.is_empty(), "the previous chunk is used up");
+        self.chunk = chunk;
+    }
+
+    /// Next complete message; `None` if more bytes are needed.
+    ///
+    /// # Errors
+    /// Fails for a message above the limit, known from its prefix, or with an invalid prefix.
+    pub(super) fn next_message(&mut self) -> Result<Option<Framed>, Refusal> {
+        while self.chunk.has_remaining() {
+            if self.prefix_len < PREFIX_BYTES {
+                let taken = self.chunk.len().min(PREFIX_BYTES - self.prefix_len);
+                self.chunk.copy_to_slice(&mut self.prefix[self.prefix_len..][..taken]);
+                self.prefix_len += taken;
+                if self.prefix_len < PREFIX_BYTES {
+                    break;
+                }
+                self.begin()?;
+            }
+            let piece = self.chunk.split_to(self.chunk.len().min(self.missing));
+            self.missing -= piece.len();
+            self.pieces.push(piece);
+            if self.missing == 0 {
+                self.prefix_len = 0;
+                let (compressed, data) = (self.prefix[0] == 1, self.pieces.take());
+                return Ok(Some(Framed { compressed, data }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// True inside an incomplete message.
+    pub(super) fn is_inside(&self) -> bool {
+        self.prefix_len > 0
+    }
+
+    fn begin(&mut self) -> Result<(), Refusal> {
+        let [compressed, length @ ..] = self.prefix;
+        self.missing = u32::from_be_bytes(length) as usize;
+        if self.missing > self.limit.bytes {
+            let (bytes, Limit { bytes: limit, set_by }) = (self.missing, self.limit);
+            let what = format!("message of {bytes} bytes exceeds the limit of {limit} ({set_by})");
+            return Err(Refusal::new(Reason::TooLarge, what));
+        }
+        if compressed > 1 {
+            return Err(Refusal::bad(format!(
+                "invalid compression flag: {compressed}; use 0 or 1"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::http::body::KEPT_BYTES;
+    use proptest::prelude::*;
+
+    fn of(bytes: usize) -> FrameDecoder {
+        let set_by = "`admission.max_body_bytes`";
+        FrameDecoder::new(Limit { bytes, set_by })
+    }
+
+    fn message(bytes: usize, compressed: bool) -> Vec<u8> {
+        let mut message = vec![u8::from(compressed)];
+        message.extend(u32::try_from(bytes).unwrap().to_be_bytes());
+        message.extend((0..bytes).map(|i| (i % 251) as u8));
+        message
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_told_apart_however_they_are_cut(
+            sizes in prop::collection::vec((0_usize..40, any::<bool>()), 0..8),
+            cuts in prop::collection::vec(1_usize..30, 1..40),
+        ) {
+            let wire: Vec<Vec<u8>> = sizes.iter().map(|&(size, compressed)| message(size, compressed)).collect();
+            let ends: Vec<usize> = wire.iter().scan(0, |at, one| { *at += one.len(); Some(*at) }).collect();
+            let whole = Bytes::from(wire.concat());
+            let (mut cutter, mut at, mut found) = (of(40), 0, Vec::new());
+            for cut in cuts.into_iter().cycle() {
+                let next = whole.len().min(at + cut);
+                cutter.push(whole.slice(at..next));
+                at = next;
+                found.extend(std::iter::from_fn(|| cutter.next_message().unwrap()));
+                prop_assert_eq!(found.len(), ends.iter().filter(|&&end| end <= at).count());
+                prop_assert_eq!(cutter.is_inside(), at > 0 && !ends.contains(&at));
+                if at == whole.len() {
+                    break;
+                }
+            }
+            let expected: Vec<Framed> = sizes.iter().zip(&wire).map(|(&(_, compressed), wire)| Framed {
+                compressed,
+                data: wire[PREFIX_BYTES..].to_vec().into(),
+            }).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn large_pieces_are_shared_and_small_ones_brought_together() {
+        let wire = Bytes::from(message(30_000, false));
+        let mut cutter = of(30_000);
+        for range in [
+            0..100,
+            100..200,
+            200..10_000,
+            10_000..10_001,
+            10_001..10_003,
+            10_003..wire.len(),
+        ] {
+            assert_eq!(cutter.next_message().unwrap(), None);
+            cutter.push(wire.slice(range));
+        }
+        let data = cutter.next_message().unwrap().unwrap().data;
+        assert_eq!(data, wire[PREFIX_BYTES..]);
+        let lengths: Vec<usize> = data.pieces().map(Bytes::len).collect();
+        assert_eq!(lengths, [95, 100, 9800, 3, wire.len() - 10_003]);
+        for piece in data.pieces().filter(|piece| piece.len() >= KEPT_BYTES) {
+            assert!(wire.as_ptr_range().contains(&piece.as_ptr()));
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_prefix_is_known_at_once() {
+        let mut cutter = of(10);
+        let mut pushed = |chunk: Bytes| {
+            cutter.push(chunk);
+            cutter.next_message().map(|message| message.is_some())
+        };
+        assert!(pushed(message(10, false).into()).unwrap());
+        let long = Bytes::from(message(11, false));
+        assert!(!pushed(long.slice(..4)).unwrap());
+        assert_eq!(pushed(long.slice(4..5)).unwrap_err().reason, Reason::TooLarge);
+        let mut cutter = of(10);
+        cutter.push(Bytes::from_static(&[2, 0, 0, 0, 1]));
+        assert_eq!(cutter.next_message().unwrap_err().reason, Reason::BadRequest);
+    }
+
+    #[test]
+    fn a_chunk_of_empty_messages_is_cut_as_they_are_taken() {
+        let mut cutter = of(10);
+        cutter.push(message(0, false).repeat(3000).into());
+        for taken in 1..=3000 {
+            assert!(cutter.next_message().unwrap().unwrap().data.is_empty());
+            assert_eq!(cutter.chunk.len(), (3000 - taken) * PREFIX_BYTES);
+        }
+        assert_eq!(cutter.next_message().unwrap(), None);
     }
 }

@@ -4,14 +4,14 @@
 //! metadata, or a status. A stream processes several requests concurrently and answers each once, in order.
 
 use super::calls::{self, EncodedReply};
-use super::frames::Limit;
-use super::incoming_messages::{CallKind, IncomingMessages, ReceivedMessage};
+use super::incoming_messages::{CallKind, IncomingMessages, Limit, ReceivedMessage};
 use crate::front::connections::{OpenRequest, Waiting};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
-use crate::pipeline::{Exchange, Outcome};
+use crate::models::serving::Model;
+use crate::pipeline::Exchange;
 use crate::request::{Account, AccountRoom, Refusal, Stopwatch, offload_large};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -76,7 +76,11 @@ impl Exchange for InferCall {
         let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
         let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
         let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
-        taken.then(|| offload_large(bytes, || encoded(reply.into(), kind)))
+        let encoded = || match kind {
+            CallKind::Unary => Bytes::from(ModelInferResponse::from(reply).encode_to_vec()),
+            CallKind::Stream => stream_message(String::new(), reply.into()),
+        };
+        taken.then(|| offload_large(bytes, encoded))
     }
 }
 
@@ -93,14 +97,6 @@ fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result
 
 /// Bytes counted for a reply's names, and for the names of each output.
 const FIXED_REPLY_BYTES: usize = 256;
-
-/// Encodes a reply.
-fn encoded(message: ModelInferResponse, kind: CallKind) -> Bytes {
-    match kind {
-        CallKind::Unary => message.encode_to_vec().into(),
-        CallKind::Stream => stream_message(String::new(), message),
-    }
-}
 
 /// Encodes a message of a stream. Each message is marked as the last of its request.
 fn stream_message(error_message: String, mut response: ModelInferResponse) -> Bytes {
@@ -186,37 +182,19 @@ async fn answer(
     kind: CallKind,
 ) -> CallAnswer {
     let mut watch = Stopwatch::start();
-    let refused = |id: String, account: Account, refusal: Refusal| {
-        state.metrics().count_refusal("", None, &refusal);
-        CallAnswer {
-            reply: Err(refusal),
-            account,
-            id,
-            timings: None,
-        }
-    };
-    let message = match message.unpack(&mut account) {
-        Ok(message) => message,
-        Err(refusal) => return refused(String::new(), account, refusal),
-    };
-    let bytes = message.len();
-    let room = account.room(None);
-    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
-    let no_room = room.into_refusal();
-    let mut received = match received {
+    let mut id = String::new();
+    let received = receive(state, message, &mut account, &mut id);
+    let (model, received, bytes) = match received {
         Ok(received) => received,
-        Err(error) => return refused(String::new(), account, no_room.unwrap_or_else(|| error.into())),
-    };
-    drop(message);
-    let message = &mut received.message;
-    let target = Target {
-        model: std::mem::take(&mut message.model_name),
-        version: Some(std::mem::take(&mut message.model_version)).filter(|version| !version.is_empty()),
-    };
-    let id = message.id.clone();
-    let model = match state.manager.find(&target) {
-        Ok(model) => model,
-        Err(refusal) => return refused(id, account, refusal),
+        Err(refusal) => {
+            state.metrics().count_refusal("", None, &refusal);
+            return CallAnswer {
+                reply: Err(refusal),
+                account,
+                id,
+                timings: None,
+            };
+        }
     };
     let call = InferCall {
         received,
@@ -226,28 +204,37 @@ async fn answer(
     };
     watch.mark(Stage::Decode);
     // The message is already counted; the guard's account stays empty.
-    let (guard, _) = match state.pipeline.enter(&model) {
-        Ok(entered) => entered,
-        Err(refusal) => {
-            return CallAnswer {
-                reply: Err(refusal),
-                account,
-                id,
-                timings: Some(watch.timings.to_header()),
-            };
-        }
+    let reply = match state.pipeline.enter(&model) {
+        Ok((guard, _)) => state.pipeline.infer(guard, &mut account, call, &mut watch).await,
+        Err(refusal) => Err(refusal),
     };
-    let Outcome {
-        reply,
-        timings,
-        account,
-    } = state.pipeline.infer(guard, account, call, watch).await;
     CallAnswer {
         reply,
         account,
         id,
-        timings: Some(timings.to_header()),
+        timings: Some(watch.timings.to_header()),
     }
+}
+
+/// Decodes a message, and finds its model. Returns both with the message's size, and sets `id` to the request's.
+fn receive(
+    state: &SharedState,
+    message: ReceivedMessage,
+    account: &mut Account,
+    id: &mut String,
+) -> Result<(Arc<Model>, ReceivedRequest, usize), Refusal> {
+    let message = message.unpack(account)?;
+    let bytes = message.len();
+    let room = account.room(None);
+    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
+    let no_room = room.into_refusal();
+    let mut received = received.map_err(|error| no_room.unwrap_or_else(|| error.into()))?;
+    let target = Target {
+        model: std::mem::take(&mut received.message.model_name),
+        version: Some(std::mem::take(&mut received.message.model_version)),
+    };
+    id.clone_from(&received.message.id);
+    Ok((state.manager.find(&target)?, received, bytes))
 }
 
 fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Status> {
@@ -279,13 +266,11 @@ fn replies(
     let (scope, state) = (RequestScope::current(), requests.state());
     let received_bytes = requests.received_bytes.clone();
     let reply = move |message: Result<ReceivedMessage, Status>| {
-        let (state, account) = (Arc::clone(&state), received_bytes.take());
+        let (state, account) = (Arc::clone(&state), received_bytes.lock().split_all());
         let waiting = open.as_ref().map(OpenRequest::wait_for_answer);
-        let answered = scope
-            .clone()
-            .run_async(streamed_answer(state, message, account, waiting));
+        let answered = streamed_answer(state, message, account, waiting);
         // Its memory is released when it is answered, even if the client does not read the replies before it.
-        answered.boxed()
+        scope.clone().run_async(answered).boxed()
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }
@@ -298,12 +283,8 @@ async fn streamed_answer(
     account: Account,
     _waiting: Option<Waiting>,
 ) -> Result<EncodedReply, Status> {
-    let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream));
-    Ok(streamed(answer.await))
-}
-
-/// Converts an answer to a message. Errors in a stream are messages too, so that the stream continues.
-fn streamed(answer: CallAnswer) -> EncodedReply {
+    let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream)).await;
+    // Errors in a stream are messages too, so that the stream continues.
     let bytes = answer.reply.unwrap_or_else(|refusal| {
         let response = ModelInferResponse {
             id: answer.id,
@@ -311,7 +292,7 @@ fn streamed(answer: CallAnswer) -> EncodedReply {
         };
         stream_message(refusal.message, response)
     });
-    EncodedReply(bytes, answer.account)
+    Ok(EncodedReply(bytes, answer.account))
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@
 //! its JSON part, or a refusal; the reply's body.
 
 use super::coding::{Coding, deflate, inflate, single, too_large};
-use crate::front::body_pieces::BodyPieces;
 use crate::pipeline::Exchange;
 use crate::request::{Account, AccountRoom, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
@@ -20,7 +19,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::vec::IntoIter;
-use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest, Piece};
+use tierlab_protocol::infer::{Data, Encoded, HEADER_LENGTH, InferReply, InferRequest, Piece};
 
 /// Header with the client's time limit for its request, in milliseconds.
 pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
@@ -60,7 +59,7 @@ pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
         return false;
     }
-    matches!(tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await, Ok(Ok(())))
+    discard(body).await
 }
 
 /// Maximum bytes of an unwanted body that are read so that the connection can be used again.
@@ -68,19 +67,19 @@ const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// Time limit of reading an unwanted body.
 pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);
 
-/// Reads a small body to its end.
-pub(super) async fn discard(body: Body) {
-    // Beyond these bounds hyper closes the connection.
-    let _ = tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await;
-}
-
-/// Reads a body and discards it. Fails if it is not small or does not end properly.
-async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
-    let mut body = std::pin::pin!(http_body_util::Limited::new(body, MAX_DISCARDED_BYTES));
-    while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        frame?;
-    }
-    Ok(())
+/// Reads a small body to its end and discards it. Returns false if it is not small or does not end properly; hyper then
+/// closes the connection.
+pub(super) async fn discard(body: Body) -> bool {
+    let mut body = http_body_util::Limited::new(body, MAX_DISCARDED_BYTES);
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(DISCARD_TIME, read).await.unwrap_or(false)
 }
 
 /// Collects the chunks as they arrive.
@@ -151,33 +150,14 @@ pub(super) struct Incoming {
     pub(super) accepted: Coding,
 }
 
-impl Incoming {
-    /// Decompresses the body.
-    fn unpack(&mut self, account: &mut Account) -> Result<(), Refusal> {
-        if self.coding != Coding::Identity {
-            self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
-        }
-        Ok(())
-    }
-}
-
-/// Body of a reply.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) body: Vec<Piece>,
-    /// Length of the body's JSON part, if binary tensors follow.
-    pub(super) json_len: Option<usize>,
-    /// Value of `Content-Encoding`.
-    pub(super) encoding: Option<HeaderValue>,
-}
-
 /// Cost per tensor byte of writing JSON, relative to a copy.
 const JSON_WORK: usize = 8;
 /// Cost per byte of compressing, relative to a copy.
 pub(super) const COMPRESSION_WORK: usize = 16;
 
 impl Exchange for Incoming {
-    type Reply = Outgoing;
+    /// Body, and the value of `Content-Encoding`.
+    type Reply = (Encoded, Option<HeaderValue>);
     type ReplyFormat = Coding;
 
     fn bytes(&self) -> usize {
@@ -196,7 +176,9 @@ impl Exchange for Incoming {
     }
 
     fn decode(mut self, account: &mut Account) -> Result<InferRequest, Refusal> {
-        self.unpack(account)?;
+        if self.coding != Coding::Identity {
+            self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
+        }
         let room = account.room(None);
         let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
         if let Some(refusal) = room.into_refusal() {
@@ -210,25 +192,20 @@ impl Exchange for Incoming {
         Ok(request)
     }
 
-    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Outgoing> {
+    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Self::Reply> {
         let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
             let weight = if binary { 1 } else { JSON_WORK };
             output.data.len().saturating_mul(weight)
         });
-        let weight = if accepted == Coding::Identity {
-            1
-        } else {
-            COMPRESSION_WORK
+        let weight = match accepted {
+            Coding::Identity => 1,
+            _ => COMPRESSION_WORK,
         };
         let work = work.sum::<usize>().saturating_mul(weight);
         offload_large(work, || {
-            let encoded = reply.encode_within(binary, room)?;
-            let (body, encoding) = deflate(accepted, encoded.pieces, room)?;
-            Some(Outgoing {
-                body,
-                json_len: encoded.json_len,
-                encoding,
-            })
+            let Encoded { pieces, json_len } = reply.encode_within(binary, room)?;
+            let (pieces, encoding) = deflate(accepted, pieces, room)?;
+            Some((Encoded { pieces, json_len }, encoding))
         })
     }
 }
@@ -275,6 +252,34 @@ impl HttpBody for Pieces {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
+    }
+}
+
+/// Size below which chunks are joined, because each would keep the whole buffer into which it was read.
+pub(crate) const KEPT_BYTES: usize = 4 << 10;
+
+/// Received parts of a body. Bytes copied here are copied again into a tensor, so only small chunks are.
+#[derive(Debug, Default)]
+pub(crate) struct BodyPieces {
+    data: Data,
+    small: BytesMut,
+}
+
+impl BodyPieces {
+    /// Adds a chunk.
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        if self.data.is_empty() || chunk.len() >= KEPT_BYTES {
+            self.data.push(self.small.split().freeze());
+            self.data.push(chunk);
+        } else {
+            self.small.extend_from_slice(&chunk);
+        }
+    }
+
+    /// Takes everything received so far.
+    pub(crate) fn take(&mut self) -> Data {
+        self.data.push(self.small.split().freeze());
+        std::mem::take(&mut self.data)
     }
 }
 

@@ -35,6 +35,25 @@ impl Coding {
             ))),
         }
     }
+
+    /// Compression of the reply: the first supported coding of the client's list that it does not exclude.
+    pub(super) fn accepted(headers: &HeaderMap) -> Self {
+        let values = headers.get_all(ACCEPT_ENCODING).into_iter();
+        let values = values.filter_map(|value| value.to_str().ok());
+        for entry in values.flat_map(|value| value.split(',')) {
+            let (name, weight) = entry.split_once(';').unwrap_or((entry, ""));
+            let weight = weight.trim().strip_prefix("q=");
+            let refused = weight.is_some_and(|q| q.trim().parse() == Ok(0.0_f32));
+            match name.trim().to_ascii_lowercase().as_str() {
+                _ if refused => {}
+                "gzip" | "x-gzip" => return Self::Gzip,
+                "deflate" => return Self::Deflate,
+                "identity" => return Self::Identity,
+                _ => {}
+            }
+        }
+        Self::Identity
+    }
 }
 
 /// Header that must be unique: if it is duplicate, a proxy before the server might have read the other value.
@@ -67,15 +86,15 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
     let packed = body.reader().reader();
     let mut reader: Box<dyn Read + '_> = match coding {
         Coding::Identity => Box::new(packed),
-        Coding::Gzip => Box::new(GzipMembers::of(packed)),
+        Coding::Gzip => Box::new(GzipMembers {
+            member: Some(GzDecoder::new(packed)),
+            read: 0,
+        }),
         Coding::Deflate => Box::new(SingleStream(ZlibDecoder::new(packed))),
     };
     let most = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
-    let mut size = body
-        .len()
-        .saturating_mul(USUAL_RATIO)
-        .clamp(64, PIECE_BYTES)
-        .min(limit + 1);
+    let usual = body.len().saturating_mul(USUAL_RATIO);
+    let mut size = usual.clamp(64, PIECE_BYTES).min(limit + 1);
     let mut out = Data::default();
     let mut len = 0;
     loop {
@@ -89,10 +108,9 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
             return Err(too_large(limit));
         }
         if len > most {
-            let what = format!(
-                "body of {} bytes inflates to more than {MAX_RATIO} times its size: send it uncompressed",
-                body.len()
-            );
+            let bytes = body.len();
+            let what =
+                format!("body of {bytes} bytes inflates to more than {MAX_RATIO} times its size: send it uncompressed");
             return Err(Refusal::new(Reason::TooLarge, what));
         }
         out.push(piece.into());
@@ -108,15 +126,6 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
 struct GzipMembers<R> {
     member: Option<GzDecoder<R>>,
     read: usize,
-}
-
-impl<R: BufRead> GzipMembers<R> {
-    fn of(packed: R) -> Self {
-        Self {
-            member: Some(GzDecoder::new(packed)),
-            read: 0,
-        }
-    }
 }
 
 impl<R: BufRead> Read for GzipMembers<R> {
@@ -157,31 +166,6 @@ impl<R: BufRead> Read for SingleStream<R> {
 
 /// Minimum size of a reply to compress: smaller ones fit into a packet either way.
 const MIN_DEFLATED_BYTES: usize = 1024;
-impl Coding {
-    /// Compression of the reply: the first supported coding of the client's list that it does not exclude.
-    pub(super) fn accepted(headers: &HeaderMap) -> Self {
-        let listed = headers.get_all(ACCEPT_ENCODING).into_iter();
-        let listed = listed
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','));
-        for entry in listed {
-            let (name, weight) = entry.split_once(';').unwrap_or((entry, ""));
-            let refused = weight
-                .trim()
-                .strip_prefix("q=")
-                .is_some_and(|q| q.trim().parse() == Ok(0.0_f32));
-            match name.trim().to_ascii_lowercase().as_str() {
-                _ if refused => {}
-                "gzip" | "x-gzip" => return Self::Gzip,
-                "deflate" => return Self::Deflate,
-                "identity" => return Self::Identity,
-                _ => {}
-            }
-        }
-        Self::Identity
-    }
-}
-
 /// Bytes compressed between two checks of the memory.
 const STEP_BYTES: usize = 256 << 10;
 

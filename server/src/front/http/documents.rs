@@ -5,8 +5,8 @@
 use super::Named;
 use super::body::{self, COMPRESSION_WORK};
 use super::coding::{self, Coding};
-use crate::front::state::{Phase, SharedState};
-use crate::front::{JSON, error, json, triton_settings};
+use crate::front::state::{self, Phase, SharedState};
+use crate::front::{JSON, error, json};
 use crate::request::{Account, Reason, offload_large};
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
@@ -28,10 +28,9 @@ fn answer<T: Serialize, E: IntoResponse>(document: Result<T, E>) -> Response {
 }
 
 fn ok_or_unavailable(ready: bool) -> StatusCode {
-    if ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    match ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
@@ -53,12 +52,11 @@ pub(super) async fn model_metadata(Shared(state): Shared<SharedState>, Named(tar
 }
 
 pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    state
-        .model_ready(&target)
-        .map_or_else(IntoResponse::into_response, |ready| {
-            let name = target.model;
-            json(ok_or_unavailable(ready), &ModelReady { name, ready })
-        })
+    let ready = state.model_ready(&target);
+    ready.map_or_else(IntoResponse::into_response, |ready| {
+        let name = target.model;
+        json(ok_or_unavailable(ready), &ModelReady { name, ready })
+    })
 }
 
 pub(super) async fn model_config(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
@@ -91,16 +89,13 @@ where
             return Err(error(StatusCode::BAD_REQUEST, what));
         }
         Ok(Err(refusal)) => return Err(refusal.into_response()),
-        Err(_) => {
-            return Err(error(StatusCode::REQUEST_TIMEOUT, "body did not arrive in time".into()));
-        }
+        Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body did not arrive in time".into())),
     };
     if body.is_empty() {
         return Ok((T::default(), account));
     }
-    account
-        .add(body.len() * OPTIONS_RATIO)
-        .map_err(IntoResponse::into_response)?;
+    let counted = account.add(body.len() * OPTIONS_RATIO);
+    counted.map_err(IntoResponse::into_response)?;
     let read = serde_json::from_slice(&body.whole());
     let read = read.map_err(|e| error(StatusCode::BAD_REQUEST, format!("malformed body: {e}")))?;
     Ok((read, account))
@@ -154,32 +149,19 @@ pub(super) async fn unload(
     unloaded.map(|()| StatusCode::OK).map_err(IntoResponse::into_response)
 }
 
-pub(super) async fn trace_settings() -> Response {
-    json(StatusCode::OK, &triton_settings::trace())
-}
-
 pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    answer(state.manager.find(&target).map(|_| triton_settings::trace()))
+    answer(state.manager.find(&target).map(|_| state::trace_settings()))
 }
 
-pub(super) async fn set_trace_settings(
-    Shared(state): Shared<SharedState>,
-    request: Request,
-) -> Result<Response, Response> {
-    let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
-    Ok(answer(triton_settings::change_trace(&wanted)))
+/// Answers with the current settings; an empty body changes nothing.
+pub(super) async fn trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
+    let (wanted, _) = options::<state::Settings>(&state, request).await?;
+    Ok(answer(state::change_trace(&wanted)))
 }
 
-pub(super) async fn log_settings() -> Response {
-    json(StatusCode::OK, &triton_settings::log())
-}
-
-pub(super) async fn set_log_settings(
-    Shared(state): Shared<SharedState>,
-    request: Request,
-) -> Result<Response, Response> {
-    let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
-    Ok(answer(triton_settings::change_log(&wanted)))
+pub(super) async fn log_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
+    let (wanted, _) = options::<state::Settings>(&state, request).await?;
+    Ok(answer(state::change_log(&wanted)))
 }
 
 /// No region is ever registered, so the list is empty.
@@ -189,7 +171,7 @@ pub(super) async fn shared_memory_status() -> Response {
 
 pub(super) async fn register_shared_memory(request: Request) -> Response {
     body::discard(request.into_body()).await;
-    triton_settings::no_shared_memory().into_response()
+    state::no_shared_memory().into_response()
 }
 
 /// No region is ever registered; succeeds as in Triton.
@@ -210,8 +192,7 @@ pub(super) async fn metrics(Shared(state): Shared<SharedState>, headers: HeaderM
     let (pieces, encoding) = packed.unwrap_or_default();
     let body = Encoded { pieces, json_len: None }.into_data().into_whole();
     let mut response = ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], body).into_response();
-    response
-        .headers_mut()
-        .extend(encoding.map(|value| (CONTENT_ENCODING, value)));
+    let encoding = encoding.map(|value| (CONTENT_ENCODING, value));
+    response.headers_mut().extend(encoding);
     response
 }

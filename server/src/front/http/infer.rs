@@ -7,7 +7,6 @@ use super::body::{self, Pieces};
 use crate::front::JSON;
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
-use crate::pipeline::Outcome;
 use crate::request::{Refusal, Stopwatch};
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
@@ -15,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Version};
-use tierlab_protocol::infer::HEADER_LENGTH;
+use tierlab_protocol::infer::{HEADER_LENGTH, Piece};
 
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -23,12 +22,9 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Refuses a request without using its body. A small body is read and dropped, so that the connection can be used
 /// again.
 async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
-    let passed_over = body::skip(&head.headers, body).await;
-    let response = refusal.into_response();
-    if passed_over {
-        response
-    } else {
-        close_after(head, response)
+    match body::skip(&head.headers, body).await {
+        true => refusal.into_response(),
+        false => close_after(head, refusal.into_response()),
     }
 }
 
@@ -67,39 +63,30 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
             return close_after(&head, refusal.into_response());
         }
     };
-    let outcome = state.pipeline.infer(guard, account, incoming, Stopwatch::start()).await;
-    let Outcome {
-        reply,
-        timings,
-        account,
-    } = outcome;
+    let mut watch = Stopwatch::start();
+    let reply = state.pipeline.infer(guard, &mut account, incoming, &mut watch).await;
     let mut response = match reply {
-        Ok(outgoing) => {
-            let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
-            let mut pieces = outgoing.body;
+        Ok((encoded, encoding)) => {
+            let content_type = if encoded.json_len.is_some() { BINARY } else { JSON };
             // The connection counts the bytes handed to it.
-            let body = match pieces.len() {
-                1 => pieces
-                    .pop()
-                    .map(|piece| Body::from(piece.into_bytes()))
-                    .unwrap_or_default(),
-                _ => Body::new(Pieces::new(pieces, account)),
+            let body = match <[Piece; 1]>::try_from(encoded.pieces) {
+                Ok([piece]) => Body::from(piece.into_bytes()),
+                Err(pieces) => Body::new(Pieces::new(pieces, account)),
             };
             let mut response = Response::new(body);
-            if let Some(encoding) = outgoing.encoding {
+            if let Some(encoding) = encoding {
                 response.headers_mut().insert(CONTENT_ENCODING, encoding);
             }
             response.headers_mut().insert(CONTENT_TYPE, content_type);
-            if let Some(len) = outgoing.json_len {
-                response
-                    .headers_mut()
-                    .insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(len));
+            if let Some(len) = encoded.json_len {
+                let name = HeaderName::from_static(HEADER_LENGTH);
+                response.headers_mut().insert(name, HeaderValue::from(len));
             }
             response
         }
         Err(refusal) => refusal.into_response(),
     };
-    if let Ok(header) = HeaderValue::from_str(&timings.to_header()) {
+    if let Ok(header) = HeaderValue::from_str(&watch.timings.to_header()) {
         response.headers_mut().insert(SERVER_TIMING, header);
     }
     response

@@ -9,9 +9,9 @@ mod documents;
 mod infer;
 mod openapi;
 mod page;
-mod routes;
 mod shortcut;
 
+use crate::front::access::PAGE;
 use crate::front::error;
 use crate::front::state::SharedState;
 use crate::models::served_models::{Target, shown};
@@ -19,6 +19,8 @@ use crate::telemetry::Front;
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, Request};
 use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use documents::*;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use std::sync::Arc;
@@ -32,7 +34,7 @@ pub(crate) struct Routes {
 impl Routes {
     pub(crate) fn new(state: SharedState) -> Self {
         let mut router = Router::new();
-        for (path, serve) in routes::routes() {
+        for (path, serve) in routes() {
             router = router.route(&path, serve);
         }
         let router = router.fallback(no_route).method_not_allowed_fallback(other_method);
@@ -73,13 +75,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 async fn no_route(request: Request) -> Response {
     let (request, body) = request.into_parts();
     body::discard(body).await;
-    error(
-        StatusCode::NOT_FOUND,
-        format!(
-            "unknown route `{}`: see /openapi.json for the list",
-            shown(request.uri.path())
-        ),
-    )
+    let path = shown(request.uri.path());
+    let what = format!("unknown route `{path}`: see /openapi.json for the list");
+    error(StatusCode::NOT_FOUND, what)
 }
 
 /// Answers a known path with an unsupported method. The router adds `Allow`, since it knows the supported ones.
@@ -89,10 +87,50 @@ async fn other_method(request: Request) -> Response {
     if request.method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let path = shown(request.uri.path());
-    let what = format!(
-        "{} is not allowed on `{path}`: use a method of the header Allow",
-        request.method
-    );
+    let (method, path) = (request.method, shown(request.uri.path()));
+    let what = format!("{method} is not allowed on `{path}`: use a method of the header Allow");
     error(StatusCode::METHOD_NOT_ALLOWED, what)
+}
+
+/// All handlers, by path.
+fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
+    let mut routes = vec![
+        (PAGE.to_owned(), page::serve()),
+        ("/v2".to_owned(), get(server_metadata)),
+        ("/v2/".to_owned(), get(server_metadata)),
+        ("/v2/health/live".to_owned(), get(live)),
+        ("/v2/health/ready".to_owned(), get(ready)),
+        ("/openapi.json".to_owned(), openapi::serve()),
+        ("/metrics".to_owned(), get(metrics)),
+        ("/v2/models/stats".to_owned(), get(all_stats)),
+        ("/v2/repository/index".to_owned(), post(index)),
+        ("/v2/repository/models/{model}/load".to_owned(), post(load)),
+        ("/v2/repository/models/{model}/unload".to_owned(), post(unload)),
+    ];
+    for base in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        routes.extend([
+            (base.to_owned(), get(model_metadata)),
+            (format!("{base}/ready"), get(model_ready)),
+            (format!("{base}/config"), get(model_config)),
+            (format!("{base}/stats"), get(model_stats)),
+            (format!("{base}/infer"), post(infer::infer)),
+        ]);
+    }
+    // Triton's extensions that its clients request but that are not offered here: answered, but changes are refused.
+    let trace = get(trace_settings).post(trace_settings);
+    let model_trace = get(model_trace_settings).post(trace_settings);
+    routes.extend([
+        ("/v2/logging".to_owned(), get(log_settings).post(log_settings)),
+        ("/v2/trace/setting".to_owned(), trace),
+        ("/v2/models/{model}/trace/setting".to_owned(), model_trace),
+    ]);
+    for kind in ["/v2/systemsharedmemory", "/v2/cudasharedmemory"] {
+        for base in [kind.to_owned(), format!("{kind}/region/{{region}}")] {
+            routes.push((format!("{base}/status"), get(shared_memory_status)));
+            routes.push((format!("{base}/unregister"), post(unregister_shared_memory)));
+        }
+        let register = format!("{kind}/region/{{region}}/register");
+        routes.push((register, post(register_shared_memory)));
+    }
+    routes
 }

@@ -119,7 +119,7 @@ struct Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::http::routes::routes;
+    use crate::front::http::routes;
     use std::collections::BTreeSet;
 
     #[test]

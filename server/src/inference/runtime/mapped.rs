@@ -102,15 +102,20 @@ impl MappedWeights {
                 folder.display()
             )
         };
-        let room = self.room(bytes).ok_or_else(|| {
-            let taken = self.taken.load(Relaxed);
+        let add = |taken: u64| taken.checked_add(bytes).filter(|all| all <= max_bytes);
+        let room = self.taken.fetch_update(Relaxed, Relaxed, add).map_err(|taken| {
             failed(format!(
                 "{bytes} bytes in addition to {taken} exceed `runtime.weights.max_bytes` = {max_bytes}"
             ))
+        });
+        let room = room.map(|_| DiskSpace {
+            bytes,
+            taken: Arc::clone(&self.taken),
         })?;
         let elsewhere = |e: io::Error| failed(format!("{e}; set `runtime.weights.folder` to another folder"));
         fs::create_dir_all(folder).map_err(elsewhere)?;
-        let free = free_bytes(folder).map_err(elsewhere)?;
+        let about = statvfs(folder).map_err(|e| elsewhere(e.into()))?;
+        let free = about.blocks_available().saturating_mul(about.fragment_size());
         if free < bytes {
             return Err(failed(format!(
                 "needs {bytes} bytes, but only {free} are free: free disk space or set `runtime.weights.folder`"
@@ -121,15 +126,6 @@ impl MappedWeights {
             folder,
             room: Arc::new(room),
             _lock: lock,
-        })
-    }
-
-    fn room(&self, bytes: u64) -> Option<DiskSpace> {
-        let add = |taken: u64| taken.checked_add(bytes).filter(|&all| all <= self.config.max_bytes);
-        self.taken.fetch_update(Relaxed, Relaxed, add).ok()?;
-        Some(DiskSpace {
-            bytes,
-            taken: Arc::clone(&self.taken),
         })
     }
 }
@@ -144,11 +140,6 @@ impl WeightFolder {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         Ok(path)
     }
-}
-
-fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let about = statvfs(folder)?;
-    Ok(about.blocks_available().saturating_mul(about.fragment_size()))
 }
 
 /// Creates a folder and the lock that marks it as in use. Other users have no access.

@@ -3,27 +3,30 @@
 //! In: search paths, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can replace it.
 
-mod log;
 mod mapped;
 mod optimized;
 mod provider;
-mod version;
-
-pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMORY_BYTES};
-pub(crate) use optimized::OptimizedCache;
-pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
 
 use crate::error::LoadError;
+use crate::log_budget::LogBudget;
 use bytes::Bytes;
+use libloading::{Library, Symbol};
 use mapped::WeightFolder;
+pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMORY_BYTES};
+pub(crate) use optimized::OptimizedCache;
 use ort::environment::Environment;
+use ort::logging::{LogLevel, LoggerFunction};
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use provider::has_cuda;
+pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tierlab_formats::model::{InstanceKind, MODEL_FILE};
 use tierlab_program::onnxruntime::{self, newest_in};
+use tracing::Level;
 
 /// Session option that lets threads spin only during runs.
 const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";
@@ -122,11 +125,11 @@ impl Runtime {
             .map_err(|e| LoadError::new(format!("ONNX Runtime: {e}\n{}", advice())))?
             .with_name("tierlab")
             .with_telemetry(false)
-            .with_logger(log::logger())
+            .with_logger(logger())
             .build()
             .map_err(|e| LoadError::new(format!("ONNX Runtime {}: {e}", library.display())))?;
-        environment.set_log_level(log::level());
-        let version = version::version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
+        environment.set_log_level(log_level());
+        let version = version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
         providers.check(&environment, &library).map_err(LoadError::new)?;
         Ok(Self {
             environment,
@@ -169,59 +172,47 @@ impl Runtime {
         threads: Threads,
         provider: Provider,
     ) -> Result<Built, String> {
-        let on = |session, provider| Built {
-            session,
-            provider,
-            optimized: false,
-        };
         match provider {
             Provider::Cuda | Provider::Tensorrt => {
                 let built = self.build(graph, threads, provider, Ok);
-                let session = built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
+                built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
                     // The graph is valid: the provider does not start.
                     Ok(_) => self.providers.lacking(provider, &self.library, &error),
                     Err(_) => error,
-                })?;
-                Ok(on(session, provider.into_str()))
+                })
             }
-            Provider::Auto if has_cuda() => match self.build(graph, threads, provider, Ok) {
-                Ok(session) => Ok(on(session, Provider::Cuda.into_str())),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot start CUDA; running the model on the CPU");
-                    self.on_cpu(graph, source, threads)
-                }
-            },
+            Provider::Auto if has_cuda() => self.build(graph, threads, Provider::Cuda, Ok).or_else(|error| {
+                tracing::warn!(%error, "cannot start CUDA; running the model on the CPU");
+                self.on_cpu(graph, source, threads)
+            }),
             Provider::Auto | Provider::Cpu => self.on_cpu(graph, source, threads),
         }
     }
 
     fn on_cpu(&self, graph: &Graph, source: &GraphSource, threads: Threads) -> Result<Built, String> {
-        let built = |session, optimized| Built {
-            session,
-            provider: "cpu",
-            optimized,
-        };
         let attempt = match source {
             GraphSource::Original => None,
             GraphSource::Optimized(onnx) => {
                 let ready = Graph::self_contained(Arc::clone(&graph.name), onnx.clone());
                 // The graph is already optimised.
                 let off = |b: SessionBuilder| Ok(b.with_optimization_level(GraphOptimizationLevel::Disable)?);
-                let session = self.build(&ready, threads, Provider::Cpu, off);
-                Some(session.map(|session| built(session, true)))
+                let built = self.build(&ready, threads, Provider::Cpu, off);
+                Some(built.map(|built| Built {
+                    optimized: true,
+                    ..built
+                }))
             }
             GraphSource::Saving(path) => {
                 let save = |b: SessionBuilder| Ok(b.with_optimized_model_path(path)?);
-                let session = self.build(graph, threads, Provider::Cpu, save);
-                Some(session.map(|session| built(session, false)))
+                Some(self.build(graph, threads, Provider::Cpu, save))
             }
         };
         match attempt {
-            Some(Ok(session)) => return Ok(session),
+            Some(Ok(built)) => return Ok(built),
             Some(Err(error)) => tracing::warn!(%error, "loading without the cache of optimised graphs"),
             None => {}
         }
-        Ok(built(self.build(graph, threads, Provider::Cpu, Ok)?, false))
+        self.build(graph, threads, Provider::Cpu, Ok)
     }
 
     fn build(
@@ -230,7 +221,7 @@ impl Runtime {
         threads: Threads,
         provider: Provider,
         finish: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
-    ) -> Result<Session, String> {
+    ) -> Result<Built, String> {
         let build = || -> ort::Result<Session> {
             // Threads that spin between runs would take the cores that tiers and HTTP need, and make a session look
             // busy.
@@ -259,7 +250,11 @@ impl Runtime {
                 }
             }
         };
-        build().map_err(|e| e.to_string())
+        Ok(Built {
+            session: build().map_err(|e| e.to_string())?,
+            provider: provider.into_str(),
+            optimized: false,
+        })
     }
 }
 
@@ -271,11 +266,8 @@ fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
             tried.push(format!("{name}: not set"));
             continue;
         };
-        let library = if path.is_dir() {
-            newest_in(path)
-        } else {
-            path.is_file().then(|| path.to_owned())
-        };
+        let file = path.is_file().then(|| path.to_owned());
+        let library = file.or_else(|| newest_in(path));
         return library.ok_or_else(|| {
             LoadError::new(format!(
                 "ONNX Runtime: no library at {name} `{}`.\n{}",
@@ -308,6 +300,89 @@ fn advice() -> String {
         "Get it with `pip install onnxruntime` in the environment of this program, with `scripts/setup onnxruntime` in a checkout, \
          or set ORT_DYLIB_PATH to a libonnxruntime.so.* of your own; it must be version {OLDEST} or newer."
     )
+}
+
+/// `OrtGetApiBase`, the library's only public export.
+type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
+
+/// Reads a library's version, such as `1.31.1`. Calls ONNX Runtime's C interface directly, because the `ort` crate makes
+/// the same call but does not expose the result.
+///
+/// # Errors
+/// Fails if the file is not a library, or not ONNX Runtime.
+#[allow(unsafe_code)]
+fn version_of(library: &Path) -> Result<String, String> {
+    let failed = |what: String| format!("{}: {what}", library.display());
+    // SAFETY: `ort` loaded this library before, so its initialisers have run and do nothing again; the handle only
+    // increments its count. `ort` keeps it loaded for the life of the process.
+    let loaded = unsafe { Library::new(library) }.map_err(|e| failed(e.to_string()))?;
+    // SAFETY: ONNX Runtime declares this symbol as a function of this type since its first version.
+    let get: Symbol<'_, GetApiBase> = unsafe { loaded.get(b"OrtGetApiBase") }.map_err(|e| failed(e.to_string()))?;
+    // SAFETY: it takes nothing and returns a pointer to static data, which is checked for null.
+    let base = unsafe { get().as_ref() }.ok_or_else(|| failed("OrtGetApiBase returned nothing".into()))?;
+    // SAFETY: it takes nothing and returns a pointer to a static string that ends in NUL.
+    let version = unsafe { (base.GetVersionString)() };
+    if version.is_null() {
+        return Err(failed("GetVersionString returned nothing".into()));
+    }
+    // SAFETY: as above, and not null.
+    let version = unsafe { CStr::from_ptr(version) };
+    let version = version.to_str().map_err(|e| failed(e.to_string()))?;
+    Ok(version.to_owned())
+}
+
+const TARGET: &str = "onnxruntime";
+/// Maximum lines within one [`WINDOW`].
+const MAX_LINES: u32 = 50;
+const WINDOW: Duration = Duration::from_secs(1);
+/// Text of an interrupted run's error, reported by its last operator and again by the session.
+const ENDED: &str = "terminate flag";
+
+/// Forwards the library's messages to this process's log, as events of the target `onnxruntime`. Its warnings are `warn`;
+/// its information is for its developers and becomes `debug`. A request can cause messages in every run, so lines above
+/// `debug` are bounded, and the number left out is logged.
+fn logger() -> LoggerFunction {
+    let budget = LogBudget::new(MAX_LINES, WINDOW);
+    Arc::new(move |level, _category: &str, id: &str, location: &str, message: &str| {
+        let level = match level {
+            LogLevel::Verbose => Level::TRACE,
+            LogLevel::Info => Level::DEBUG,
+            _ if message.contains(ENDED) => Level::DEBUG,
+            LogLevel::Warning => Level::WARN,
+            LogLevel::Error | LogLevel::Fatal => Level::ERROR,
+        };
+        if level <= Level::WARN {
+            let Some(left_out) = budget.spend() else { return };
+            if left_out > 0 {
+                tracing::warn!(target: TARGET, lines = left_out, "omitted lines of ONNX Runtime");
+            }
+        }
+        say(level, id, location, message);
+    })
+}
+
+/// ONNX Runtime's log level, from the log's filter.
+fn log_level() -> LogLevel {
+    if tracing::enabled!(target: TARGET, Level::TRACE) {
+        LogLevel::Verbose
+    } else if tracing::enabled!(target: TARGET, Level::DEBUG) {
+        LogLevel::Info
+    } else if tracing::enabled!(target: TARGET, Level::WARN) {
+        LogLevel::Warning
+    } else {
+        LogLevel::Error
+    }
+}
+
+fn say(level: Level, id: &str, location: &str, message: &str) {
+    // Sessions are named `NAME/VERSION`; the library itself has no such name.
+    let (model, version) = id.split_once('/').unzip();
+    match level {
+        Level::ERROR => tracing::error!(target: TARGET, model, version, location, "{message}"),
+        Level::WARN => tracing::warn!(target: TARGET, model, version, location, "{message}"),
+        Level::DEBUG => tracing::debug!(target: TARGET, model, version, location, "{message}"),
+        _ => tracing::trace!(target: TARGET, model, version, location, "{message}"),
+    }
 }
 
 #[cfg(test)]

@@ -106,12 +106,8 @@ impl OptimizedCache {
         let entries = fs::read_dir(&self.folder).ok()?;
         entries.filter_map(Result::ok).find_map(|entry| {
             let name = entry.file_name();
-            let sum = name
-                .to_str()?
-                .strip_prefix(key)?
-                .strip_prefix('-')?
-                .strip_suffix(".onnx")?;
-            Some((entry.path(), sum.to_owned()))
+            let sum = name.to_str()?.strip_prefix(key)?.strip_prefix('-')?;
+            Some((entry.path(), sum.strip_suffix(".onnx")?.to_owned()))
         })
     }
 

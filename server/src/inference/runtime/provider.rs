@@ -106,26 +106,18 @@ impl Providers {
     }
 
     fn cuda(&self) -> ep::CUDA {
-        let CudaOptions {
-            device_id,
-            memory_limit_bytes,
-            arena,
-            copy_in_default_stream,
-            tf32,
-        } = self.cuda;
+        let options = &self.cuda;
+        let default_stream = if options.copy_in_default_stream { "1" } else { "0" };
         let mut cuda = ep::CUDA::default()
-            .with_device_id(i32::try_from(device_id).unwrap_or(i32::MAX))
-            .with_arena_extend_strategy(match arena {
+            .with_device_id(i32::try_from(options.device_id).unwrap_or(i32::MAX))
+            .with_arena_extend_strategy(match options.arena {
                 Arena::NextPowerOfTwo => ep::ArenaExtendStrategy::NextPowerOfTwo,
                 Arena::SameAsRequested => ep::ArenaExtendStrategy::SameAsRequested,
             })
-            .with_arbitrary_config(
-                "do_copy_in_default_stream",
-                if copy_in_default_stream { "1" } else { "0" },
-            )
-            .with_tf32(tf32);
-        if memory_limit_bytes > 0 {
-            cuda = cuda.with_memory_limit(memory_limit_bytes);
+            .with_arbitrary_config("do_copy_in_default_stream", default_stream)
+            .with_tf32(options.tf32);
+        if options.memory_limit_bytes > 0 {
+            cuda = cuda.with_memory_limit(options.memory_limit_bytes);
         }
         cuda
     }

@@ -4,12 +4,12 @@
 //! that one bad request fails alone; a panic fails its batch and not the process. A run without waiting clients is
 //! interrupted.
 
-use super::error::{Fault, RunError};
 use super::pinned::PinnedRun;
+use super::{Fault, RunError};
 use crate::batch::BatchQueue;
 use crate::batch::clock::SessionClock;
-use crate::batch::groups::SessionSlot;
 use crate::batch::job::{Answer, Job, JobOutput};
+use crate::batch::rule::SessionSlot;
 use crate::batch::runs::ActiveRun;
 use crate::inference::tensors::{self, Buffer};
 use crate::request::{Admission, Part, Reason, Refusal, rows_of};
@@ -74,16 +74,10 @@ pub(super) struct Answers {
 impl Engine {
     /// Serves batches until the queue is closed and empty.
     pub(crate) fn serve(mut self, work: &Assignment) {
-        let Assignment {
-            queue,
-            group,
-            clock,
-            admission,
-            ..
-        } = work;
-        self.admission = Some(Arc::clone(admission));
+        let (queue, clock, group) = (&work.queue, &work.clock, work.group);
+        self.admission = Some(Arc::clone(&work.admission));
         let mut last_run = Duration::ZERO;
-        let mut slot = SessionSlot::in_group(*group);
+        let mut slot = SessionSlot { group, running: false };
         queue.add_session(&slot, Arc::clone(&self.control.active));
         while let Some(jobs) = queue.take(&mut slot, clock, last_run) {
             let began = Instant::now();
@@ -155,31 +149,23 @@ impl Engine {
 
     /// Runs jobs as one batch.
     fn run(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
-        catch_unwind(AssertUnwindSafe(|| self.run_unguarded(jobs))).unwrap_or_else(|panic| {
+        let run = AssertUnwindSafe(|| {
+            let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
+            let parts: Vec<&[Part]> = jobs.iter().map(|job| job.parts.as_slice()).collect();
+            let answers = self.run_parts(&parts, &rows);
+            self.buffers.iter_mut().for_each(|buffer| buffer.shrink());
+            answers
+        });
+        catch_unwind(run).unwrap_or_else(|panic| {
             let what = panic.downcast_ref::<&str>().copied().unwrap_or("no message");
             tracing::error!(what, "session panicked; its batch is refused and the session continues");
             Err(RunError::new(Fault::Run, format!("the session panicked: {what}")))
         })
     }
 
-    fn run_unguarded(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
-        let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
-        let parts: Vec<&[Part]> = jobs.iter().map(|job| job.parts.as_slice()).collect();
-        let answers = self.run_parts(&parts, &rows);
-        self.buffers.iter_mut().for_each(|buffer| buffer.shrink());
-        answers
-    }
-
     pub(super) fn run_parts(&mut self, requests: &[&[Part]], rows: &[usize]) -> Result<Answers, RunError> {
         let total: usize = rows.iter().sum();
-        let Self {
-            session,
-            signature,
-            buffers,
-            pinned,
-            control,
-            admission,
-        } = self;
+        let signature = &self.signature;
         let shape_of = |i: usize| {
             let mut shape = requests[0][i].shape.clone();
             if signature.batched {
@@ -188,21 +174,22 @@ impl Engine {
             shape
         };
         let started;
-        let values = if let Some(pinned) = pinned {
+        let values = if let Some(pinned) = &mut self.pinned {
             for (i, spec) in signature.inputs.iter().enumerate() {
                 let parts = requests.iter().map(|request| &request[i]);
                 pinned.bind(spec, shape_of(i), parts)?;
             }
             started = Instant::now();
-            pinned.run(session, &control.options)?
+            pinned.run(&mut self.session, &self.control.options)?
         } else {
-            fill(buffers, requests)?;
-            let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(buffers.len());
-            for (i, buffer) in buffers.iter().enumerate() {
+            fill(&mut self.buffers, requests)?;
+            let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(self.buffers.len());
+            for (i, buffer) in self.buffers.iter().enumerate() {
                 values.push(buffer.value(shape_of(i))?);
             }
             started = Instant::now();
-            session.run_with_options(values.as_slice(), &control.options)?
+            self.session
+                .run_with_options(values.as_slice(), &self.control.options)?
         };
         let ended = Instant::now();
         let bytes = (0..signature.outputs.len()).map(|i| tensors::output_bytes(&values[i]));
@@ -211,17 +198,14 @@ impl Engine {
             [alone] => held_by(alone, signature),
             _ => 0,
         };
-        let mut held = admission
-            .as_ref()
-            .map_or(Ok(None), |admission| admission.hold_outputs(bytes, beside))?;
-        let mut outputs: Vec<Vec<Tensor>> = requests
-            .iter()
-            .map(|_| Vec::with_capacity(signature.outputs.len()))
-            .collect();
+        let admission = self.admission.as_ref();
+        let mut held = admission.map_or(Ok(None), |admission| admission.hold_outputs(bytes, beside))?;
+        let empty = |_: &&[Part]| Vec::with_capacity(signature.outputs.len());
+        let mut outputs: Vec<Vec<Tensor>> = requests.iter().map(empty).collect();
         for (i, spec) in signature.outputs.iter().enumerate() {
             let (shape, data) = tensors::extract(&values[i])?;
             // The length of texts is only known now.
-            let mut held_text = match admission.as_ref() {
+            let mut held_text = match admission {
                 Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len(), beside)?,
                 _ => None,
             };

@@ -6,8 +6,8 @@
 //! other cores idle. So there is one session over all cores, two over half of them, and so on to one session for each
 //! core. The rule keeps those that are worth their memory, and the queue chooses by the number of requests.
 
+use crate::Millis;
 use crate::inference::runtime::Threads;
-use crate::values::Millis;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
@@ -56,27 +56,24 @@ pub(crate) struct SessionGroup {
 impl SessionGroup {
     /// Layout stated in a model's config.
     pub(crate) fn stated(instances: &InstanceConfig) -> Self {
-        Self {
-            sessions: instances.count,
-            threads: Threads {
-                intra_op: instances.intra_op_threads,
-                inter_op: instances.inter_op_threads,
-                spinning: false,
-            },
-        }
+        let (intra_op, inter_op) = (instances.intra_op_threads, instances.inter_op_threads);
+        Self::new(instances.count, intra_op, inter_op, false)
     }
 
     /// Sessions of a fitted layout.
     fn fitted(sessions: u32, intra_op: u32) -> Self {
-        Self {
-            sessions,
-            threads: Threads {
-                intra_op,
-                inter_op: 1,
-                // Only during a run. Otherwise a thread sleeps and is woken between any two nodes.
-                spinning: intra_op > 1,
-            },
-        }
+        // Only during a run. Otherwise a thread sleeps and is woken between any two nodes.
+        let spinning = intra_op > 1;
+        Self::new(sessions, intra_op, 1, spinning)
+    }
+
+    fn new(sessions: u32, intra_op: u32, inter_op: u32, spinning: bool) -> Self {
+        let threads = Threads {
+            intra_op,
+            inter_op,
+            spinning,
+        };
+        Self { sessions, threads }
     }
 }
 
@@ -97,9 +94,8 @@ pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec
     let copies = limit_bytes / weight_bytes.max(1);
     let fits = |groups: &[SessionGroup]| groups.iter().map(|group| u64::from(group.sessions)).sum::<u64>() <= copies;
     let halved = std::iter::successors(Some(cores), |&threads| (threads > 1).then_some(threads / 2));
-    let mut groups: Vec<SessionGroup> = halved
-        .map(|threads| SessionGroup::fitted(cores / threads, threads))
-        .collect();
+    let groups = halved.map(|threads| SessionGroup::fitted(cores / threads, threads));
+    let mut groups: Vec<SessionGroup> = groups.collect();
     groups.reverse();
     if fits(&groups) {
         return groups;
@@ -107,11 +103,8 @@ pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec
     let Some((&widest, narrower)) = groups.split_last() else {
         return groups;
     };
-    let pairs = narrower.iter().map(|&group| vec![group, widest]);
-    pairs
-        .into_iter()
-        .find(|pair| fits(pair))
-        .unwrap_or_else(|| vec![widest])
+    let mut pairs = narrower.iter().map(|&group| vec![group, widest]);
+    pairs.find(|pair| fits(pair)).unwrap_or_else(|| vec![widest])
 }
 
 /// Layout of a model whose runs are too short for several threads: as many sessions of one thread as can be in their

@@ -2,10 +2,79 @@
 
 pub(crate) mod device;
 pub(crate) mod engine;
-mod error;
 pub(crate) mod layout;
 pub(crate) mod open;
 pub(crate) mod pinned;
 #[cfg(test)]
 mod tests;
-pub(crate) mod warmup;
+
+use crate::request::{Reason, Refusal};
+
+/// Failed run: what is wrong, and its cause.
+#[derive(Debug)]
+struct RunError {
+    message: String,
+    fault: Fault,
+}
+
+/// Cause of a failed run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The request does not match the graph.
+    Input,
+    /// The model is batched, but the graph's outputs do not have the rows of its inputs.
+    Rows,
+    /// Anything else.
+    Run,
+    /// No memory for the outputs.
+    NoMemory(Reason),
+}
+
+impl RunError {
+    fn new(fault: Fault, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            fault,
+        }
+    }
+
+    /// Error of a request that does not match the graph.
+    fn misfit(message: impl Into<String>) -> Self {
+        Self::new(Fault::Input, message)
+    }
+
+    /// Refusal for the client. If the graph's rows are not a batch, no outputs are sent: they might belong to other
+    /// requests.
+    fn refusal(&self, model: &str) -> Refusal {
+        let message = &self.message;
+        let reason = match self.fault {
+            Fault::Input => Reason::BadRequest,
+            Fault::Rows => return Refusal::new(Reason::Inference, format!("model `{model}`: {message}")),
+            Fault::NoMemory(reason) => return Refusal::new(reason, message.as_str()),
+            Fault::Run => Reason::Inference,
+        };
+        Refusal::new(reason, format!("the model refuses these inputs: {message}"))
+    }
+}
+
+impl From<String> for RunError {
+    fn from(message: String) -> Self {
+        Self::new(Fault::Run, message)
+    }
+}
+
+impl From<ort::Error> for RunError {
+    fn from(error: ort::Error) -> Self {
+        let fault = match error.code() {
+            ort::ErrorCode::InvalidArgument => Fault::Input,
+            _ => Fault::Run,
+        };
+        Self::new(fault, error.to_string())
+    }
+}
+
+impl From<Refusal> for RunError {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(Fault::NoMemory(refusal.reason), refusal.message)
+    }
+}

@@ -5,13 +5,13 @@
 //! input's tensor is built there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. **Has not run
 //! on a GPU**: the tests use the CPU's memory in place of both.
 
+use super::RunError;
 use super::device::DeviceInputs;
-use super::error::RunError;
 use crate::inference::tensors;
 use crate::request::{Elements, Part};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
-use ort::value::{DynTensor, TensorElementType};
+use ort::value::DynTensor;
 use std::borrow::Cow;
 use tierlab_protocol::infer::Data;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -74,7 +74,8 @@ impl PinnedRun {
             let host = parts.filter_map(|part| part.data.host());
             let whole: Vec<Cow<'_, [u8]>> = host.map(Data::whole).collect();
             let mut bytes = whole.iter().map(AsRef::as_ref);
-            lay_out(&mut tensor, element, &mut bytes).map_err(RunError::misfit)?;
+            let laid_out = tensors::buffer(spec.dtype).lay_out(&mut tensor, &mut bytes);
+            laid_out.map_err(RunError::misfit)?;
             tensor
         };
         Ok(self.binding.bind_input(&spec.name, &tensor)?)
@@ -100,55 +101,10 @@ impl PinnedRun {
     }
 }
 
-/// Writes little-endian bytes as elements to their places.
-fn lay_out(
-    tensor: &mut DynTensor,
-    element: TensorElementType,
-    parts: &mut dyn Iterator<Item = &[u8]>,
-) -> Result<(), String> {
-    macro_rules! fill {
-        ($($variant:ident => $type:ty),*) => {
-            match element {
-                $(TensorElementType::$variant => {
-                    let (_, slots) = tensor.try_extract_tensor_mut::<$type>().map_err(|e| e.to_string())?;
-                    let mut slots = slots.iter_mut();
-                    for part in parts {
-                        let (elements, rest) = part.as_chunks();
-                        if !rest.is_empty() {
-                            return Err("a part is not whole elements".to_owned());
-                        }
-                        for element in elements {
-                            *slots.next().ok_or("more elements than the shape has")? = <$type>::from_le_bytes(*element);
-                        }
-                    }
-                    match slots.next() {
-                        None => Ok(()),
-                        Some(_) => Err("fewer elements than the shape has".to_owned()),
-                    }
-                })*
-                TensorElementType::Bool => {
-                    let (_, slots) = tensor.try_extract_tensor_mut::<bool>().map_err(|e| e.to_string())?;
-                    let bytes: Vec<u8> = parts.flatten().copied().collect();
-                    if bytes.len() != slots.len() {
-                        return Err("not as many elements as the shape has".to_owned());
-                    }
-                    slots.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte != 0);
-                    Ok(())
-                }
-                other => Err(format!("{other} cannot be bound")),
-            }
-        };
-    }
-    fill!(
-        Uint8 => u8, Uint16 => u16, Uint32 => u32, Uint64 => u64, Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64,
-        Float16 => half::f16, Bfloat16 => half::bf16, Float32 => f32, Float64 => f64
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inference::session::error::Fault;
+    use crate::inference::session::Fault;
     use crate::inference::session::tests::{engines, parts};
 
     /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.

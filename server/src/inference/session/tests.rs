@@ -1,9 +1,8 @@
 //! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
 
 use super::engine::{Engine, RunControl};
-use super::open::{SessionSpec, open};
+use super::open::{SessionSpec, Warmup, open};
 use super::pinned::PinnedRun;
-use super::warmup::Warmup;
 use crate::inference::runtime::{Graph, GraphSource, Provider, Providers, Runtime, Threads};
 use crate::request::Part;
 use ort::memory::AllocationDevice;

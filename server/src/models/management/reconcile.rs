@@ -3,14 +3,14 @@
 //!
 //! Every change of a model is made under its lock, so that changes never overlap.
 
-use super::manager::{ModelManager, ModelSource};
+use super::ModelManager;
 use crate::batch::BatchQueue;
 use crate::error::LoadError;
-use crate::models::loading::load::Loader;
-use crate::models::loading::opening::LoadSlot;
+use crate::models::loading::Loader;
+use crate::models::loading::fitting::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,21 +31,20 @@ pub(super) enum Reload {
 impl ModelManager {
     /// Loads a model by its name, under its lock.
     pub(super) async fn load_from_tier(&self, name: &str) -> Result<LoadDocument, Refusal> {
-        let Some(ModelSource { tier, .. }) = self.source.get() else {
+        let Some(Loader { tier, .. }) = self.loader.get() else {
             return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
         };
         let _lock = self.lock_model(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
-        let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;
+        let listing = repository::list(&**tier, Some(name)).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
             let what = format!("unknown model `{}`: not on the model tier", shown(name));
             return Err(Refusal::new(Reason::UnknownModel, what));
         };
         self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
-            let reason = if error.passing {
-                Reason::Tier
-            } else {
-                Reason::Unloadable
+            let reason = match error.passing {
+                true => Reason::Tier,
+                false => Reason::Unloadable,
             };
             Refusal::new(reason, format!("failed to load `{name}`: {error}"))
         })
@@ -62,12 +61,12 @@ impl ModelManager {
         objects: &[Object],
         reload: Reload,
     ) -> Result<LoadDocument, LoadError> {
-        let Some(source) = self.source.get() else {
+        let Some(loader) = self.loader.get() else {
             return Err(LoadError::new("the tiers are not opened yet"));
         };
-        let limits = &source.loader.limits;
+        let limits = &loader.limits;
         let over = self.settings.model_configs.get(name);
-        let described = timeout(limits.load, repository::describe(&*source.tier, name, objects, over)).await;
+        let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, over)).await;
         let late = |_| Err(limits.late(name, "its config was not read"));
         let described = match described.unwrap_or_else(late) {
             Ok(described) => described,
@@ -87,7 +86,7 @@ impl ModelManager {
             if reload == Reload::IfChanged && self.has(name, version, &fingerprint) {
                 continue;
             }
-            match self.load_version(source, &described, version, fingerprint).await {
+            match self.load_version(loader, &described, version, fingerprint).await {
                 Ok(loaded) => document.versions.push(loaded),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -106,7 +105,7 @@ impl ModelManager {
     /// Loads a version beside the served ones. Serves it, or records why not.
     async fn load_version(
         &self,
-        source: &ModelSource,
+        loader: &Loader,
         described: &ModelDescription,
         version: u64,
         fingerprint: String,
@@ -119,7 +118,7 @@ impl ModelManager {
                 known.state = VersionState::Loading;
             }
         });
-        match self.read_and_load(source, described, version).await {
+        match self.read_and_load(loader, described, version).await {
             Ok((model, loaded)) => {
                 let VersionLoad { seconds, optimized, .. } = &loaded;
                 tracing::info!(
@@ -127,7 +126,7 @@ impl ModelManager {
                     version,
                     provider = model.provider,
                     batched = model.signature.batched,
-                    max_batch_size = model.max_batch_size(),
+                    max_batch_size = model.config.max_batch_size,
                     read_s = seconds.read,
                     verify_s = seconds.verify,
                     place_s = seconds.place,
@@ -156,19 +155,19 @@ impl ModelManager {
     /// Loads a version, under its lock and within the limits.
     async fn read_and_load(
         &self,
-        source: &ModelSource,
+        loader: &Loader,
         described: &ModelDescription,
         version: u64,
     ) -> Result<(Model, VersionLoad), LoadError> {
         let closed = |_| LoadError::new("the server is shutting down");
         let room = self.loads.acquire().await.map_err(closed)?;
-        source.loader.check_abandoned().await?;
-        let Loader { limits, mapped, .. } = &source.loader;
+        loader.check_abandoned().await?;
+        let Loader { limits, mapped, .. } = loader;
         let deadline = Instant::now() + limits.load;
-        let read = timeout_at(deadline.into(), described.read(&*source.tier, version, mapped)).await;
+        let read = timeout_at(deadline.into(), described.read(&*loader.tier, version, mapped)).await;
         let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
         let found = read.unwrap_or_else(late)?;
-        source.loader.load(described, found, LoadSlot { deadline, room }).await
+        loader.load(described, found, LoadSlot { deadline, room }).await
     }
 
     /// Records why a version was not loaded. The version served before continues.

@@ -22,12 +22,11 @@ const TEXT_BYTES: u64 = 16 << 20;
 /// Bytes of a large file read at a time; twice as much is in memory besides the file.
 const CHUNK_BYTES: u64 = 32 << 20;
 
+/// Manifest entry of a file, with its checksum, if the manifest lists it.
+pub(super) type Sum<'a> = Option<&'a ManifestFile>;
+
 /// Reads a text file, which is small.
-pub(super) async fn read_text(
-    tier: &dyn Tier,
-    object: &Object,
-    sum: Option<&ManifestFile>,
-) -> Result<Bytes, LoadError> {
+pub(super) async fn read_text(tier: &dyn Tier, object: &Object, sum: Sum<'_>) -> Result<Bytes, LoadError> {
     let object = look_up(tier, object, sum).await?;
     if object.size > TEXT_BYTES {
         let what = format!("text file of {} bytes exceeds the limit of {TEXT_BYTES}", object.size);
@@ -40,7 +39,7 @@ pub(super) async fn read_text(
 pub(super) async fn read_bytes(
     tier: &dyn Tier,
     object: &Object,
-    sum: Option<&ManifestFile>,
+    sum: Sum<'_>,
     seconds: &mut LoadSeconds,
 ) -> Result<Bytes, LoadError> {
     let began = Instant::now();
@@ -107,7 +106,7 @@ fn new_file(path: &Path) -> impl FnOnce(&Object) -> Result<File, LoadError> {
 async fn read_in_chunks<P: Sink>(
     tier: &dyn Tier,
     object: &Object,
-    sum: Option<&ManifestFile>,
+    sum: Sum<'_>,
     place: impl FnOnce(&Object) -> Result<P, LoadError>,
     chunk_bytes: u64,
     seconds: &mut LoadSeconds,
@@ -174,7 +173,7 @@ fn put_failed(object: &Object, error: &io::Error) -> LoadError {
 }
 
 /// Looks up an object again, because the listing may be outdated.
-async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -> Result<Object, LoadError> {
+async fn look_up(tier: &dyn Tier, object: &Object, sum: Sum<'_>) -> Result<Object, LoadError> {
     let object = tier.stat(&object.path).await?;
     match sum {
         Some(sum) if sum.bytes != object.size => {
@@ -186,7 +185,7 @@ async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -
     }
 }
 
-fn check_sum(object: &Object, sum: Option<&ManifestFile>, found: &str) -> Result<(), LoadError> {
+fn check_sum(object: &Object, sum: Sum<'_>, found: &str) -> Result<(), LoadError> {
     match sum {
         Some(sum) if sum.sha256 != found => {
             let said = &sum.sha256;
@@ -207,7 +206,7 @@ pub(super) struct WeightFile<'a> {
     /// Name in the graph.
     pub(super) name: String,
     pub(super) object: &'a Object,
-    pub(super) sum: Option<&'a ManifestFile>,
+    pub(super) sum: Sum<'a>,
 }
 
 /// Reads every file into memory.

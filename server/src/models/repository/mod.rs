@@ -9,7 +9,7 @@ mod fetch;
 
 use crate::error::LoadError;
 use crate::inference::runtime::{Graph, MappedWeights};
-use crate::inference::session::warmup::Warmup;
+use crate::inference::session::open::Warmup;
 use bytes::Bytes;
 use fetch::{WeightFile, read_bytes, read_text};
 use sha2::{Digest, Sha256};
@@ -76,17 +76,13 @@ pub(crate) async fn describe(
     };
     if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.name != name) {
         let at = format!("{}/{MANIFEST_FILE}", files.folder);
-        return Err(LoadError::at(
-            at,
-            format!("manifest of another model: `{}`", manifest.name),
-        ));
+        let what = format!("manifest of another model: `{}`", manifest.name);
+        return Err(LoadError::at(at, what));
     }
     let mut config = read_config(tier, &files, manifest.as_ref()).await?;
     if let Some(keys) = over {
-        let at = format!(
-            "{}, with `model_config.{name}` of the server over its config",
-            files.folder
-        );
+        let folder = &files.folder;
+        let at = format!("{folder}, with `model_config.{name}` of the server over its config");
         config = config.with(keys).map_err(|e| LoadError::at(at, e))?;
     }
     Ok(ModelDescription {
@@ -99,11 +95,7 @@ pub(crate) async fn describe(
 }
 
 /// Reads a model's config: `config.toml`, Triton's `config.pbtxt`, or the defaults.
-async fn read_config(
-    tier: &dyn Tier,
-    files: &ModelFiles,
-    manifest: Option<&Manifest>,
-) -> Result<ModelConfig, LoadError> {
+async fn read_config(tier: &dyn Tier, files: &ModelFiles, listed: Option<&Manifest>) -> Result<ModelConfig, LoadError> {
     let (object, triton) = match (files.find(CONFIG_FILE), files.find(TRITON_CONFIG_FILE)) {
         (None, None) => return Ok(ModelConfig::default()),
         (Some(object), None) => (object, false),
@@ -113,7 +105,7 @@ async fn read_config(
             return Err(LoadError::at(&object.path, what));
         }
     };
-    let sum = manifest.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
+    let sum = listed.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
     let bytes = read_text(tier, object, sum).await?;
     let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
     let config = if triton {
@@ -145,8 +137,7 @@ impl ModelDescription {
         let mut sum = Sha256::new();
         for object in &self.files.objects {
             let file = self.files.relative(object).unwrap_or_default();
-            let folder = file.split_once('/').map(|(folder, _)| folder);
-            let other = folder.is_some_and(|folder| folder.parse::<u64>().is_ok_and(|number| number != version));
+            let other = version_of(file).is_some_and(|number| number != version);
             if !other && file != MANIFEST_FILE {
                 sum.update(format!("{file}\n{}\n{}\n", object.size, object.version));
             }
@@ -160,10 +151,7 @@ impl ModelDescription {
     /// Files that the manifest lists below a version's folder.
     fn listed(&self, version: u64) -> impl Iterator<Item = &ManifestFile> {
         let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
-        files.filter(move |file| {
-            let folder = file.path.split_once('/').map(|(folder, _)| folder);
-            folder.is_some_and(|folder| folder.parse() == Ok(version))
-        })
+        files.filter(move |file| version_of(&file.path) == Some(version))
     }
 
     /// Reads one version and checks it against the manifest.
@@ -193,10 +181,9 @@ impl ModelDescription {
         let onnx = read_bytes(tier, object, sum, &mut seconds).await?;
         let wanted = external(onnx.clone()).map_err(|what| LoadError::at(&object.path, what))?;
         let files = self.weight_files(object, version, &wanted.files, verified)?;
-        let weights = if mapped.wants(wanted.largest_tensor) {
-            fetch::placed(tier, &files, object, &onnx, mapped, &mut seconds).await?
-        } else {
-            fetch::in_memory(tier, &files, &mut seconds).await?
+        let weights = match mapped.wants(wanted.largest_tensor) {
+            true => fetch::placed(tier, &files, object, &onnx, mapped, &mut seconds).await?,
+            false => fetch::in_memory(tier, &files, &mut seconds).await?,
         };
         Ok(VersionFiles {
             warmup: self.read_warmup(tier, &mut seconds).await?,
@@ -308,6 +295,11 @@ impl ModelDescription {
     }
 }
 
+/// Version in whose folder a file of a model is.
+fn version_of(file: &str) -> Option<u64> {
+    file.split_once('/')?.0.parse().ok()
+}
+
 /// Objects of a model.
 #[derive(Debug)]
 struct ModelFiles {
@@ -343,22 +335,14 @@ impl ModelFiles {
 /// Objects of every model on the tier, by model.
 pub(crate) type Listing = BTreeMap<String, Vec<Object>>;
 
-/// Lists the models. Folders with invalid names are skipped with a warning.
-pub(crate) async fn list(tier: &dyn Tier) -> Result<Listing, LoadError> {
-    list_below(tier, MODELS_PREFIX).await
-}
-
-/// Lists one model; an unknown name gives an empty listing.
-pub(crate) async fn list_one(tier: &dyn Tier, name: &str) -> Result<Listing, LoadError> {
-    if is_plain_name(name) {
-        list_below(tier, &format!("{MODELS_PREFIX}/{name}")).await
-    } else {
-        Ok(Listing::new())
-    }
-}
-
-async fn list_below(tier: &dyn Tier, prefix: &str) -> Result<Listing, LoadError> {
-    let prefix = ObjectPath::new(prefix)?;
+/// Lists the models, or one of them; an unknown name gives an empty listing. Folders with invalid names are skipped with
+/// a warning.
+pub(crate) async fn list(tier: &dyn Tier, model: Option<&str>) -> Result<Listing, LoadError> {
+    let prefix = match model {
+        None => ObjectPath::new(MODELS_PREFIX)?,
+        Some(name) if is_plain_name(name) => ObjectPath::new(&format!("{MODELS_PREFIX}/{name}"))?,
+        Some(_) => return Ok(Listing::new()),
+    };
     let mut models = Listing::new();
     for object in tier.list(Some(&prefix)).await? {
         let [Some(name), Some(_)] = [1, 2].map(|at| object.path.segments().nth(at)) else {

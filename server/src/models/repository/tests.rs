@@ -21,7 +21,7 @@ async fn tier(files: &[(&str, &[u8])]) -> Arc<dyn Tier> {
 
 async fn read_model(files: &[(&str, &[u8])], name: &str) -> Result<VersionFiles, LoadError> {
     let tier = tier(files).await;
-    let models = list(&*tier).await.unwrap();
+    let models = list(&*tier, None).await.unwrap();
     read_highest(&*tier, name, &models[name]).await
 }
 
@@ -77,7 +77,7 @@ async fn a_folder_with_only_a_graph_is_enough_and_the_highest_version_is_read() 
         ("features/t.rows", b"no model"),
     ];
     let tier = tier(files).await;
-    let models = list(&*tier).await.unwrap();
+    let models = list(&*tier, None).await.unwrap();
     assert_eq!(models.keys().collect::<Vec<_>>(), ["m"]);
     let found = read_highest(&*tier, "m", &models["m"]).await.unwrap();
     assert_eq!((found.version, &found.graph.onnx[..]), (10, OTHER_GRAPH));
@@ -210,7 +210,7 @@ async fn the_policy_chooses_and_marks_follow_the_files() {
     ];
     let tier = tier(files).await;
     let describe_now = async || {
-        describe(&*tier, "m", &list(&*tier).await.unwrap()["m"], None)
+        describe(&*tier, "m", &list(&*tier, None).await.unwrap()["m"], None)
             .await
             .unwrap()
     };

@@ -6,7 +6,7 @@
 
 use crate::features::ids::{EntityIds, Naming};
 use crate::inference::tensors;
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Part, Refusal};
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
@@ -77,7 +77,7 @@ impl Model {
             signature: &self.signature,
             filled,
             naming: self.join.as_ref().map_or(Naming::Dense, |join| join.naming),
-            max_batch_size: self.max_batch_size() as usize,
+            max_batch_size: self.config.max_batch_size as usize,
             max_request_rows: self.max_request_rows,
         };
         let mut accepted = check.accept(inputs)?;
@@ -135,10 +135,8 @@ impl RequestCheck<'_> {
             };
             match &rows {
                 Some((rows, first)) if *rows != these_rows => {
-                    let what = format!(
-                        "input `{}` has {these_rows} rows, but `{first}` has {rows}",
-                        tensor.name
-                    );
+                    let name = &tensor.name;
+                    let what = format!("input `{name}` has {these_rows} rows, but `{first}` has {rows}");
                     return Err(Refusal::bad(what));
                 }
                 Some(_) => {}
@@ -155,22 +153,17 @@ impl RequestCheck<'_> {
 
     /// Checks the number of rows; `first` is the input that has them.
     fn check_rows(&self, rows: usize, first: &str) -> Result<usize, Refusal> {
-        let Self {
-            model,
-            max_batch_size,
-            max_request_rows,
-            ..
-        } = self;
+        let (model, limit) = (self.model, self.max_request_rows);
         if rows == 0 {
             return Err(Refusal::bad(format!("input `{first}` has no rows")));
         }
-        if !self.signature.batched || rows <= *max_request_rows {
+        if !self.signature.batched || rows <= limit {
             return Ok(rows);
         }
         // Triton's wording, which its clients may recognise.
-        let mut what = format!("input `{first}`: inference request batch-size must be <= {max_request_rows} for ");
+        let mut what = format!("input `{first}`: inference request batch-size must be <= {limit} for ");
         what += &format!("'{model}', but it has {rows} rows");
-        if max_request_rows == max_batch_size {
+        if limit == self.max_batch_size {
             what += "; set `batching.max_request_rows` in the model's config to split larger requests";
         }
         Err(Refusal::bad(what))
@@ -241,20 +234,19 @@ fn select_outputs(
         };
         (0..specs.len()).map(all).collect()
     } else {
-        let index_of = |output: &RequestedOutput| {
-            let index = specs.iter().position(|spec| spec.name == output.name);
-            let found = index.map(|index| SelectedOutput {
+        let select = |output: &RequestedOutput| match specs.iter().position(|spec| spec.name == output.name) {
+            Some(index) => Ok(SelectedOutput {
                 index,
                 binary: output.binary,
                 classes: output.classes,
-            });
-            found.ok_or_else(|| {
+            }),
+            None => {
                 let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
                 let what = format!("output `{}`: model `{model}` has {}", output.name, names.join(", "));
-                Refusal::bad(what)
-            })
+                Err(Refusal::bad(what))
+            }
         };
-        requested.iter().map(index_of).collect::<Result<_, _>>()?
+        requested.iter().map(select).collect::<Result<_, _>>()?
     };
     for &SelectedOutput { index, binary, classes } in &selected {
         let TensorSpec { name, dtype, .. } = &specs[index];

@@ -4,8 +4,8 @@
 //! as a row has elements. Equal elements are ordered by index, NaN is last. Source: Triton's
 //! `extension_classification.md`.
 
+use crate::models::serving::Model;
 use crate::models::serving::accept::SelectedOutput;
-use crate::models::serving::model::Model;
 use crate::request::offload_large;
 use half::{bf16, f16};
 use std::cmp::Ordering;

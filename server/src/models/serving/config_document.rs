@@ -1,6 +1,6 @@
 //! Model configuration in Triton's form, as in effect: keys missing from the config are filled in from the graph.
 
-use super::model::Model;
+use super::Model;
 use crate::inference::session::layout::SessionGroup;
 use tierlab_formats::model::{DeclaredTensor, MODEL_FILE, WarmupData, WarmupInput, WarmupSample};
 use tierlab_protocol::grpc::messages::model_instance_group::Kind;
@@ -48,7 +48,7 @@ impl Model {
             platform: PLATFORM.to_owned(),
             backend: "onnxruntime".to_owned(),
             version_policy: Some(config.version_policy.clone().into()),
-            max_batch_size: int32(self.max_batch_size()),
+            max_batch_size: int32(self.config.max_batch_size),
             input: self.tensors(&signature.inputs, &config.inputs).collect(),
             output: self.outputs(),
             instance_group: self.instance_groups(),
@@ -66,11 +66,7 @@ impl Model {
     }
 
     /// Tensors as clients see them, with the graph's shapes if the config has different ones.
-    fn tensors<'a>(
-        &'a self,
-        specs: &'a [TensorSpec],
-        declared: &'a [DeclaredTensor],
-    ) -> impl Iterator<Item = ModelInput> + 'a {
+    fn tensors(&self, specs: &[TensorSpec], declared: &[DeclaredTensor]) -> impl Iterator<Item = ModelInput> {
         specs.iter().map(|spec| {
             let declared = declared.iter().find(|declared| declared.name == spec.name);
             let reshape = declared.and_then(|declared| declared.reshape.clone());
@@ -107,25 +103,24 @@ impl Model {
     }
 
     fn warmup(&self, sample: &WarmupSample) -> ModelWarmup {
-        let input = |(name, input): (&String, &WarmupInput)| (name.clone(), self.warmup_input(name, input));
+        let input = |(name, input): (&String, &WarmupInput)| {
+            let spec = self.signature.inputs.iter().find(|spec| spec.name == *name);
+            let input = Input {
+                data_type: spec.map_or(DataType::TypeInvalid, |spec| spec.dtype.into()).into(),
+                dims: input.dims.clone().unwrap_or_default(),
+                input_data_type: Some(match &input.data {
+                    WarmupData::Zero => InputDataType::ZeroData(true),
+                    WarmupData::Random => InputDataType::RandomData(true),
+                    WarmupData::File(file) => InputDataType::InputDataFile(file.clone()),
+                }),
+            };
+            (name.clone(), input)
+        };
         ModelWarmup {
             name: sample.name.clone(),
             batch_size: sample.batch_size,
             count: sample.count,
             inputs: sample.inputs.iter().map(input).collect(),
-        }
-    }
-
-    fn warmup_input(&self, name: &str, input: &WarmupInput) -> Input {
-        let spec = self.signature.inputs.iter().find(|spec| spec.name == name);
-        Input {
-            data_type: spec.map_or(DataType::TypeInvalid, |spec| spec.dtype.into()).into(),
-            dims: input.dims.clone().unwrap_or_default(),
-            input_data_type: Some(match &input.data {
-                WarmupData::Zero => InputDataType::ZeroData(true),
-                WarmupData::Random => InputDataType::RandomData(true),
-                WarmupData::File(file) => InputDataType::InputDataFile(file.clone()),
-            }),
         }
     }
 }

@@ -5,21 +5,17 @@
 
 use crate::batch::job::{Answer, Job, JobOutput};
 use crate::batch::{BatchQueue, job};
-use crate::models::serving::model::Model;
+use crate::models::serving::Model;
 use crate::request::{Part, Reason, Refusal};
-use crate::telemetry::trace::context::RequestScope;
+use crate::telemetry::trace::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_formats::model::BatchingConfig;
 use tierlab_protocol::infer::{InferRequest, Tensor};
 use tokio::sync::oneshot;
 
-/// Request ready to run.
-pub(crate) struct RunRequest {
-    /// One part per input of the graph.
-    pub(crate) parts: Vec<Part>,
-    /// Ignored if the model is not batched.
-    pub(crate) rows: usize,
+/// Terms of a request that is ready to run.
+pub(crate) struct RunTerms {
     pub(crate) deadline: Instant,
     /// The request's `priority`; 0 for the model's default.
     pub(crate) priority: u64,
@@ -52,11 +48,6 @@ impl Drop for QueuedRequest<'_> {
 }
 
 impl Model {
-    /// Refuses a request at once if the queue is too long to answer it within `limit`.
-    pub(crate) fn check_wait(&self, limit: Duration) -> Result<(), Refusal> {
-        self.queue.check_wait(limit)
-    }
-
     /// Time limit set by a request, if the model's config allows it.
     pub(crate) fn timeout_of(&self, request: &InferRequest) -> Option<Duration> {
         let is_allowed = self.config.batching.allow_timeout_override;
@@ -65,10 +56,10 @@ impl Model {
         timeout.map(Duration::from_micros)
     }
 
-    /// Sends a request through the queue and a session. If the model's config allows it, a request larger than a run is
-    /// split.
-    pub(crate) async fn infer(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
-        let mut done = self.run_in_time(work).await?;
+    /// Sends a request, with one part per input of the graph, through the queue and a session. If the model's config
+    /// allows it, a request larger than a run is split. `rows` is ignored if the model is not batched.
+    pub(crate) async fn infer(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
+        let mut done = self.run_in_time(parts, rows, terms).await?;
         for (output, reshape) in done.outputs.iter_mut().zip(&self.reshapes.outputs) {
             let Some(reshape) = reshape else { continue };
             let Tensor { name, shape, .. } = output;
@@ -84,13 +75,12 @@ impl Model {
 
     /// Refuses a request whose run has not begun when the model's queue time limit is over. Sessions that take from the
     /// queue refuse late requests as well, and more exactly; but all of them may be busy for longer.
-    async fn run_in_time(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
-        let run_began = Arc::clone(&work.run_began);
-        let mut running = std::pin::pin!(self.run(work));
+    async fn run_in_time(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
+        let mut running = std::pin::pin!(self.run(parts, rows, terms));
         if let Some(limit) = self.queue_timeout() {
             match tokio::time::timeout(limit, &mut running).await {
                 Ok(done) => return done,
-                Err(_) if run_began.get().is_none() => {
+                Err(_) if terms.run_began.get().is_none() => {
                     let what = format!("no session was free within {limit:?}, the model's `batching.queue_timeout_us`");
                     return Err(Refusal::new(Reason::Deadline, what));
                 }
@@ -104,12 +94,12 @@ impl Model {
         Some(Duration::from_micros(self.config.batching.queue_timeout_us)).filter(|limit| !limit.is_zero())
     }
 
-    async fn run(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
+    async fn run(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
         let max_rows = self.config.max_batch_size as usize;
-        let rows = if max_rows == 0 { 1 } else { work.rows };
+        let rows = if max_rows == 0 { 1 } else { rows };
         let enqueued = Instant::now();
         if rows <= max_rows.max(1) {
-            let (job, answer) = self.job(RunRequest { rows, ..work }, enqueued);
+            let (job, answer) = self.job(parts, rows, terms, enqueued);
             let wake_ups = self.queue.push([job])?;
             if !wake_ups.is_empty() {
                 // Requests that this thread has already read are queued first, and share the run: on one core, waking
@@ -123,19 +113,8 @@ impl Model {
             }
             return self.queued(answer).done().await;
         }
-        let pieces = job::cut(&work.parts, &self.signature.inputs, rows, max_rows);
-        let pieces = pieces.into_iter().map(|(parts, rows)| {
-            let run_began = Arc::clone(&work.run_began);
-            self.job(
-                RunRequest {
-                    parts,
-                    rows,
-                    run_began,
-                    ..work
-                },
-                enqueued,
-            )
-        });
+        let pieces = job::cut(&parts, &self.signature.inputs, rows, max_rows).into_iter();
+        let pieces = pieces.map(|(parts, rows)| self.job(parts, rows, terms, enqueued));
         let (jobs, answers): (Vec<Job>, Vec<_>) = pieces.unzip();
         drop(self.queue.push(jobs)?);
         let pieces = answers.into_iter().map(|answer| self.queued(answer).done());
@@ -143,20 +122,18 @@ impl Model {
         job::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
     }
 
-    fn job(&self, work: RunRequest, enqueued: Instant) -> (Job, oneshot::Receiver<Answer>) {
+    fn job(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms, now: Instant) -> (Job, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
+        let deadline = terms.deadline;
         let job = Job {
-            parts: work.parts,
-            rows: work.rows,
-            enqueued,
-            rank: enqueued + priority_delay(&self.config.batching, work.priority),
-            deadline: work.deadline,
-            start_by: match self.queue_timeout() {
-                Some(limit) => work.deadline.min(enqueued + limit),
-                None => work.deadline,
-            },
+            parts,
+            rows,
+            enqueued: now,
+            rank: now + priority_delay(&self.config.batching, terms.priority),
+            deadline,
+            start_by: self.queue_timeout().map_or(deadline, |limit| deadline.min(now + limit)),
             scope: RequestScope::current(),
-            run_began: work.run_began,
+            run_began: Arc::clone(&terms.run_began),
             reply: Some(reply),
         };
         (job, answer)
@@ -179,9 +156,8 @@ fn priority_delay(batching: &BatchingConfig, priority: u64) -> Duration {
         0 => levels.div_ceil(2),
         level => level,
     };
-    let level = u32::try_from(priority)
-        .ok()
-        .filter(|level| (1..=levels).contains(level));
+    let level = u32::try_from(priority).ok();
+    let level = level.filter(|level| (1..=levels).contains(level));
     Duration::from_micros(batching.priority_step_us) * level.unwrap_or(default).saturating_sub(1)
 }
 

@@ -27,12 +27,17 @@ pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncS
             return Ok(None);
         }
     };
-    let mut gpus = Gpus::register(registry, &nvml)?;
-    gpus.look(&nvml);
+    let mut gpus = register(registry, &nvml)?;
+    let mut measure = move || {
+        for (gpu, look) in gpus.iter_mut().zip(nvml.look()) {
+            gpu.note(Instant::now(), look);
+        }
+    };
+    measure();
     let (stop, stopped) = sync_channel(1);
     let body = move || {
         while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-            gpus.look(&nvml);
+            measure();
         }
     };
     let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
@@ -44,60 +49,47 @@ pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncS
 struct Gpu {
     busy_seconds: Counter,
     energy_joules: Counter,
-    /// Gauges in the order of [`values`].
+    /// Gauges in the order of [`Gpu::note`].
     gauges: [Gauge; 8],
     before: Option<(Instant, Look)>,
 }
 
-struct Gpus(Vec<Gpu>);
-
-impl Gpus {
-    fn register(registry: &Registry, nvml: &Nvml) -> Result<Self, prometheus::Error> {
-        let on = Registrar(registry);
-        let labels = ["gpu", "name", "uuid", "driver"];
-        let info = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
-        let busy = on.float_counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
-        let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy consumed.", &["gpu"])?;
-        let power = on.gauges(names::GPU_POWER_WATTS, "Power draw.", &["gpu"])?;
-        let by_all = "Memory in use, by all processes.";
-        let used = on.gauges(names::GPU_MEMORY_USED_BYTES, by_all, &["gpu"])?;
-        let total = on.gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
-        let clock = on.gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
-        let directions = ["gpu", "direction"];
-        let pcie = on.gauges(
-            names::GPU_PCIE_BYTES_PER_S,
-            "Bytes per second over the bus.",
-            &directions,
-        )?;
-        let temperature = on.gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
-        let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
-            let gpu = index.to_string();
-            let labels = [gpu.as_str(), &identity.name, &identity.uuid, &identity.driver];
-            info.with_label_values(&labels).set(1.0);
-            Gpu {
-                busy_seconds: busy.with_label_values(&[&gpu]),
-                energy_joules: energy.with_label_values(&[&gpu]),
-                gauges: [
-                    power.with_label_values(&[&gpu]),
-                    used.with_label_values(&[&gpu]),
-                    total.with_label_values(&[&gpu]),
-                    clock.with_label_values(&[gpu.as_str(), "sm"]),
-                    clock.with_label_values(&[gpu.as_str(), "memory"]),
-                    pcie.with_label_values(&[gpu.as_str(), "received"]),
-                    pcie.with_label_values(&[gpu.as_str(), "sent"]),
-                    temperature.with_label_values(&[&gpu]),
-                ],
-                before: None,
-            }
-        });
-        Ok(Self(gpus.collect()))
-    }
-
-    fn look(&mut self, nvml: &Nvml) {
-        for (gpu, look) in self.0.iter_mut().zip(nvml.look()) {
-            gpu.note(Instant::now(), look);
+fn register(registry: &Registry, nvml: &Nvml) -> Result<Vec<Gpu>, prometheus::Error> {
+    let on = Registrar(registry);
+    let labels = ["gpu", "name", "uuid", "driver"];
+    let info = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
+    let busy = on.float_counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
+    let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy consumed.", &["gpu"])?;
+    let power = on.gauges(names::GPU_POWER_WATTS, "Power draw.", &["gpu"])?;
+    let by_all = "Memory in use, by all processes.";
+    let used = on.gauges(names::GPU_MEMORY_USED_BYTES, by_all, &["gpu"])?;
+    let total = on.gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
+    let clock = on.gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
+    let directions = ["gpu", "direction"];
+    let by_bus = "Bytes per second over the bus.";
+    let pcie = on.gauges(names::GPU_PCIE_BYTES_PER_S, by_bus, &directions)?;
+    let temperature = on.gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
+    let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
+        let gpu = index.to_string();
+        let labels = [gpu.as_str(), &identity.name, &identity.uuid, &identity.driver];
+        info.with_label_values(&labels).set(1.0);
+        Gpu {
+            busy_seconds: busy.with_label_values(&[&gpu]),
+            energy_joules: energy.with_label_values(&[&gpu]),
+            gauges: [
+                power.with_label_values(&[&gpu]),
+                used.with_label_values(&[&gpu]),
+                total.with_label_values(&[&gpu]),
+                clock.with_label_values(&[gpu.as_str(), "sm"]),
+                clock.with_label_values(&[gpu.as_str(), "memory"]),
+                pcie.with_label_values(&[gpu.as_str(), "received"]),
+                pcie.with_label_values(&[gpu.as_str(), "sent"]),
+                temperature.with_label_values(&[&gpu]),
+            ],
+            before: None,
         }
-    }
+    });
+    Ok(gpus.collect())
 }
 
 impl Gpu {
@@ -107,7 +99,18 @@ impl Gpu {
             self.busy_seconds.inc_by(look.busy_share.unwrap_or(0.0) * seconds);
             self.energy_joules.inc_by(joules(before, &look, seconds));
         }
-        for (gauge, value) in self.gauges.iter().zip(values(&look)) {
+        let (used, total) = look.memory_bytes.unzip();
+        let values = [
+            look.power_watts,
+            used.map(|bytes| bytes as f64),
+            total.map(|bytes| bytes as f64),
+            look.sm_clock_hz,
+            look.memory_clock_hz,
+            look.pcie_received,
+            look.pcie_sent,
+            look.temperature_celsius,
+        ];
+        for (gauge, value) in self.gauges.iter().zip(values) {
             if let Some(value) = value {
                 gauge.set(value);
             }
@@ -116,27 +119,10 @@ impl Gpu {
     }
 }
 
-/// Values of a GPU's gauges.
-fn values(look: &Look) -> [Option<f64>; 8] {
-    let (used, total) = look.memory_bytes.unzip();
-    [
-        look.power_watts,
-        used.map(|bytes| bytes as f64),
-        total.map(|bytes| bytes as f64),
-        look.sm_clock_hz,
-        look.memory_clock_hz,
-        look.pcie_received,
-        look.pcie_sent,
-        look.temperature_celsius,
-    ]
-}
-
 /// Energy between two measurements, from the GPU's own counter, or from its power if it has none.
 fn joules(before: &Look, after: &Look, seconds: f64) -> f64 {
-    let counted = before
-        .energy_joules
-        .zip(after.energy_joules)
-        .map(|(before, after)| after - before);
+    let energies = before.energy_joules.zip(after.energy_joules);
+    let counted = energies.map(|(before, after)| after - before);
     let by_power = || after.power_watts.unwrap_or(0.0) * seconds;
     counted.filter(|joules| *joules >= 0.0).unwrap_or_else(by_power)
 }

@@ -4,18 +4,19 @@
 //! counters and histograms once per model, so that answering costs no label look-up.
 
 pub(crate) mod gpu;
-mod process;
 
 use crate::request::{Reason, Refusal};
-use crate::telemetry::counters::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint};
-use crate::telemetry::trace::context;
+use crate::telemetry::{AbandonedSession, Front, Mode, SessionSeconds, WaitPoint, trace};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
+use nix::sys::time::TimeValLike;
 use parking_lot::Mutex;
-use process::ProcessMetrics;
+use procfs::process::Process;
 use prometheus::core::Collector;
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
+use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
@@ -59,7 +60,8 @@ pub(crate) struct Metrics {
     pub(crate) load_seconds: GaugeVec,
     /// Build information, with the labels of [`BUILD_LABELS`].
     pub(crate) build_info: GaugeVec,
-    spans: IntCounterVec,
+    /// Spans by outcome: `sent`, `failed`, or `dropped` because the queue was full.
+    pub(crate) spans: IntCounterVec,
     process: ProcessMetrics,
     settled: Mutex<Vec<Box<dyn Fn() -> bool + Send>>>,
 }
@@ -132,12 +134,15 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Creates the series of refusals: a series that first appears with a refusal has no rate.
+    /// Creates the series of refusals and spans: a series that first appears with a refusal has no rate.
     fn start_at_zero(&self) {
+        for outcome in ["sent", "failed", "dropped"] {
+            self.spans.with_label_values(&[outcome]);
+        }
         for reason in Reason::all() {
             self.refusals.with_label_values(&[reason.as_str()]);
         }
-        for point in WaitPoint::ALL {
+        for point in [WaitPoint::Body, WaitPoint::Tier, WaitPoint::Batch] {
             self.cancelled.with_label_values(&[point.into_str()]);
         }
     }
@@ -149,7 +154,7 @@ impl Metrics {
         if refusal.reason != Reason::Cancelled {
             let mode = mode.map_or("unknown", |mode| mode.into_str());
             let code = refusal.reason.status().to_string();
-            let labels = [model, mode, context::front().into_str(), &code];
+            let labels = [model, mode, trace::front().into_str(), &code];
             self.requests.with_label_values(&labels).inc();
         }
     }
@@ -173,8 +178,7 @@ impl Metrics {
             }),
         };
         ModelMetrics {
-            realtime: mode(Mode::Realtime),
-            batch: mode(Mode::Batch),
+            modes: [Mode::Realtime, Mode::Batch].map(mode),
             inferences: self.inferences.with_label_values(&[model]),
             queue_depth: self.queue_depth.with_label_values(&[model]),
             stuck_sessions: self.stuck_sessions.with_label_values(&[model]),
@@ -192,16 +196,6 @@ impl Metrics {
             queue_wait: state("queue_wait"),
             storage_wait: state("storage_wait"),
             no_requests: state("no_requests"),
-        }
-    }
-
-    /// Counters of exported spans.
-    pub(crate) fn for_spans(&self) -> SpanCounts {
-        let outcome = |outcome: &str| self.spans.with_label_values(&[outcome]);
-        SpanCounts {
-            sent: outcome("sent"),
-            failed: outcome("failed"),
-            dropped: outcome("dropped"),
         }
     }
 
@@ -260,17 +254,15 @@ impl Registrar<'_> {
     }
 
     fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> prometheus::Result<HistogramVec> {
-        self.add(HistogramVec::new(
-            HistogramOpts::new(name, help).buckets(buckets.to_vec()),
-            labels,
-        ))
+        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(HistogramVec::new(opts, labels))
     }
 }
 
 /// Resolved metrics of a model.
 pub(crate) struct ModelMetrics {
-    realtime: ModeMetrics,
-    batch: ModeMetrics,
+    /// By [`Mode`].
+    modes: [ModeMetrics; 2],
     inferences: IntCounter,
     pub(crate) queue_depth: IntGauge,
     pub(crate) stuck_sessions: IntGauge,
@@ -288,15 +280,149 @@ struct ModeMetrics {
 impl ModelMetrics {
     /// Counts a successful request.
     pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
-        let mode = match Mode::of_rows(rows) {
-            Mode::Realtime => &self.realtime,
-            Mode::Batch => &self.batch,
-        };
-        mode.ok[context::front() as usize].inc();
+        let mode = &self.modes[Mode::of_rows(rows) as usize];
+        mode.ok[trace::front() as usize].inc();
         mode.total.observe(timings.total().as_secs_f64());
         for (stage, histogram) in Stage::ALL.into_iter().zip(&mode.stages) {
             histogram.observe(timings.get(stage).as_secs_f64());
         }
         self.inferences.inc_by(rows as u64);
+    }
+}
+
+/// Metrics of the process.
+struct ProcessMetrics {
+    cpu_seconds: Counter,
+    resident_bytes: IntGauge,
+    virtual_bytes: IntGauge,
+    threads: IntGauge,
+    open_fds: IntGauge,
+    max_fds: IntGauge,
+    start_seconds: Gauge,
+    uptime_seconds: Gauge,
+    runtime_workers: IntGauge,
+    runtime_tasks: IntGauge,
+    runtime_busy_seconds: Counter,
+    stuck_decodes: IntGauge,
+    abandoned_sessions: IntGauge,
+    started: Instant,
+}
+
+impl ProcessMetrics {
+    fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
+        let metrics = Self {
+            cpu_seconds: on.counter(names::PROCESS_CPU_SECONDS, "CPU time of the process, user and system.")?,
+            resident_bytes: on.int_gauge(names::PROCESS_RESIDENT_BYTES, "Memory of the process in RAM.")?,
+            virtual_bytes: on.int_gauge(names::PROCESS_VIRTUAL_BYTES, "Address space of the process.")?,
+            threads: on.int_gauge(names::PROCESS_THREADS, "Threads of the process.")?,
+            open_fds: on.int_gauge(names::PROCESS_OPEN_FDS, "Open file descriptors, including connections.")?,
+            max_fds: on.int_gauge(names::PROCESS_MAX_FDS, "Maximum open file descriptors.")?,
+            start_seconds: on.gauge(names::PROCESS_START_SECONDS, "When the process started, Unix time.")?,
+            uptime_seconds: on.gauge(names::UPTIME_SECONDS, "Time since the start of the server.")?,
+            runtime_workers: on.int_gauge(names::RUNTIME_WORKERS, "Threads of the async runtime.")?,
+            runtime_tasks: on.int_gauge(names::RUNTIME_TASKS, "Tasks of the async runtime that have not ended.")?,
+            runtime_busy_seconds: on.counter(
+                names::RUNTIME_BUSY_SECONDS,
+                "Time in which threads of the async runtime were not parked, summed over threads.",
+            )?,
+            stuck_decodes: on.int_gauge(
+                names::STUCK_DECODES,
+                "Threads stuck in decoding a damaged shard of a table.",
+            )?,
+            abandoned_sessions: on.int_gauge(
+                names::ABANDONED_SESSIONS,
+                "Sessions of abandoned loads whose threads have not ended.",
+            )?,
+            started: Instant::now(),
+        };
+        if let Ok(seconds) = start_seconds() {
+            metrics.start_seconds.set(seconds);
+        }
+        if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            metrics.max_fds.set(clamped(soft));
+        }
+        Ok(metrics)
+    }
+
+    /// Reads all values.
+    fn read(&self) {
+        self.uptime_seconds.set(self.started.elapsed().as_secs_f64());
+        self.stuck_decodes.set(clamped(stuck_decodes()));
+        self.abandoned_sessions.set(clamped(AbandonedSession::count()));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let runtime = runtime.metrics();
+            let workers = runtime.num_workers();
+            self.runtime_workers.set(clamped(workers));
+            self.runtime_tasks.set(clamped(runtime.num_alive_tasks()));
+            let busy = (0..workers).map(|worker| runtime.worker_total_busy_duration(worker));
+            raise(&self.runtime_busy_seconds, busy.sum::<Duration>().as_secs_f64());
+        }
+        if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
+            let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+            raise(&self.cpu_seconds, us as f64 / 1e6);
+        }
+        let Ok(process) = Process::myself() else { return };
+        if let Ok(stat) = process.stat() {
+            self.resident_bytes.set(clamped(stat.rss * procfs::page_size()));
+            self.virtual_bytes.set(clamped(stat.vsize));
+            self.threads.set(stat.num_threads);
+        }
+        if let Ok(count) = process.fd_count() {
+            // Excludes the descriptor that `process` holds.
+            self.open_fds.set(clamped(count.saturating_sub(1)));
+        }
+    }
+}
+
+/// Number of abandoned decodes of damaged shards that still run.
+fn stuck_decodes() -> usize {
+    #[cfg(feature = "layouts")]
+    return tierlab_layouts::stuck_decodes();
+    #[cfg(not(feature = "layouts"))]
+    0
+}
+
+/// Raises a counter to a value; concurrent scrapes may have raised it already.
+fn raise(counter: &Counter, to: f64) {
+    let by = to - counter.get();
+    if by > 0.0 {
+        counter.inc_by(by);
+    }
+}
+
+fn clamped(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// Start time of the process, in Unix time.
+fn start_seconds() -> procfs::ProcResult<f64> {
+    let ticks = Process::myself()?.stat()?.starttime as f64;
+    Ok(procfs::boot_time_secs()? as f64 + ticks / procfs::ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus::Registry;
+
+    #[tokio::test]
+    async fn the_figures_are_those_of_this_process() {
+        let process = ProcessMetrics::register(&Registrar(&Registry::new())).unwrap();
+        let spin = Instant::now();
+        while getrusage(UsageWho::RUSAGE_SELF).unwrap().user_time().num_microseconds() < 1_000 {
+            assert!(spin.elapsed() < Duration::from_secs(30));
+        }
+        process.read();
+        assert!(process.cpu_seconds.get() > 0.0);
+        assert!(process.resident_bytes.get() > 1 << 20 && process.virtual_bytes.get() >= process.resident_bytes.get());
+        assert!(process.threads.get() >= 1 && process.open_fds.get() >= 3);
+        assert!(process.max_fds.get() > process.open_fds.get());
+        assert!((std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - process.start_seconds.get()).abs() < 3600.0);
+        assert_eq!(process.runtime_workers.get(), 1);
+        let before = process.open_fds.get();
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        process.read();
+        assert!(process.open_fds.get() > before);
+        drop(file);
     }
 }

@@ -1,11 +1,10 @@
 //! Stand-in for the span exporter in a build without the feature `otlp`: no span is ever started.
 
-use super::context::RequestContext;
-use super::id::TraceParent;
+use super::{RequestContext, TraceParent};
 use crate::error::ConfigError;
 use crate::telemetry::config::TelemetryConfig;
-use crate::telemetry::counters::SpanCounts;
 use http::Method;
+use prometheus::IntCounterVec;
 use std::sync::Arc;
 
 /// Span exporter; never constructed.
@@ -17,7 +16,7 @@ impl Telemetry {
     ///
     /// # Errors
     /// Never fails.
-    pub(crate) fn start(_: &TelemetryConfig, _: SpanCounts) -> Result<Option<Arc<Self>>, ConfigError> {
+    pub(crate) fn start(_: &TelemetryConfig, _: IntCounterVec) -> Result<Option<Arc<Self>>, ConfigError> {
         Ok(None)
     }
 
