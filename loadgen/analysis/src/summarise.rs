@@ -346,6 +346,11 @@ mod tests {
     use crate::record::{DriverFigures, Fault, GpuUse, Histograms, Mode, RampFigures, Verdict};
     use crate::statistics::percentile::histogram;
 
+    fn ramp_blocks(rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Vec<RampBlock> {
+        let blocks = (0..RAMP_BLOCKS).filter_map(|index| ramp_block(index, rates, factors, repeats));
+        blocks.collect()
+    }
+
     fn factors() -> Factors {
         Factors {
             variant: String::new(),

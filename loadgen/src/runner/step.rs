@@ -51,8 +51,11 @@ pub struct Runner<'a> {
     /// Check before each step that everything started by the lab still runs.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
     /// Preparation of a target before each of its steps.
-    pub prepare: Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>,
+    pub prepare: Prepare<'a>,
 }
+
+/// Preparation of a target.
+type Prepare<'a> = Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>;
 
 impl Work<'_> {
     /// Distinct models of its requests; the plan's own if it names none.

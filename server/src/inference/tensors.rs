@@ -13,8 +13,11 @@ use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::{DataType, element_count};
 use zerocopy::{Immutable, IntoBytes};
 
+/// Constructor of an empty buffer.
+type NewBuffer = fn() -> Box<dyn Buffer>;
+
 /// Element types of the protocol, with their names in ONNX Runtime and their buffers.
-const TYPES: [(DataType, TensorElementType, fn() -> Box<dyn Buffer>); 14] = [
+const TYPES: [(DataType, TensorElementType, NewBuffer); 14] = [
     (DataType::Bool, TensorElementType::Bool, numbers::<bool>),
     (DataType::Uint8, TensorElementType::Uint8, numbers::<u8>),
     (DataType::Uint16, TensorElementType::Uint16, numbers::<u16>),

@@ -9,7 +9,9 @@ use tierlab_layouts::Layout;
 use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
-use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, TableRequest, import_table};
+use tierlab_models::tables::own::{
+    ColumnRequest, CsvOptions, DuplicateRule, NullRule, TableRequest, TypeOf, Vector, import_table,
+};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
 
@@ -34,7 +36,10 @@ fn import(data: &Data, key: impl Fn(i64) -> String, kind: &str) {
         }
     }
     std::fs::write(data.path("rows.csv"), text).unwrap();
-    let vector = |name: &str, columns: &[String]| format!("{name}={}", columns.join(",")).parse().unwrap();
+    let vector = |name: &str, columns: Vec<String>| Vector {
+        name: name.to_owned(),
+        columns,
+    };
     let request = TableRequest {
         inputs: vec![data.path("rows.csv").display().to_string()],
         out: data.path("features"),
@@ -44,8 +49,11 @@ fn import(data: &Data, key: impl Fn(i64) -> String, kind: &str) {
             key_kind: serde_json::from_value(kind.into()).unwrap(),
             max_key_bytes: 64,
             only: vec![],
-            vectors: vec![vector("dense", &dense), vector("categorical", &categorical)],
-            types: vec!["dense=FP32".parse().unwrap()],
+            vectors: vec![vector("dense", dense), vector("categorical", categorical)],
+            types: vec![TypeOf {
+                column: "dense".to_owned(),
+                dtype: DataType::Fp32,
+            }],
             hashed: vec![],
             nulls: NullRule::Refuse,
             duplicates: DuplicateRule::Refuse,

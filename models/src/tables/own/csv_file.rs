@@ -6,6 +6,7 @@ use super::request::CsvOptions;
 use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros, truth};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, Reader, ReaderBuilder};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Take};
 use std::path::Path;
@@ -65,7 +66,7 @@ impl CsvFile {
         let fields = names.iter().zip(&guesses).map(|(name, guess)| {
             let arrow = of_known(name).unwrap_or_else(|| guess.arrow(name, options));
             let advice = guess.advice(name).map(|advice| (ADVICE.to_owned(), advice));
-            Field::new(name, arrow, true).with_metadata(advice.into_iter().collect())
+            Field::new(name, arrow, true).with_metadata(HashMap::from_iter(advice))
         });
         Ok(Self {
             delimiter,

@@ -150,6 +150,16 @@ pub(super) struct Incoming {
     pub(super) accepted: Coding,
 }
 
+impl Incoming {
+    /// Decompresses the body.
+    fn unpack(&mut self, account: &mut Account) -> Result<(), Refusal> {
+        if self.coding != Coding::Identity {
+            self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
+        }
+        Ok(())
+    }
+}
+
 /// Cost per tensor byte of writing JSON, relative to a copy.
 const JSON_WORK: usize = 8;
 /// Cost per byte of compressing, relative to a copy.
@@ -176,9 +186,7 @@ impl Exchange for Incoming {
     }
 
     fn decode(mut self, account: &mut Account) -> Result<InferRequest, Refusal> {
-        if self.coding != Coding::Identity {
-            self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
-        }
+        self.unpack(account)?;
         let room = account.room(None);
         let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
         if let Some(refusal) = room.into_refusal() {

@@ -235,28 +235,12 @@ fn advance(segments: &mut VecDeque<Bytes>, mut sent: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn what_was_sent_is_what_is_taken_off(lengths in prop::collection::vec(0..5_usize, 0..6), share in 0.0..=1.0) {
-            let mut segments: VecDeque<Bytes> = lengths.iter().map(|len| vec![1; *len].into()).collect();
-            let total: usize = lengths.iter().sum();
-            let sent = (total as f64 * share) as usize;
-            advance(&mut segments, sent);
-            prop_assert_eq!(segments.iter().map(Bytes::len).sum::<usize>(), total - sent);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
     use super::super::rpc::{Call, Head};
     use super::super::waiting::{Bulk, CallPermit};
     use super::*;
     use nfs3_types::rpc::{accept_stat_data, accepted_reply, fragment_header, msg_body, opaque_auth, reply_body};
     use nfs3_types::xdr_codec::Pack;
+    use proptest::prelude::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::sync::Semaphore;
@@ -547,5 +531,16 @@ mod tests {
         broken.await.unwrap();
         drop(connection);
         server.await.unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_sent_is_what_is_taken_off(lengths in prop::collection::vec(0..5_usize, 0..6), share in 0.0..=1.0) {
+            let mut segments: VecDeque<Bytes> = lengths.iter().map(|len| vec![1; *len].into()).collect();
+            let total: usize = lengths.iter().sum();
+            let sent = (total as f64 * share) as usize;
+            advance(&mut segments, sent);
+            prop_assert_eq!(segments.iter().map(Bytes::len).sum::<usize>(), total - sent);
+        }
     }
 }
