@@ -24,6 +24,7 @@ const FILES: usize = 1_000;
 struct Document {
     #[serde(default)]
     data: Vec<Box<RawValue>>,
+    #[serde(default)]
     validation_data: Option<Vec<Box<RawValue>>>,
 }
 
