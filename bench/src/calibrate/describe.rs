@@ -355,6 +355,6 @@ mod tests {
             ..profile
         };
         let text = super::text(&steady, Path::new("p.toml"));
-        assert!(!text.contains("drifted") && !text.contains("n/a"), "{text}");
+        assert!(!text.contains("drift: ") && !text.contains("n/a"), "{text}");
     }
 }

@@ -318,8 +318,11 @@ fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
         if summary.left_out > 0 {
             all.push(format!("{point}: {} disturbed repeats are left out", summary.left_out));
         }
-        let faults = summary.peer_faults.iter();
-        all.extend(faults.map(|fault| format!("{point}: a peer failed: {fault}")));
+        // Each error names the command, whose seed differs by repeat: one of them stands for all.
+        all.extend(summary.peer_faults.first().map(|fault| {
+            let count = summary.peer_faults.len();
+            format!("{point}: a peer failed (repeats: {count}), such as: {fault}")
+        }));
     }
     all.extend(figures.peer_notes.iter().cloned());
     all
@@ -337,4 +340,46 @@ fn facts(ran: &Ran, access: &Access, figures: &Figures) -> Vec<String> {
     facts.extend(figures.agents.iter().map(AgentFigures::text));
     facts.extend(ran.environment.filesystems.values().cloned());
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Environment;
+    use crate::runner::record::Entry;
+    use crate::runner::summary::summaries;
+
+    #[test]
+    fn a_peer_that_fails_in_every_repeat_has_one_caution_for_the_point() {
+        let entry = |(block_bytes, repeat): (u64, u32)| Entry {
+            peer_faults: vec![format!("fio --bs={block_bytes} --randseed={repeat}: exit status: 1")],
+            ..Entry::new(&Point::reads("disk", block_bytes), repeat)
+        };
+        let repeats = [(4096, 0), (4096, 1), (4096, 2), (8192, 0)];
+        let figures = Figures {
+            peer_notes: Vec::new(),
+            points: summaries(&repeats.map(entry)),
+            seconds: Vec::new(),
+            agents: None,
+        };
+        let ran = Ran {
+            schema_version: 1,
+            name: "test".to_owned(),
+            interrupted: false,
+            environment: Environment::default(),
+            tiers: BTreeMap::new(),
+            repeats: 3,
+            plan: String::new(),
+        };
+        let mut cautions = cautions(&ran, &figures);
+        cautions.retain(|line| line.contains("a peer failed"));
+        let [first, second] = cautions.as_slice() else {
+            panic!("{cautions:?}");
+        };
+        assert!(
+            first.ends_with("(repeats: 3), such as: fio --bs=4096 --randseed=0: exit status: 1"),
+            "{first}"
+        );
+        assert!(second.contains("(repeats: 1)"), "{second}");
+    }
 }

@@ -89,7 +89,8 @@ pub(crate) struct Summary {
     pub(crate) peers: BTreeMap<String, Peer>,
     /// Drifts of the latency, in words.
     pub(crate) drift: Vec<String>,
-    pub(crate) peer_faults: BTreeSet<String>,
+    /// Errors of other tools, one for each repeat in which one failed.
+    pub(crate) peer_faults: Vec<String>,
 }
 
 impl Summary {

@@ -33,6 +33,8 @@ pub(super) struct Placed<'a> {
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
+    /// Parent of the folders of staged copies, removed on drop.
+    stages: tempfile::TempDir,
 }
 
 /// Hits of caches of the same memory over the look-ups of a repeat, one after another.
@@ -64,6 +66,8 @@ impl<'a> Placed<'a> {
         table: &'a Table,
         stop: &'a Stop,
     ) -> Result<Self> {
+        // First, so that an unusable scratch folder is reported before the table is written.
+        let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
         let path = ObjectPath::new(&format!("{}/table", station.folder))?;
         let put = station.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
         let object = station.opened().runtime.block_on(put);
@@ -77,13 +81,14 @@ impl<'a> Placed<'a> {
             counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
             object,
+            stages,
         })
     }
 
     /// Plays a trace through a strategy that starts empty.
     pub(super) fn measure(&self, &(_, _, depth, strategy): &CachePlace, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
         let strategy = self.settings.strategies[strategy];
-        let stage = folder_in(self.settings.common.scratch.as_deref(), "stage")?;
+        let stage = folder_in(Some(self.stages.path()), "stage")?;
         let measured = self.station.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let playback = Playback {
