@@ -1,4 +1,5 @@
-//! Tables of the studies. In: rows of named cells. Out: a Markdown file for each table; rows that do not hold on stdout.
+//! Tables of the studies. In: rows of named cells. Out: a Markdown file for each table; rows that do not hold on
+//! stdout.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fmt::Display;

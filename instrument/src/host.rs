@@ -1,5 +1,5 @@
-//! The machine that measures: CPU, memory, kernel, the file systems below folders, and its page cache. In: `/proc`, and files.
-//! Out: facts, `unknown` if not available.
+//! The machine that measures: CPU, memory, kernel, the file systems below folders, and its page cache. In: `/proc`,
+//! and files. Out: facts, `unknown` if not available.
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde::Serialize;
@@ -65,8 +65,8 @@ pub fn filesystem(path: &Path) -> String {
     holding(&mounts, &path).map_or_else(|| UNKNOWN.to_owned(), |mount| mount.to_string())
 }
 
-/// Drops a file from the page cache and returns its length. A remote origin's cache is not affected. Writes it out first, because `POSIX_FADV_DONTNEED` only drops clean pages. Pages mapped by
-/// another process stay.
+/// Drops a file from the page cache and returns its length. Writes it out first, because `POSIX_FADV_DONTNEED` only
+/// drops clean pages. Pages mapped by another process stay. A remote origin's cache is not affected.
 ///
 /// # Errors
 /// The file cannot be opened or written out, or the file system does not support dropping.

@@ -8,7 +8,8 @@
 //! - [`message`]: messages and their bytes; [`link`]: a connection to the peer
 //! - [`handshake`]: permission to give orders
 //! - [`clock`]: offset of another clock, and the common start
-//! - [`worker`]: one process from the run's view; [`remote`]: the connections to agents; [`session`]: runs from an agent's view, and their admission
+//! - [`worker`]: one process from the run's view; [`remote`]: the connections to agents
+//! - [`session`]: runs from an agent's view, and their admission
 
 pub mod clock;
 pub mod handshake;

@@ -1,5 +1,5 @@
-//! Runs from an agent's view. In: a listener, and the work of a run. Out: authenticated runs served one after another, each step
-//! started together with the other agents.
+//! Runs from an agent's view. In: a listener, and the work of a run. Out: authenticated runs served one after another,
+//! each step started together with the other agents.
 
 use crate::clock::WallClock;
 use crate::handshake::{self, Token};

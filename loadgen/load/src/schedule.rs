@@ -93,8 +93,8 @@ impl Schedule {
     }
 }
 
-/// Arrivals of a span with `expected` requests on average, as ascending shares of its length below 1. A warm-up replays the
-/// part of a trace before the window's, which is the trace's end.
+/// Arrivals of a span with `expected` requests on average, as ascending shares of its length below 1. A trace begins
+/// with the window; the warm-up replays the part before it, which is the trace's end.
 fn shares(process: &Process, expected: f64, is_warmup: bool, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let count = expected.round() as usize;
     match process {

@@ -69,14 +69,11 @@ impl Custom {
             .map_err(|_| format!("`target.method` = `{}` is not an HTTP method", spec.method))?;
         let is_json = spec.content_type.contains("json");
         let content_type = match spec.content_type.as_str() {
-            "" => Ok(None),
-            text => HeaderValue::from_str(text).map(Some),
-        };
-        let invalid = |_| {
-            format!(
-                "`target.content_type` = `{}` is not a valid header value",
-                spec.content_type
-            )
+            "" => None,
+            text => Some(
+                HeaderValue::from_str(text)
+                    .map_err(|_| format!("`target.content_type` = `{text}` is not a valid header value"))?,
+            ),
         };
         let fill = |text: &str, rows: Option<(&Path, Vec<Call>)>| filled(text, rows, is_json, &spec.values);
         let content = match &spec.body {
@@ -99,7 +96,7 @@ impl Custom {
         Ok(Self {
             method,
             path: spec.path.clone(),
-            content_type: content_type.map_err(invalid)?,
+            content_type,
             success: Arc::new(spec.success.clone()),
             stream: spec.stream.clone().map(Arc::new),
             rows_per_request: spec.rows_per_request,

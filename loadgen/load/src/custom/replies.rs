@@ -1,6 +1,6 @@
-//! Replies of any HTTP endpoint: the rule for a success, server-sent events (WHATWG HTML, section 9.2), and the times of replies that
-//! stream. In: a complete body, and the arrival of each of its pieces, stamped before anything is parsed. Out: the first violation of
-//! the rule, or the times of the events.
+//! Replies of any HTTP endpoint: the rule for a success, server-sent events (WHATWG HTML, section 9.2), and the times
+//! of replies that stream. In: a complete body, and the arrival of each of its pieces, stamped before anything is
+//! parsed. Out: the first violation of the rule, or the times of the events.
 
 use crate::reply::{TooLarge, quoted};
 use hyper::header::{CONTENT_TYPE, HeaderMap};

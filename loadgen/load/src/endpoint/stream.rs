@@ -1,5 +1,5 @@
-//! Address of a server, and connections to it, with or without TLS. In: a URL and access settings. Out: the parts of the URL, and
-//! byte streams after their handshake.
+//! Address of a server, and connections to it, with or without TLS. In: a URL and access settings. Out: the parts of
+//! the URL, and byte streams after their handshake.
 
 use super::access::Access;
 use crate::redact;

@@ -235,7 +235,8 @@ fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: 
     }
     let record = first % records.count();
     Err(format!(
-        "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and the request's shape {shape:?} is not a multiple of it",
+        "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and the request's shape {shape:?} is not a \
+         multiple of it",
         want.spec.name,
         records.source,
         records.get(record).0

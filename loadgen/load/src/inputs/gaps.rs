@@ -51,8 +51,8 @@ pub(super) fn gaps(declared: &Declared<'_>, gaps: &[Gap]) -> String {
     text
 }
 
-/// Returns the dimensions of an input. `lengths` are the inputs and indices of the chosen lengths, which others of the same
-/// index follow.
+/// Returns the dimensions of an input. `lengths` are the inputs and indices of the chosen lengths, which others of the
+/// same index follow.
 fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<(String, usize)>) -> Vec<String> {
     let dims = &spec.shape;
     let is_free = |axis: usize| dims.get(axis).is_some_and(|dim| *dim < 0);

@@ -1,5 +1,5 @@
-//! Run of a closed loop by goose, its users, and the terms of its law. A transaction is one request with the pause before it;
-//! users deliver their turns after the window.
+//! Run of a closed loop by goose, its users, and the terms of its law. A transaction is one request with the pause
+//! before it; users deliver their turns after the window.
 
 use super::{Carrier, ClosedLoop, LAST_BYTE, Ran, Shared, Turn};
 use crate::by_goose::send::{Sent, attack, send};

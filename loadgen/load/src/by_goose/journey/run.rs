@@ -1,5 +1,5 @@
-//! Run of journeys by goose, and its users, each with at most one journey in flight. In: tickets from the pacer. Out: a sample
-//! for each step and each journey.
+//! Run of journeys by goose, and its users, each with at most one journey in flight. In: tickets from the pacer. Out: a
+//! sample for each step and each journey.
 //!
 //! goose calls one transaction after the other; the first takes a ticket, and a failed journey skips the remaining
 //! ones. The time to extract values from a reply and to build the next request belongs to the next step.
