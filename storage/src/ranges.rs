@@ -134,6 +134,7 @@ mod tests {
             runs(&[0..4, 4..4, 4..8], 0, 8),
             [joined(0..4, 1), joined(4..4, 1), joined(4..8, 1)]
         );
+        assert_eq!(runs(&[9..10, 8..9], 1, 100), [joined(9..10, 1), joined(8..9, 1)]);
     }
 
     proptest! {

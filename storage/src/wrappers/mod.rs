@@ -90,7 +90,8 @@ impl WrapperConfig {
     }
 }
 
-/// Tier that rejects look-ups of objects above a size.
+/// Tier that rejects look-ups of objects above a size. So a size reported by a tier never causes an allocation of that
+/// size.
 pub struct Limited {
     inner: Arc<dyn Tier>,
     max_bytes: u64,

@@ -73,7 +73,7 @@ impl Cache {
         blocks > BYPASS_BLOCKS
     }
 
-    /// Gets the needed extents from the cache and the tier. Also returns the time spent waiting for the tier.
+    /// Gets the needed extents, ascending, from cache and tier. Also returns the time spent waiting for the tier.
     async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(Fetched, Duration), StorageError> {
         let version = Version::of(object);
         let mut gathered = Fetched::default();
@@ -101,7 +101,11 @@ impl Cache {
             let landed = ticket.landed(object).await?;
             let share = share_of(&landed.cost, ticket.led, waiting.elapsed());
             gathered.cost.merge(&share);
-            gathered.parts.extend(landed.parts.iter().cloned());
+            // The fetch of another call may have many extents that this call does not need.
+            let order = |extent: &Range<u64>| (extent.start, extent.end);
+            let is_needed = |extent: &Range<u64>| needed.binary_search_by_key(&order(extent), order).is_ok();
+            let parts = landed.parts.iter().filter(|(extent, _)| is_needed(extent));
+            gathered.parts.extend(parts.cloned());
         }
         gathered.sort();
         Ok((gathered, waiting.elapsed()))
