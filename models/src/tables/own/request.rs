@@ -6,6 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
 use tierlab_protocol::tensor::DataType;
 
@@ -71,7 +72,7 @@ pub struct ColumnRequest {
     pub vectors: Vec<Vector>,
     /// Element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: that
     /// of the file]
-    #[arg(long = "as", value_name = "COLUMN=TYPE", value_parser = type_of)]
+    #[arg(long = "as", value_name = "COLUMN=TYPE")]
     pub types: Vec<TypeOf>,
     /// Convert a text column to numbers: its hash below this limit; may be repeated
     #[arg(long = "hash", value_name = "COLUMN=BUCKETS", value_parser = hashed_column)]
@@ -266,14 +267,19 @@ fn vector(text: &str) -> Result<Vector, String> {
     })
 }
 
-fn type_of(text: &str) -> Result<TypeOf, String> {
-    let parsed = text.rsplit_once('=').filter(|(column, _)| !column.is_empty());
-    let (column, dtype) = parsed.ok_or("write it as price=FP32, or *=FP32 for every column")?;
-    let column = column.to_owned();
-    match dtype.to_ascii_uppercase().parse::<DataType>() {
-        Ok(DataType::Bytes) => Err("BYTES has no fixed size: rows hold numbers".to_owned()),
-        Ok(dtype) => Ok(TypeOf { column, dtype }),
-        Err(unknown) => Err(unknown.to_string()),
+/// Parses `price=FP32` for `--as` and for the fuzz target of CSV.
+impl FromStr for TypeOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.rsplit_once('=').filter(|(column, _)| !column.is_empty());
+        let (column, dtype) = parsed.ok_or("write it as price=FP32, or *=FP32 for every column")?;
+        let column = column.to_owned();
+        match dtype.to_ascii_uppercase().parse::<DataType>() {
+            Ok(DataType::Bytes) => Err("BYTES has no fixed size: rows hold numbers".to_owned()),
+            Ok(dtype) => Ok(Self { column, dtype }),
+            Err(unknown) => Err(unknown.to_string()),
+        }
     }
 }
 
@@ -306,8 +312,8 @@ mod tests {
         }
         assert_eq!(vector("d=a,b").unwrap().columns, ["a", "b"]);
         assert!(vector("d=a,,b").is_err());
-        assert_eq!(type_of("a=fp32").unwrap().dtype, DataType::Fp32);
-        assert!(type_of("a=BYTES").is_err() && type_of("a=F4").is_err());
+        assert_eq!("a=fp32".parse::<TypeOf>().unwrap().dtype, DataType::Fp32);
+        assert!("a=BYTES".parse::<TypeOf>().is_err() && "a=F4".parse::<TypeOf>().is_err());
         assert_eq!(hashed_column("a=b=7").unwrap().column, "a=b");
         assert!(hashed_column("a=0").is_err());
     }
