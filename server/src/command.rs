@@ -126,9 +126,10 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
             })
         };
         let grpc = config.grpc_listen.map(|address| listen("--grpc-listen", address));
+        let grpc = grpc.transpose()?;
         let listeners = Listeners {
             http: listen("--listen", config.listen)?,
-            grpc: grpc.transpose()?,
+            grpc,
         };
         let shutdown = shutdown(exit_with_parent)?;
         let limit = config.raw.drain.timeout + HARD_EXIT_AFTER;

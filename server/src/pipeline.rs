@@ -230,7 +230,8 @@ fn reply_of(
     (reply, flags)
 }
 
-/// Request in progress.
+/// Request in progress, counted exactly once: answered, refused or, if this is dropped early, given up by its client,
+/// with the stage in which it waited.
 pub(crate) struct RequestGuard<'a> {
     metrics: &'a Metrics,
     model: &'a Model,

@@ -75,8 +75,8 @@ impl QueueState {
 }
 
 impl BatchQueue {
-    /// Creates a queue of at most `capacity` requests, for sessions of these groups. The gauges count queued requests and
-    /// stuck sessions.
+    /// Creates a queue of at most `capacity` requests, for sessions of these groups. The gauges count queued requests
+    /// and stuck sessions.
     pub(crate) fn new(
         rule: Rule,
         groups: Groups,

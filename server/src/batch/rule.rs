@@ -107,7 +107,8 @@ impl IdleSessions {
 }
 
 impl Groups {
-    /// Group for the next run if there are `runs` runs.
+    /// Group for the next run if there are `runs` runs, in progress and queued: the first, and so the one with the most
+    /// threads, that has a session for each. So a request does not wait for a busy group while another is free.
     pub(super) fn taking(&self, runs: usize) -> usize {
         let enough = self.0.iter().position(|&sessions| sessions >= runs);
         enough.unwrap_or(self.0.len().saturating_sub(1))

@@ -82,7 +82,8 @@ impl Runs {
 const WEIGHT: u64 = 8;
 
 /// Drain rate of a queue: an estimate of waits from the durations of runs. A request that cannot be answered in time is
-/// refused on arrival instead of after a wait: otherwise an overloaded queue would produce only late answers. An empty queue admits every request, so that a bad estimate corrects itself.
+/// refused on arrival instead of after a wait: otherwise an overloaded queue would produce only late answers. An empty
+/// queue admits every request, so that a bad estimate corrects itself.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// Moving average of the duration of a session's run.

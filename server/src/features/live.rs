@@ -35,8 +35,8 @@ pub(super) struct LiveTable {
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
     /// Time of the last opening because of damaged rows.
     reread_header: Mutex<Option<Instant>>,
-    /// Last failed attempt to open it, and its time; `None` after a success.
-    failed: Mutex<Option<(Instant, Refusal)>>,
+    /// Last failed attempt to open it: its time, refusal and message for the log; `None` after a success.
+    failed: Mutex<Option<(Instant, Refusal, String)>>,
 }
 
 impl LiveTable {
@@ -89,7 +89,7 @@ impl LiveTable {
         }
         // Callers that waited during a failed attempt do not each retry.
         let failed = self.failed.lock().clone();
-        if let Some((_, refusal)) = failed.filter(|(at, _)| *at >= asked) {
+        if let Some((_, refusal, _)) = failed.filter(|(at, ..)| *at >= asked) {
             return Err(refusal);
         }
         let task = reopening.get_or_insert_with(|| {
@@ -116,9 +116,11 @@ impl LiveTable {
     fn refuse(&self, error: &LoadError) -> Refusal {
         let reason = if error.passing { Reason::Tier } else { Reason::Corrupt };
         let refusal = Refusal::new(reason, format!("table was replaced: {error}"));
-        let before = self.failed.lock().replace((Instant::now(), refusal.clone()));
-        if before.is_none_or(|(_, before)| before != refusal) {
-            let error = error.for_operator();
+        // Clients see only the kind of failure, so the operator's message tells whether it is the same one.
+        let error = error.for_operator();
+        let failed = (Instant::now(), refusal.clone(), error.to_owned());
+        let before = self.failed.lock().replace(failed);
+        if before.is_none_or(|(.., before)| before != error) {
             tracing::error!(object = %self.path, error, "table was replaced, but the new version cannot be used");
         }
         refusal

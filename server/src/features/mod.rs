@@ -335,7 +335,8 @@ impl Rows {
         Ok((Self::Device(Arc::new(landed)), cost))
     }
 
-    /// Rows that fail their checksum, by index.
+    /// Rows that fail their checksum, by index. Rows on a device are copied back, so that the verified bytes are those
+    /// that the session will read.
     ///
     /// # Errors
     /// Fails if a copy back from the device fails.

@@ -1,5 +1,5 @@
-//! State shared by the fronts: the pipeline, the models with their management, and the phase; and Triton's settings calls,
-//! answered with this server's settings, none of which can be changed while the server runs.
+//! State shared by the fronts: the pipeline, the models with their management, and the phase; and Triton's settings
+//! calls, answered with this server's settings, none of which can be changed while the server runs.
 
 use crate::models::management::ModelManager;
 use crate::models::served_models::Target;

@@ -17,7 +17,7 @@ use zerocopy::{Immutable, IntoBytes};
 type NewBuffer = fn() -> Box<dyn Buffer>;
 
 /// Element types of the protocol, with their names in ONNX Runtime and their buffers.
-const TYPES: [(DataType, TensorElementType, NewBuffer); 14] = [
+const TYPES: [(DataType, TensorElementType, NewBuffer); DataType::ALL.len()] = [
     (DataType::Bool, TensorElementType::Bool, numbers::<bool>),
     (DataType::Uint8, TensorElementType::Uint8, numbers::<u8>),
     (DataType::Uint16, TensorElementType::Uint16, numbers::<u16>),

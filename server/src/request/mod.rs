@@ -10,7 +10,8 @@ pub(crate) use refusal::{Reason, Refusal};
 use std::time::{Duration, Instant};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
-/// Stopwatch of a request in progress. It starts when the last byte of the body arrives.
+/// Stopwatch of a request in progress. It starts when the last byte of the body arrives. Each mark assigns the time
+/// since the last one to a stage, so the stages add up to the elapsed time, to the microsecond.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     pub(crate) started: Instant,
@@ -60,7 +61,8 @@ pub(crate) fn offload_large<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     offload_if(bytes >= LARGE_BYTES, work)
 }
 
-/// Does work that is known to be large or small.
+/// Does work that is known to be large or small. Large work would delay other requests, so the runtime first moves its
+/// thread's other tasks to another thread.
 pub(crate) fn offload_if<R>(large: bool, work: impl FnOnce() -> R) -> R {
     if large {
         tokio::task::block_in_place(work)

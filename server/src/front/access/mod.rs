@@ -236,9 +236,9 @@ impl Hosts {
     }
 
     /// Refuses a call that a web page of another site may have sent. A browser identifies such a page in `Origin`, in
-    /// `Sec-Fetch-Site` and, if the page's own name points here (DNS rebinding), in `Host`. Other clients never send the
-    /// first two, and send the server's name in `Host`. Calls with a token are not checked: no page knows one, and browsers
-    /// do not add it.
+    /// `Sec-Fetch-Site` and, if the page's own name points here (DNS rebinding), in `Host`. Other clients never send
+    /// the first two, and send the server's name in `Host`. Calls with a token are not checked: no page knows one, and
+    /// browsers do not add it.
     fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         let target = uri.authority().map(Authority::as_str);
         let mut hosts = Vec::with_capacity(2);

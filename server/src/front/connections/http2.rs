@@ -64,7 +64,8 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         Ok(Err(error)) => return tracing::debug!(%error, "HTTP/2 handshake failed"),
         Err(_) => return tracing::debug!("HTTP/2 handshake took too long"),
     };
-    // A separate task, because a connection is polled several times for each request, and then only reads a flag.
+    // `None` if the client does not answer pings. A separate task, because a connection is polled several times for
+    // each request, and then only reads a flag.
     let mut end = tokio::spawn({
         let (activity, pings) = (Arc::clone(activity), connection.ping_pong());
         let patience = server.config.bounds.header_timeout;

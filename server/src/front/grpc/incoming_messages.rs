@@ -237,8 +237,8 @@ pub(super) struct Framed {
     pub(super) data: Data,
 }
 
-/// Position of a body within its messages: chunks cut anywhere to messages, in pieces that share the chunks' memory. One
-/// message per call: a chunk may hold thousands of empty ones. Source: "Length-Prefixed Message" in
+/// Position of a body within its messages: chunks cut anywhere to messages, in pieces that share the chunks' memory.
+/// One message per call: a chunk may hold thousands of empty ones. Source: "Length-Prefixed Message" in
 /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 #[derive(Debug, Default)]
 pub(super) struct FrameDecoder {

@@ -153,13 +153,20 @@ pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Nam
     answer(state.manager.find(&target).map(|_| state::trace_settings()))
 }
 
-/// Answers with the current settings; an empty body changes nothing.
-pub(super) async fn trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
+pub(super) async fn trace_settings() -> Response {
+    json(StatusCode::OK, &state::trace_settings())
+}
+
+pub(super) async fn set_trace(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
     let (wanted, _) = options::<state::Settings>(&state, request).await?;
     Ok(answer(state::change_trace(&wanted)))
 }
 
-pub(super) async fn log_settings(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
+pub(super) async fn log_settings() -> Response {
+    json(StatusCode::OK, &state::log_settings())
+}
+
+pub(super) async fn set_log(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
     let (wanted, _) = options::<state::Settings>(&state, request).await?;
     Ok(answer(state::change_log(&wanted)))
 }

@@ -92,7 +92,7 @@ async fn other_method(request: Request) -> Response {
     error(StatusCode::METHOD_NOT_ALLOWED, what)
 }
 
-/// All handlers, by path.
+/// All handlers, by path. The OpenAPI document describes them in `operations.json`; a test compares the two.
 fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
     let mut routes = vec![
         (PAGE.to_owned(), page::serve()),
@@ -117,10 +117,10 @@ fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
         ]);
     }
     // Triton's extensions that its clients request but that are not offered here: answered, but changes are refused.
-    let trace = get(trace_settings).post(trace_settings);
-    let model_trace = get(model_trace_settings).post(trace_settings);
+    let trace = get(trace_settings).post(set_trace);
+    let model_trace = get(model_trace_settings).post(set_trace);
     routes.extend([
-        ("/v2/logging".to_owned(), get(log_settings).post(log_settings)),
+        ("/v2/logging".to_owned(), get(log_settings).post(set_log)),
         ("/v2/trace/setting".to_owned(), trace),
         ("/v2/models/{model}/trace/setting".to_owned(), model_trace),
     ]);

@@ -305,8 +305,8 @@ fn advice() -> String {
 /// `OrtGetApiBase`, the library's only public export.
 type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
 
-/// Reads a library's version, such as `1.31.1`. Calls ONNX Runtime's C interface directly, because the `ort` crate makes
-/// the same call but does not expose the result.
+/// Reads a library's version, such as `1.31.1`. Calls ONNX Runtime's C interface directly, because the `ort` crate
+/// makes the same call but does not expose the result.
 ///
 /// # Errors
 /// Fails if the file is not a library, or not ONNX Runtime.
@@ -338,9 +338,10 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Text of an interrupted run's error, reported by its last operator and again by the session.
 const ENDED: &str = "terminate flag";
 
-/// Forwards the library's messages to this process's log, as events of the target `onnxruntime`. Its warnings are `warn`;
-/// its information is for its developers and becomes `debug`. A request can cause messages in every run, so lines above
-/// `debug` are bounded, and the number left out is logged.
+/// Forwards the library's messages to this process's log, as events of the target `onnxruntime`, with the model of a
+/// line and, on a session's thread, the current request. Its warnings are `warn`; its information is for its developers
+/// and becomes `debug`. A request can cause messages in every run, so lines above `debug` are bounded, and the number
+/// left out is logged.
 fn logger() -> LoggerFunction {
     let budget = LogBudget::new(MAX_LINES, WINDOW);
     Arc::new(move |level, _category: &str, id: &str, location: &str, message: &str| {

@@ -1,11 +1,11 @@
 //! Thread of a session: it builds the session (the graph into ONNX Runtime, its signature, its warm-up), reports, waits
 //! for its queue, and serves. One named thread owns one ONNX Runtime session, so there is no lock around it.
 //!
-//! Warm-up: runs before a session takes requests, since the first run allocates and plans, and a version that cannot run is
-//! refused. Without samples there is one run on zeros. A graph that cannot run on zeros is served all the same, because
-//! zeros may be invalid input. If the model is batched, one run has several rows: a graph whose outputs have another number
-//! of rows is refused. A warm-up that takes too long is stopped from outside. After it, if requested, the fastest of a few
-//! runs is timed: other work on the machine only makes a run slower.
+//! Warm-up: runs before a session takes requests, since the first run allocates and plans, and a version that cannot
+//! run is refused. Without samples there is one run on zeros. A graph that cannot run on zeros is served all the same,
+//! because zeros may be invalid input. If the model is batched, one run has several rows: a graph whose outputs have
+//! another number of rows is refused. A warm-up that takes too long is stopped from outside. After it, if requested,
+//! the fastest of a few runs is timed: other work on the machine only makes a run slower.
 
 use super::engine::{Assignment, Engine, RunControl};
 use super::pinned::PinnedRun;

@@ -360,7 +360,8 @@ impl ModelManager {
             .map_err(|e| Refusal::new(Reason::Inference, format!("unloading failed: {e}")))
     }
 
-    /// Lists the tier once.
+    /// Lists the tier once. A failed listing changes nothing. A refused model is retried when its objects change, or at
+    /// the next listing if the tier failed.
     async fn poll_once(&self, seen: &mut Listing) {
         let Some(loader) = self.loader.get() else { return };
         let listing = match repository::list(&*loader.tier, None).await {

@@ -335,8 +335,8 @@ impl ModelFiles {
 /// Objects of every model on the tier, by model.
 pub(crate) type Listing = BTreeMap<String, Vec<Object>>;
 
-/// Lists the models, or one of them; an unknown name gives an empty listing. Folders with invalid names are skipped with
-/// a warning.
+/// Lists the models, or one of them; an unknown name gives an empty listing. Folders with invalid names are skipped
+/// with a warning.
 pub(crate) async fn list(tier: &dyn Tier, model: Option<&str>) -> Result<Listing, LoadError> {
     let prefix = match model {
         None => ObjectPath::new(MODELS_PREFIX)?,

@@ -344,7 +344,7 @@ impl ProcessMetrics {
         Ok(metrics)
     }
 
-    /// Reads all values.
+    /// Reads all values; those that cannot be read stay unchanged.
     fn read(&self) {
         self.uptime_seconds.set(self.started.elapsed().as_secs_f64());
         self.stuck_decodes.set(clamped(stuck_decodes()));

@@ -2,8 +2,8 @@
 //! finished spans, and the task that sends them.
 //!
 //! In: requests, and the configuration of a collector. Out: `ExportTraceServiceRequest`s over HTTP, and counts of the
-//! spans sent, failed and dropped: one span for a request, and below it one for the body's arrival and for each stage. A
-//! request never waits here: if the queue is full, a span is dropped and counted. Names and attributes follow
+//! spans sent, failed and dropped: one span for a request, and below it one for the body's arrival and for each stage.
+//! A request never waits here: if the queue is full, a span is dropped and counted. Names and attributes follow
 //! OpenTelemetry's semantic conventions for HTTP and RPC servers if those define any,
 //! <https://opentelemetry.io/docs/specs/semconv/>; the server's own begin with `tierlab.`.
 
