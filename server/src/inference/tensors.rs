@@ -2,7 +2,7 @@
 //!
 //! In: tensor data of the protocol. Out: [`Buffer`]s that a session reuses from run to run, and outputs as bytes. The
 //! element types of the protocol and of ONNX Runtime are matched here; the trial run of an import has its own match
-//! (`models/src/import/tensors.rs`), since no crate below both depends on the runtime.
+//! (`models/src/import/independence/elements.rs`), since no crate below both depends on the runtime.
 
 use bytes::Bytes;
 use half::{bf16, f16};

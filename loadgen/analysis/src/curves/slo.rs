@@ -10,7 +10,7 @@ use crate::decision::{from_run, standing};
 use crate::latency::objective;
 use crate::record::{
     Fault, Interval, Limits, MeetsObjective, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding,
-    SloOutcome, StreamFigure, Summary, Verdict, counted, milliseconds,
+    SloOutcome, StreamFigure, Summary, Verdict, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;
@@ -285,7 +285,13 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
         let [failed, limit] = [summary.error_share, limit].map(|share| 100.0 * share);
         return format!("{failed:.2} % of the requests failed (limit {limit:.2} %)");
     }
-    format!("{} {}", slo.objective.figure(), milliseconds(us))
+    let ms = us / 1e3;
+    let decimals = match ms {
+        ms if ms >= 100.0 => 0,
+        ms if ms >= 1.0 => 1,
+        _ => 3,
+    };
+    format!("{} {ms:.decimals$} ms", slo.objective.figure())
 }
 
 #[cfg(test)]
@@ -524,6 +530,7 @@ mod tests {
         };
         assert_eq!(why_not(&streaming, &Slo { objective, ..SLO }), "ttft p99 350 ms");
         assert_eq!(why_not(&streaming, &SLO), "p99 10.0 ms");
+        assert_eq!(why_not(&point(100.0, 5_600, 0, |_| ()), &SLO), "p99 5.6 ms");
     }
 
     #[test]

@@ -41,8 +41,6 @@ pub use summary::{
     Band, Drift, DriftHow, DriftOf, Fault, Gap, Grades, Limits, RampBlock, Reads, Summary, Tail, Verdict,
 };
 
-pub(crate) use summary::milliseconds;
-
 /// Default of a number of servers.
 const fn one() -> u32 {
     1

@@ -416,7 +416,7 @@ impl fmt::Display for Drift {
 }
 
 /// Formats microseconds as milliseconds of three digits.
-pub(crate) fn milliseconds(us: f64) -> String {
+fn milliseconds(us: f64) -> String {
     match us / 1e3 {
         ms if ms >= 100.0 => format!("{ms:.0} ms"),
         ms if ms >= 10.0 => format!("{ms:.1} ms"),

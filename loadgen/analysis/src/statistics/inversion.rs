@@ -135,6 +135,7 @@ mod tests {
     }
 
     fn gap_at(table: &BlockTable, percentile: Percentile) -> Option<Gap> {
+        assert!(interval(table, percentile.quantile()).is_some());
         gap(table, percentile)
     }
 
