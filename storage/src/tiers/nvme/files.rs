@@ -139,8 +139,8 @@ impl OpenFile {
 
     /// Checks that the file is unchanged and, if the last check is older than [`PATH_CHECK`], that its path still names
     /// it. A look-up by path takes half as long as a read of 4 KiB from the page cache. A look-up by descriptor takes a
-    /// quarter, and also notices a file that was written, removed or replaced by renaming. In a lower layer of an overlay,
-    /// or in a network file system, only the path may show that.
+    /// quarter, and also notices a file that was written, removed or replaced by renaming. In a lower layer of an
+    /// overlay, or in a network file system, only the path may show that.
     pub(super) fn check_soon(&self, root: &Root, now: Instant) -> Result<(), StorageError> {
         let is_recent = now.saturating_duration_since(*self.path_checked.lock()) < PATH_CHECK;
         let is_same = |stat: FileStat| stat.id == self.id && stat.links == self.links;
