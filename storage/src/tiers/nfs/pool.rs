@@ -11,6 +11,7 @@ use super::waiting::{CallPermit, Landing, LoadClaim, Outgoing, Reply};
 use crate::retry::{Backoff, Retries};
 use crate::{ErrorKind, ReadCost, StorageError};
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use nfs3_types::rpc::opaque_auth;
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -155,8 +156,12 @@ impl Pool {
     ) -> Result<Reply, CallError> {
         let begun = Instant::now();
         let room = landing.as_ref().map_or(0, |landing| landing.room);
-        let mut permit = Some(self.permit(room).await?);
-        let mut at = Instant::now();
+        // The clock is read again only after a wait.
+        let (permit, mut at) = match self.permit(room).now_or_never() {
+            Some(permit) => (permit?, begun),
+            None => (self.permit(room).await?, Instant::now()),
+        };
+        let mut permit = Some(permit);
         let outgoing = Outgoing::new(call, &self.head, at + self.limit);
         let mut of_call = ReadCost {
             via: ViaSet::of(Via::Nfs),

@@ -1,7 +1,7 @@
 //! Files opened for reading, and a bounded set of open files. In: objects. Out: open files of exactly that version.
 
 use super::buffer::BUFFER_ALIGN;
-use super::root::{FileId, Root, c_path, not_a_file, stat_fd};
+use super::root::{FileId, FileStat, Root, c_path, not_a_file, stat_fd};
 use super::signals::Signals;
 use super::store;
 use crate::tasks::blocking;
@@ -38,6 +38,8 @@ pub(crate) struct OpenFile {
     pub(crate) path: ObjectPath,
     pub(crate) c_path: CString,
     pub(crate) id: FileId,
+    /// Number of names at the opening. A removed or replaced file has fewer, even within one tick of the clock.
+    links: u32,
     version: String,
     /// Alignment of direct reads in bytes; `None` for buffered reads.
     pub(crate) direct_align: Option<u32>,
@@ -91,6 +93,7 @@ impl OpenFile {
             path: path.clone(),
             c_path,
             id: stat.id,
+            links: stat.links,
             version: stat.id.version(),
             direct_align,
             refusal,
@@ -136,10 +139,12 @@ impl OpenFile {
 
     /// Checks that the file is unchanged and, if the last check is older than [`PATH_CHECK`], that its path still names
     /// it. A look-up by path takes half as long as a read of 4 KiB from the page cache. A look-up by descriptor takes a
-    /// quarter, and also notices a file that was written, removed or replaced by renaming.
+    /// quarter, and also notices a file that was written, removed or replaced by renaming. In a lower layer of an
+    /// overlay, or in a network file system, only the path may show that.
     pub(super) fn check_soon(&self, root: &Root, now: Instant) -> Result<(), StorageError> {
         let is_recent = now.saturating_duration_since(*self.path_checked.lock()) < PATH_CHECK;
-        if is_recent && stat_fd(self.fd.as_fd()).is_ok_and(|stat| stat.id == self.id) {
+        let is_same = |stat: FileStat| stat.id == self.id && stat.links == self.links;
+        if is_recent && stat_fd(self.fd.as_fd()).is_ok_and(is_same) {
             return Ok(());
         }
         self.check_current(root, &root.identity(&self.c_path))?;

@@ -11,8 +11,11 @@
 //! leaves both times unchanged. Files replaced by renaming, as by `put`, have no such gap. A file removed by another
 //! program keeps its disk space while it is among the few open files.
 //!
+//! Small reads from the page cache check the open file each time, but its path only every few milliseconds. So after
+//! the swap of a link or folder in its path, they return the looked-up version that much longer.
+//!
 //! `tier` is a single folder, `striped` several. `files` holds open files, `store` lists and writes, `plan` chooses the
-//! segments to read, and `engine` reads them: `worker` does the work, driven by a thread or by `runtime`, on a `ring`.
+//! segments to read, and `engine` reads them: `worker` does the work on a `ring`, driven by a thread or by its callers.
 #![allow(unsafe_code)]
 
 use crate::tasks::blocking;

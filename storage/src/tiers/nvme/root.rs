@@ -43,6 +43,8 @@ pub(crate) struct FileId {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileStat {
     pub(crate) id: FileId,
+    /// Number of the file's names (hard links).
+    pub(crate) links: u32,
     pub(crate) is_file: bool,
     pub(crate) is_dir: bool,
     /// Alignments of memory and offset for direct reads, in bytes; zeros if the file does not support them, `None` if
@@ -176,6 +178,7 @@ fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<FileStat> {
             modified_ns: nanoseconds(stat.stx_mtime),
             changed_ns: nanoseconds(stat.stx_ctime),
         },
+        links: stat.stx_nlink,
         is_file: format == libc::S_IFREG,
         is_dir: format == libc::S_IFDIR,
         direct_io: has_alignment.then_some((stat.stx_dio_mem_align, stat.stx_dio_offset_align)),

@@ -86,9 +86,14 @@ impl NvmeTier {
         Ok(file)
     }
 
-    async fn read_file(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        let started = Instant::now();
-        let file = self.open_file(object).await?;
+    /// Reads ranges of an open file. If `try_cache` is true, a few bytes are copied from the page cache.
+    async fn read_file(
+        &self,
+        file: &Arc<OpenFile>,
+        ranges: &[Range<u64>],
+        started: Instant,
+        try_cache: bool,
+    ) -> Result<ReadMany, StorageError> {
         let plan = Plan::new(ranges, file.direct_align.map_or(1, u64::from));
         if plan.segments.is_empty() {
             return Ok(ReadMany {
@@ -96,12 +101,16 @@ impl NvmeTier {
                 cost: ReadCost::default(),
             });
         }
-        let Done { segments, mut cost } = match self.read_cached(&file, &plan, started)? {
+        let cached = match try_cache {
+            true => self.read_cached(file, &plan, started)?,
+            false => None,
+        };
+        let Done { segments, mut cost } = match cached {
             Some(done) => done,
             None => {
-                let slot = self.engine.slot(&file).await?;
-                let segments = self.with_buffers(&file, &plan)?;
-                self.engine.read(&file, segments, slot, started).await?
+                let slot = self.engine.slot(file).await?;
+                let segments = self.with_buffers(file, &plan)?;
+                self.engine.read(file, segments, slot, started).await?
             }
         };
         let buffers = segments.into_iter().map(|(_, buffer)| buffer);
@@ -217,21 +226,28 @@ impl Tier for NvmeTier {
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         let started = Instant::now();
-        let range = [range];
-        check_ranges(object, &range)?;
+        let ranges = [range];
+        check_ranges(object, &ranges)?;
         let read = async {
             let file = self.open_file(object).await?;
-            self.read_range_cached(&file, &range[0], started)
+            if let Some(read) = self.read_range_cached(&file, &ranges[0], started)? {
+                return Ok(read);
+            }
+            // The page cache is not tried again. Boxed, so that the future of a cached read stays small.
+            let read = Box::pin(self.read_file(&file, &ranges, started, false)).await?;
+            Ok::<_, StorageError>(read.into_single())
         };
-        match self.files.noticed(object, read.await)? {
-            Some(read) => Ok(read),
-            None => Ok(self.read_many(object, &range).await?.into_single()),
-        }
+        self.files.noticed(object, read.await)
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let started = Instant::now();
         check_ranges(object, ranges)?;
-        self.files.noticed(object, self.read_file(object, ranges).await)
+        let read = async {
+            let file = self.open_file(object).await?;
+            self.read_file(&file, ranges, started, true).await
+        };
+        self.files.noticed(object, read.await)
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

@@ -86,9 +86,11 @@ impl Hedging {
         counts.replies += 1;
         if counts.replies >= WARM && counts.replies.is_multiple_of(EVERY) {
             let mut sorted = counts.recent.clone();
+            // Other GETs do not wait for the selection.
+            drop(counts);
             let rank = ((sorted.len() as f64 * self.quantile).ceil() as usize).clamp(1, sorted.len()) - 1;
             let (_, delay, _) = sorted.select_nth_unstable(rank);
-            counts.delay = Some(*delay);
+            self.counts.lock().delay = Some(*delay);
         }
     }
 }
