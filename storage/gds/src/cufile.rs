@@ -281,9 +281,8 @@ impl CuFile {
                 let detail = format!("cuFileRead failed: {error}");
                 Err(DeviceError::new(DeviceErrorKind::Io(error.kind()), detail))
             }
-            came => {
-                usize::try_from(came).map_err(|_| failed("cuFileRead", c_int::try_from(-came).unwrap_or(c_int::MAX), 0))
-            }
+            count => usize::try_from(count)
+                .map_err(|_| failed("cuFileRead", c_int::try_from(-count).unwrap_or(c_int::MAX), 0)),
         }
     }
 

@@ -261,7 +261,7 @@ pub fn gather(
     for run in runs(&starts, column.len) {
         let begin = from.address() + run.first as u64;
         let copied = if run.rows == 1 {
-            // SAFETY: both stretches lie inside their memory, as checked above.
+            // SAFETY: both ranges lie inside their memory, as checked above.
             unsafe { (driver.inside_async)(to, begin, column.len, stream.at) }
         } else {
             let copy = CUDA_MEMCPY2D {
@@ -301,12 +301,12 @@ fn runs(starts: &[usize], width: usize) -> Vec<Run> {
         if let Some(run) = runs.last_mut() {
             let last = run.first + (run.rows - 1) * run.pitch;
             let pitch = start.wrapping_sub(last);
-            let goes_on = if run.rows == 1 {
+            let continues = if run.rows == 1 {
                 (width..=LARGEST_PITCH).contains(&pitch)
             } else {
                 pitch == run.pitch
             };
-            if start > last && goes_on {
+            if start > last && continues {
                 run.pitch = pitch;
                 run.rows += 1;
                 continue;

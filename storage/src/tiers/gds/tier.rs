@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_gds::Reads;
-use tierlab_gds::routes::{ALIGN, Landing, PhaseTimes, Reader, RouteOptions, Stretch};
+use tierlab_gds::routes::{ALIGN, FileRange, Landing, PhaseTimes, Reader, RouteOptions};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::{mpsc, oneshot};
 
@@ -84,7 +84,7 @@ impl GdsTier {
     }
 
     /// Sends a job to the thread, and waits for its reply.
-    async fn ask<T>(
+    async fn submit<T>(
         &self,
         object: &Object,
         ranges: &[Range<u64>],
@@ -126,7 +126,7 @@ impl DeviceReads for GdsTier {
     }
 
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
-        self.ask(object, ranges, ReplyTo::Device).await
+        self.submit(object, ranges, ReplyTo::Device).await
     }
 }
 
@@ -156,7 +156,7 @@ impl Tier for GdsTier {
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        self.ask(object, ranges, ReplyTo::Host).await
+        self.submit(object, ranges, ReplyTo::Host).await
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
@@ -353,13 +353,13 @@ impl DeviceWorker {
             let wanted = (segment.wanted_end - segment.start) as usize;
             while at < wanted {
                 let piece = self.chunk_bytes.min(len - at);
-                let stretch = Stretch {
+                let range = FileRange {
                     offset: segment.start + at as u64,
                     len: piece,
                     wanted: piece.min(wanted - at),
                     into: start + at,
                 };
-                landing.ask(job.file.clone(), stretch)?;
+                landing.add(job.file.clone(), range)?;
                 at += piece;
             }
         }
@@ -400,14 +400,14 @@ impl DeviceWorker {
     fn settle(&self, reading: &DeviceReading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();
-        let came = reading.landing.came().map_err(|e| StorageError::of_device(path, e))?;
+        let totals = reading.landing.totals().map_err(|e| StorageError::of_device(path, e))?;
         let mut cost = ReadCost {
             queue: reading.queue,
             device: times.reading,
             copy: times.copying,
-            wire_bytes: came.bytes,
-            requests: came.requests,
-            retries: came.retries,
+            wire_bytes: totals.bytes,
+            requests: totals.requests,
+            retries: totals.retries,
             ..ReadCost::default()
         };
         if cost.requests > 0 {
