@@ -76,7 +76,7 @@ pub(crate) struct Listing {
     about: String,
     objects: Vec<Object>,
     bytes: usize,
-    words: usize,
+    names: usize,
     began: Instant,
 }
 
@@ -87,7 +87,7 @@ impl Listing {
             about: about.into(),
             objects: Vec::new(),
             bytes: 0,
-            words: 0,
+            names: 0,
             began: Instant::now(),
         }
     }
@@ -97,10 +97,10 @@ impl Listing {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the tier sends too many names; [`ErrorKind::Timeout`] if the listing takes too long.
     pub(crate) fn named(&mut self, bytes: usize) -> Result<(), StorageError> {
-        self.words += 1;
+        self.names += 1;
         self.bytes += bytes;
         let refuse = |kind: ErrorKind, what: String| Err(kind.error(&self.about, what));
-        if self.words > MAX_LISTED || self.bytes > MAX_LISTED_BYTES {
+        if self.names > MAX_LISTED || self.bytes > MAX_LISTED_BYTES {
             let what = format!("listing exceeds {MAX_LISTED} objects or {MAX_LISTED_BYTES} bytes of names");
             return refuse(ErrorKind::Corrupt, what);
         }

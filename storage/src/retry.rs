@@ -47,26 +47,26 @@ pub(crate) struct Retries {
     /// Time limit of all attempts and waits.
     limit: Duration,
     /// Maximum number of retries.
-    most: u32,
+    max: u32,
     /// Retries so far.
-    pub(crate) made: u32,
+    pub(crate) count: u32,
 }
 
 impl Retries {
     /// Call that began at `began` and may take `limit`, including retries and waits.
-    pub(crate) const fn new(backoff: Backoff, began: Instant, limit: Duration, most: u32) -> Self {
+    pub(crate) const fn new(backoff: Backoff, began: Instant, limit: Duration, max: u32) -> Self {
         Self {
             backoff,
             began,
             limit,
-            most,
-            made: 0,
+            max,
+            count: 0,
         }
     }
 
     /// Number of retries left.
     pub(crate) const fn remaining(&self) -> u32 {
-        self.most - self.made
+        self.max - self.count
     }
 
     /// Time left.
@@ -74,21 +74,21 @@ impl Retries {
         self.limit.saturating_sub(self.began.elapsed())
     }
 
-    /// Counts an attempt and returns the wait before it, at least `asked` (the wait that the server requires). `None`
+    /// Counts an attempt and returns the wait before it, at least `min_wait` (the wait that the server requires). `None`
     /// if no attempt or no time is left.
-    pub(crate) fn next(&mut self, asked: Duration) -> Option<Duration> {
-        let random = RandomState::new().hash_one(self.made);
-        let wait = self.backoff.wait(self.made.saturating_add(1), random).max(asked);
+    pub(crate) fn next(&mut self, min_wait: Duration) -> Option<Duration> {
+        let random = RandomState::new().hash_one(self.count);
+        let wait = self.backoff.wait(self.count.saturating_add(1), random).max(min_wait);
         if self.remaining() == 0 || self.left() <= wait {
             return None;
         }
-        self.made += 1;
+        self.count += 1;
         Some(wait)
     }
 
     /// Text for the error of a call that is not retried.
-    pub(crate) fn given_up(&self) -> String {
-        let (attempts, took) = (u64::from(self.made) + 1, self.began.elapsed().as_millis());
+    pub(crate) fn describe_attempts(&self) -> String {
+        let (attempts, took) = (u64::from(self.count) + 1, self.began.elapsed().as_millis());
         format!("given up after {attempts} attempts in {took} ms")
     }
 }
@@ -108,12 +108,15 @@ mod tests {
     fn a_call_is_repeated_within_its_bounds() {
         let backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
         let (now, hour) = (Instant::now(), Duration::from_secs(3600));
-        let mut few = Retries::new(backoff, now, hour, 2);
-        assert_eq!(few.next(Duration::ZERO), Some(Duration::from_millis(20)));
-        assert_eq!(few.next(Duration::from_secs(1)), Some(Duration::from_secs(1)));
-        assert_eq!((few.next(Duration::ZERO), few.made, few.remaining()), (None, 2, 0));
-        assert!(few.given_up().starts_with("given up after 3 attempts in "));
-        let mut late = Retries::new(backoff, now, Duration::from_millis(10), u32::MAX);
-        assert_eq!((late.next(Duration::ZERO), late.made), (None, 0));
+        let mut limited = Retries::new(backoff, now, hour, 2);
+        assert_eq!(limited.next(Duration::ZERO), Some(Duration::from_millis(20)));
+        assert_eq!(limited.next(Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!(
+            (limited.next(Duration::ZERO), limited.count, limited.remaining()),
+            (None, 2, 0)
+        );
+        assert!(limited.describe_attempts().starts_with("given up after 3 attempts in "));
+        let mut expired = Retries::new(backoff, now, Duration::from_millis(10), u32::MAX);
+        assert_eq!((expired.next(Duration::ZERO), expired.count), (None, 0));
     }
 }

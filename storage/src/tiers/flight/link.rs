@@ -177,7 +177,7 @@ impl RetriedCall<'_> {
         }
         self.link.renew(self.used);
         let Some(wait) = self.retries.next(Duration::ZERO) else {
-            let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
+            let detail = format!("{}; {}", failure.detail(), self.retries.describe_attempts());
             return Err(failure.kind().error(failure.object(), detail));
         };
         tracing::debug!("retry in {} ms: {failure}", wait.as_millis());

@@ -255,7 +255,7 @@ async fn get_rows(link: &Link, table: &Table, ids: &[i64]) -> Result<(Vec<u8>, R
         let detail = format!("reply is incomplete: {missing} of {all} rows missing");
         return Err(ErrorKind::Corrupt.error(name, detail));
     }
-    cost.retries = call.retries.made;
+    cost.retries = call.retries.count;
     cost.device = sent.elapsed();
     Ok((laying.rows, cost))
 }

@@ -65,7 +65,7 @@ impl Bucket {
                 let cost = ReadCost {
                     wire_bytes: into.len() as u64 + attempts.lost_bytes,
                     requests: attempts.requests,
-                    retries: retries.made,
+                    retries: retries.count,
                     hedges: attempts.hedges,
                     ..ReadCost::default()
                 };
@@ -84,7 +84,7 @@ impl Bucket {
                 let asked = asked.map_or_else(String::new, |asked| {
                     format!("; it asked to retry after {} s", asked.as_secs())
                 });
-                let (said, tried, got) = (failure.detail(), retries.given_up(), into.len());
+                let (said, tried, got) = (failure.detail(), retries.describe_attempts(), into.len());
                 let detail = format!("{said}{asked}; {tried} with {got} of {len} bytes");
                 return Err(failure.kind().error(failure.object(), detail));
             };

@@ -166,7 +166,7 @@ impl Link {
                 Err(failure) => failure,
             };
             let Some(wait) = call.retries.next(Duration::ZERO) else {
-                let detail = format!("{}; {}", failure.detail(), call.retries.given_up());
+                let detail = format!("{}; {}", failure.detail(), call.retries.describe_attempts());
                 return Err(failure.kind().error(object, detail));
             };
             tracing::debug!("retrying in {} ms: {failure}", wait.as_millis());
@@ -263,7 +263,7 @@ impl Link {
             via: ViaSet::of(Via::Redis),
             queue,
             requests: 1,
-            retries: u32::from(call.retries.made > 0),
+            retries: u32::from(call.retries.count > 0),
             ..ReadCost::default()
         });
         call.first_sent.get_or_insert_with(Instant::now);
