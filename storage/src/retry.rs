@@ -10,8 +10,8 @@ pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     /// Bounds of the random factor of a doubled wait.
-    least_share: f64,
-    most_share: f64,
+    min_share: f64,
+    max_share: f64,
 }
 
 impl Backoff {
@@ -21,12 +21,12 @@ impl Backoff {
     }
 
     /// Waits with a random factor, so that callers that failed together do not retry together.
-    pub(crate) const fn spread(first: Duration, longest: Duration, least_share: f64, most_share: f64) -> Self {
+    pub(crate) const fn spread(first: Duration, longest: Duration, min_share: f64, max_share: f64) -> Self {
         Self {
             first,
             longest,
-            least_share,
-            most_share,
+            min_share,
+            max_share,
         }
     }
 
@@ -34,7 +34,7 @@ impl Backoff {
     pub(crate) fn wait(&self, nth: u32, random: u64) -> Duration {
         let doubled = self.first.saturating_mul(1 << nth.saturating_sub(1).min(16));
         let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
-        let share = self.least_share + (self.most_share - self.least_share) * share;
+        let share = self.min_share + (self.max_share - self.min_share) * share;
         doubled.min(self.longest).mul_f64(share)
     }
 }
@@ -74,7 +74,7 @@ impl Retries {
         self.limit.saturating_sub(self.began.elapsed())
     }
 
-    /// Counts an attempt and returns the wait before it, at least `min_wait` (the wait that the server requires). `None`
+    /// Counts an attempt and returns the wait before it, at least `min_wait` (required by the server). `None`
     /// if no attempt or no time is left.
     pub(crate) fn next(&mut self, min_wait: Duration) -> Option<Duration> {
         let random = RandomState::new().hash_one(self.count);
@@ -108,14 +108,11 @@ mod tests {
     fn a_call_is_repeated_within_its_bounds() {
         let backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
         let (now, hour) = (Instant::now(), Duration::from_secs(3600));
-        let mut limited = Retries::new(backoff, now, hour, 2);
-        assert_eq!(limited.next(Duration::ZERO), Some(Duration::from_millis(20)));
-        assert_eq!(limited.next(Duration::from_secs(1)), Some(Duration::from_secs(1)));
-        assert_eq!(
-            (limited.next(Duration::ZERO), limited.count, limited.remaining()),
-            (None, 2, 0)
-        );
-        assert!(limited.describe_attempts().starts_with("given up after 3 attempts in "));
+        let mut two = Retries::new(backoff, now, hour, 2);
+        assert_eq!(two.next(Duration::ZERO), Some(Duration::from_millis(20)));
+        assert_eq!(two.next(Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!((two.next(Duration::ZERO), two.count, two.remaining()), (None, 2, 0));
+        assert!(two.describe_attempts().starts_with("given up after 3 attempts in "));
         let mut expired = Retries::new(backoff, now, Duration::from_millis(10), u32::MAX);
         assert_eq!((expired.next(Duration::ZERO), expired.count), (None, 0));
     }

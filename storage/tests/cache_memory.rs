@@ -74,7 +74,7 @@ async fn scan(unit: u64, config: &CacheConfig) -> u64 {
     let cache = Cache::new(Arc::new(Made), config, metrics).unwrap();
     let (table, units) = (table(), TABLE / unit);
     let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let (mut missed, mut most) = (0, 0);
+    let (mut missed, mut peak) = (0, 0);
     let enough = 2 * config.capacity_bytes / unit;
     while missed < enough {
         let share: f64 = rng.random();
@@ -85,10 +85,10 @@ async fn scan(unit: u64, config: &CacheConfig) -> u64 {
         assert_eq!((read.bytes.len() as u64, read.bytes[0]), (unit, at as u8));
         missed += u64::from(read.cost.cache_misses);
         if missed % 1024 == 0 {
-            most = most.max(resident_bytes());
+            peak = peak.max(resident_bytes());
         }
     }
-    most
+    peak
 }
 
 #[test]

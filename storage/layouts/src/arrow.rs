@@ -107,7 +107,7 @@ pub(crate) async fn footer(
         more.bytes
     };
     let began = Instant::now();
-    let footer = columns::guarded(|| decode_footer(&bytes, header, object.size), |what| what);
+    let footer = columns::catch_panics(|| decode_footer(&bytes, header, object.size), |what| what);
     let footer = footer.map_err(|what| bad(&format!("footer, offset {start}: {what}")))?;
     Ok((footer, Cost::since(read.cost, began)))
 }
@@ -193,7 +193,7 @@ fn rows_of<'a>(
         if crc32c::crc32c(&bytes) != batch.crc {
             return Err(bad("wrong checksum: the batch is damaged".to_owned()));
         }
-        let decoded = columns::guarded(|| decode((footer, header), batch, bytes), |what| what).map_err(bad)?;
+        let decoded = columns::catch_panics(|| decode((footer, header), batch, bytes), |what| what).map_err(bad)?;
         for run in rows.chunk_by(|a, b| a.0 + 1 == b.0) {
             let (start, ids) = (run[0].0, run.iter().map(|row| row.1).collect::<Vec<i64>>());
             if start + ids.len() > decoded.num_rows() {
@@ -208,7 +208,7 @@ fn rows_of<'a>(
 fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
     let at = usize::try_from(batch.block.metaDataLength()).unwrap_or(usize::MAX);
     let (metadata, body) = bytes.split_at_checked(at).ok_or("it is shorter than its metadata")?;
-    check_message(bare(metadata)?, body, columns::most_bytes(header, BATCH_ROWS))?;
+    check_message(bare(metadata)?, body, columns::max_bytes(header, BATCH_ROWS))?;
     let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
     decoded

@@ -114,7 +114,7 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(ParquetF
     let metadata = reading.run(decoder, indexes, parts).await?;
     let (decodes, mut cost) = (reading.decodes, reading.cost);
     let began = Instant::now();
-    let footer = guarded(|| {
+    let footer = catch_panics(|| {
         let pages = pages_of(&metadata)?;
         let mut columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
         let is_compressed = columns.any(|column| column.compression() != Compression::UNCOMPRESSED);
@@ -161,7 +161,7 @@ impl Reading<'_> {
         loop {
             let began = Instant::now();
             let step = move || {
-                let step = guarded(|| {
+                let step = catch_panics(|| {
                     decoder.push_ranges(ranges, parts)?;
                     decoder.try_decode()
                 });
@@ -232,11 +232,11 @@ fn check_pages(
     range: &Range<u64>,
     bytes: &[u8],
 ) -> Result<(), String> {
-    let most = columns::most_bytes(header, PAGE_ROWS);
+    let max = columns::max_bytes(header, PAGE_ROWS);
     let after = &footer.pages[footer.pages.partition_point(|page| page.0 < range.start)..];
     for &(page, level_bits) in after.iter().take_while(|page| page.0 < range.end) {
         let from_page = usize::try_from(page - range.start).ok().and_then(|at| bytes.get(at..));
-        page::check(from_page.unwrap_or_default(), most, level_bits)
+        page::check(from_page.unwrap_or_default(), max, level_bits)
             .map_err(|what| format!("page, offset {page}: {what}"))?;
     }
     Ok(())
@@ -259,7 +259,7 @@ pub(crate) async fn read(
     let mut cost = Cost::default();
     let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
     let mut began = Instant::now();
-    let mut decoder = guarded(|| {
+    let mut decoder = catch_panics(|| {
         let selection = RowSelection::from_consecutive_ranges(numbers.iter().map(|&at| at..at + 1), rows);
         ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
             .with_row_selection(selection)
@@ -269,7 +269,7 @@ pub(crate) async fn read(
     .map_err(bad)?;
     let mut done = 0;
     // Without page bytes, no work can run forever.
-    let (mut batches, mut wanted) = guarded(|| drain(&mut decoder)).map_err(bad)?;
+    let (mut batches, mut wanted) = catch_panics(|| drain(&mut decoder)).map_err(bad)?;
     loop {
         for batch in batches {
             let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
@@ -287,7 +287,7 @@ pub(crate) async fn read(
             check_pages((footer, header), range, part).map_err(|what| corrupt(&object.path, what))?;
         }
         let step = move || {
-            let step = guarded(|| {
+            let step = catch_panics(|| {
                 decoder.push_ranges(ranges, parts)?;
                 drain(&mut decoder)
             });
@@ -324,6 +324,6 @@ fn drain(decoder: &mut ParquetPushDecoder) -> Result<Drained, ParquetError> {
     }
 }
 
-fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    columns::guarded(step, ParquetError::General)
+fn catch_panics<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    columns::catch_panics(step, ParquetError::General)
 }

@@ -94,7 +94,7 @@ pub(crate) fn corrupt(path: &ObjectPath, what: impl std::fmt::Display) -> Storag
 }
 
 /// Maximum bytes of a joined read.
-const MOST: u64 = 64 << 20;
+const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// Reads ranges, adjacent ones joined, such as rows of a scan; returns one part per range, in request order. Joining helps
 /// every tier, even one that joins no ranges itself.
@@ -103,7 +103,7 @@ pub(crate) async fn read(
     object: &Object,
     ranges: &[Range<u64>],
 ) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
-    let runs = runs(ranges, 0, MOST);
+    let runs = runs(ranges, 0, MAX_READ_BYTES);
     let wholes: Vec<Range<u64>> = runs.iter().map(|run| run.range.clone()).collect();
     let read = tier.read_many(object, &wholes).await?;
     let mut parts = Vec::with_capacity(ranges.len());

@@ -53,10 +53,10 @@ pub(crate) fn changed(object: impl Display, was: impl Display, now: impl Display
     ErrorKind::Changed.error(object, format!("version was {was} at the look-up, is {now} now"))
 }
 
-/// Adds an entry to a cache of at most `most` entries. A full cache is cleared before.
-pub(crate) fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, most: usize, key: K, value: V) {
+/// Adds an entry to a cache of at most `max` entries. A full cache is cleared before.
+pub(crate) fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, max: usize, key: K, value: V) {
     let mut cache = cache.lock();
-    if cache.len() >= most {
+    if cache.len() >= max {
         cache.clear();
     }
     cache.insert(key, value);

@@ -146,8 +146,8 @@ fn rows(folder: &TableFolder, table: &Arc<Table>, ids: Option<Vec<i64>>) -> Resu
     }
     let per_message = (MESSAGE_BYTES / u64::from(table.header.stride)).max(1);
     // No more than requested: the ids of a whole message are allocated at once.
-    let most = ids.as_ref().map_or(MESSAGE_ROWS, Vec::len).clamp(1, MESSAGE_ROWS);
-    let per_message = usize::try_from(per_message).unwrap_or(1).min(most);
+    let max = ids.as_ref().map_or(MESSAGE_ROWS, Vec::len).clamp(1, MESSAGE_ROWS);
+    let per_message = usize::try_from(per_message).unwrap_or(1).min(max);
     let ids: Box<dyn Iterator<Item = i64> + Send> = match ids {
         Some(ids) => Box::new(ids.into_iter()),
         None => Box::new(have),

@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn backoff_grows_and_is_bounded() {
         for nth in 1..41 {
-            let (least, most) = (BACKOFF.wait(nth, 0), BACKOFF.wait(nth, u64::MAX));
-            assert!(least <= most && most <= Duration::from_millis(1200));
-            assert!(least <= BACKOFF.wait(nth + 1, 0));
+            let (min, max) = (BACKOFF.wait(nth, 0), BACKOFF.wait(nth, u64::MAX));
+            assert!(min <= max && max <= Duration::from_millis(1200));
+            assert!(min <= BACKOFF.wait(nth + 1, 0));
         }
     }
 

@@ -32,8 +32,8 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum jobs waiting for the thread; further callers wait.
 const BACKLOG: usize = 1024;
 /// Maximum number of jobs read together.
-const MOST_TOGETHER: usize = 64;
-const MOST_BYTES_TOGETHER: u64 = 64 << 20;
+const MAX_BATCH_JOBS: usize = 64;
+const MAX_BATCH_BYTES: u64 = 64 << 20;
 
 /// Local files into device memory. Writes, listings and look-ups are plain file operations.
 #[derive(Debug)]
@@ -289,7 +289,7 @@ impl DeviceWorker {
         while let Some(first) = self.held.pop_front().or_else(|| queue.blocking_recv()) {
             let mut bytes = first.bytes();
             let mut jobs = vec![first];
-            while jobs.len() < MOST_TOGETHER && bytes < MOST_BYTES_TOGETHER {
+            while jobs.len() < MAX_BATCH_JOBS && bytes < MAX_BATCH_BYTES {
                 let Ok(next) = queue.try_recv() else { break };
                 bytes += next.bytes();
                 jobs.push(next);

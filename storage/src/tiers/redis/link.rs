@@ -249,13 +249,13 @@ impl Link {
             ErrorKind::Timeout.error(call.object, format!("{url}: {what}"))
         })?;
         let queue = queued.elapsed();
-        let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);
+        let (mut pipeline, mut max_bytes, mut bytes) = (Pipeline::new(), 0, 0);
         for command in members.iter().map(|&i| &call.commands[i]) {
             if is_asking {
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(command.cmd.clone());
-            most += command.brings + REPLY_BYTES;
+            max_bytes += command.brings + REPLY_BYTES;
             bytes += command.sends + command.brings;
         }
         let limit = call.retries.left().min(self.attempt() + of_bytes(bytes));
@@ -271,7 +271,7 @@ impl Link {
         // On its own task, which outlives a caller that goes away, because the reply still arrives.
         Ok(tokio::spawn(async move {
             let _slot = slot;
-            let values = link.ask(&object, &address, &pipeline, most, limit).await?;
+            let values = link.ask(&object, &address, &pipeline, max_bytes, limit).await?;
             let asking = usize::from(is_asking);
             Ok(values.into_iter().skip(asking).step_by(1 + asking).collect())
         }))
@@ -347,13 +347,13 @@ impl Link {
         object: &str,
         address: &str,
         commands: &Pipeline,
-        most: u64,
+        max_bytes: u64,
         limit: Duration,
     ) -> Result<Vec<Value>, StorageError> {
         let asked = async {
             let connection = self.connection(address).await?;
             // If dropped before the replies have arrived, it spoils the connection.
-            let expected = connection.allowance.expect(most);
+            let expected = connection.allowance.expect(max_bytes);
             let mut inner = connection.inner.clone();
             let values = inner.send_packed_commands(commands, 0, commands.len()).await;
             let values = values.map_err(|error| connection.allowance.overrun().map_or(error, Into::into))?;

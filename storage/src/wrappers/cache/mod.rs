@@ -459,7 +459,7 @@ impl CacheConfig {
     }
 
     /// Maximum number of blocks that fit.
-    pub const fn most_blocks(&self) -> u64 {
+    pub const fn max_blocks(&self) -> u64 {
         self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)
     }
 

@@ -102,7 +102,7 @@ impl Drop for Timer {
 }
 
 /// Maximum lead: the timer is set at most this much before the due time, to allow for waking.
-const MOST_LEAD_NS: u64 = 100_000;
+const MAX_LEAD_NS: u64 = 100_000;
 /// Step by which the lead grows after a late wake-up; it shrinks by `SHORTER_NS` after an early wake-up. The lead
 /// settles where one wake-up in fifty is late. After an early wake-up the call polls the clock until its due time. So a
 /// longer lead would take more CPU, and a shorter lead shows in the p95 of short reads.
@@ -110,12 +110,12 @@ const LONGER_NS: u64 = 490;
 const SHORTER_NS: u64 = 10;
 /// Divisor of a wait that gives its tolerated lateness. It is below the tolerance of a replay, so that long waits need
 /// no polling.
-const LATE_PART: u32 = 64;
+const LATE_DIVISOR: u32 = 64;
 /// Maximum length of a short wait: a few of the longest leads.
-const SHORT_NS: u64 = 4 * MOST_LEAD_NS;
+const SHORT_NS: u64 = 4 * MAX_LEAD_NS;
 /// Divisor of a wait that gives its tolerated earliness. It is below the tolerance of a replay, so that long waits need
 /// no polling.
-const EARLY_PART: u32 = 128;
+const EARLY_DIVISOR: u32 = 128;
 /// Share of missed due times from which the tier reports that the tier below is too slow.
 const NOTED_SHARE: f64 = 0.01;
 
@@ -186,10 +186,10 @@ impl Replay {
         let is_watched = is_short && self.polling.load(Ordering::Relaxed) > 0;
         if let Some(asked) = asked.filter(|asked| *asked > now && !is_watched) {
             timer.until(asked).await;
-            let is_late = Instant::now() > at + (at - now) / LATE_PART;
+            let is_late = Instant::now() > at + (at - now) / LATE_DIVISOR;
             self.lead_ns.store(learned(lead_ns, is_late), Ordering::Relaxed);
         }
-        let near = at - (at - now) / EARLY_PART;
+        let near = at - (at - now) / EARLY_DIVISOR;
         self.polling.fetch_add(1, Ordering::Relaxed);
         let _polling = Polling(&self.polling);
         while Instant::now() < near {
@@ -214,7 +214,7 @@ const fn learned(lead_ns: u64, is_late: bool) -> u64 {
         return lead_ns.saturating_sub(SHORTER_NS);
     }
     let longer = lead_ns + LONGER_NS;
-    if longer < MOST_LEAD_NS { longer } else { MOST_LEAD_NS }
+    if longer < MAX_LEAD_NS { longer } else { MAX_LEAD_NS }
 }
 
 #[cfg(test)]
@@ -259,7 +259,7 @@ mod tests {
         assert!((95_000..=99_000).contains(&lead), "{lead}");
         // However slow the machine is, it is not asked for too early.
         let all_late = (0..5000).fold(0, |lead, _| learned(lead, true));
-        assert_eq!(all_late, MOST_LEAD_NS);
+        assert_eq!(all_late, MAX_LEAD_NS);
         assert_eq!((0..10_000).fold(all_late, |lead, _| learned(lead, false)), 0);
     }
 
@@ -279,12 +279,12 @@ mod tests {
     async fn no_wait_ends_far_too_early_and_a_slow_tier_is_told() {
         let (replay, timer) = (Replay::default(), Timer::start().unwrap());
         // The lead is longer than any wait here, so only the clock is polled.
-        replay.lead_ns.store(MOST_LEAD_NS, Ordering::Relaxed);
+        replay.lead_ns.store(MAX_LEAD_NS, Ordering::Relaxed);
         for us in [1, 20, 60, 2000] {
             let begun = Instant::now();
             replay.until(&timer, begun + Duration::from_micros(us)).await;
             // The time left at the wait's own start is shorter than the requested time.
-            assert!(begun.elapsed() >= Duration::from_micros(us) * (EARLY_PART - 1) / EARLY_PART);
+            assert!(begun.elapsed() >= Duration::from_micros(us) * (EARLY_DIVISOR - 1) / EARLY_DIVISOR);
         }
         assert_eq!(replay.waits.load(Ordering::Relaxed), 4);
         let passed = Instant::now();

@@ -35,7 +35,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(20);
 /// Wait after which a claim is given up: a process that is stopped holds its claims and fetches nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum number of known damaged blocks; above it neighbours are not asked.
-const MOST_DISTRUSTED: usize = 4096;
+const MAX_DISTRUSTED: usize = 4096;
 
 /// Other parts of a root.
 pub(super) struct Neighbours {
@@ -92,7 +92,7 @@ impl Neighbours {
     fn read_now(&self, header: &Header, mut wanted: Vec<u64>) -> Vec<(u64, Bytes)> {
         {
             let distrusted = self.distrusted.lock();
-            if distrusted.len() >= MOST_DISTRUSTED {
+            if distrusted.len() >= MAX_DISTRUSTED {
                 return Vec::new();
             }
             wanted.retain(|block| distrusted.is_empty() || !distrusted.contains(&(header.clone(), *block)));
@@ -218,7 +218,7 @@ impl Neighbours {
     pub(super) fn distrust(&self, header: &Header, blocks: &[u64]) {
         let mut distrusted = self.distrusted.lock();
         for block in blocks {
-            if distrusted.len() < MOST_DISTRUSTED {
+            if distrusted.len() < MAX_DISTRUSTED {
                 distrusted.insert((header.clone(), *block));
             }
         }

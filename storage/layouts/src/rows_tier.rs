@@ -22,7 +22,7 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, S
 const MAX_OPEN: usize = 64;
 
 /// Tier over tables of a layout.
-pub struct LaidOut {
+pub struct RowsTier {
     inner: Arc<dyn Tier>,
     layout: Layout,
     /// Tables looked up last, newest first.
@@ -39,7 +39,7 @@ struct Open {
     table: Table,
 }
 
-impl LaidOut {
+impl RowsTier {
     /// Wraps a tier. The layout `rows` has no folders here: their name would be that of the file `NAME.rows`.
     pub fn new(inner: Arc<dyn Tier>, layout: Layout) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl LaidOut {
     /// Current version of a table.
     async fn look_up(&self, file: &ObjectPath, folder: ObjectPath) -> Result<Arc<Open>, StorageError> {
         let path = folder.join(manifest::NAME)?;
-        let object = self.inner.stat(&path).await.map_err(|e| self.not_laid_out(file, e))?;
+        let object = self.inner.stat(&path).await.map_err(|e| self.missing_table(file, e))?;
         if let Some(open) = self.find(|open| open.manifest == object) {
             return Ok(open);
         }
@@ -108,7 +108,7 @@ impl LaidOut {
         Err(ErrorKind::Changed.error(&file.path, what))
     }
 
-    fn not_laid_out(&self, file: &ObjectPath, error: StorageError) -> StorageError {
+    fn missing_table(&self, file: &ObjectPath, error: StorageError) -> StorageError {
         if error.kind() != ErrorKind::NotFound {
             return error;
         }
@@ -250,7 +250,7 @@ impl Open {
 }
 
 #[async_trait]
-impl Tier for LaidOut {
+impl Tier for RowsTier {
     fn info(&self) -> TierInfo {
         let mut info = self.inner.info();
         info.wrappers.insert(0, format!("layout({})", self.layout));
