@@ -71,21 +71,21 @@ impl Bucket {
                 };
                 return Ok((into, cost));
             };
-            let asked = attempts.lock().retry_after.take();
+            let retry_after = attempts.lock().retry_after.take();
             let wait = match failure.kind().is_transient() {
-                true => retries.next(asked.unwrap_or_default()),
+                true => retries.next(retry_after.unwrap_or_default()),
                 false => None,
             };
             let Some(wait) = wait else {
                 attempts.lock().lost_bytes += into.len() as u64;
                 if !failure.kind().is_transient() {
-                    return Err(self.gone_or(key, failure).await);
+                    return Err(self.not_found_or(key, failure).await);
                 }
-                let asked = asked.map_or_else(String::new, |asked| {
-                    format!("; it asked to retry after {} s", asked.as_secs())
+                let retry_after = retry_after.map_or_else(String::new, |retry_after| {
+                    format!("; it asked to retry after {} s", retry_after.as_secs())
                 });
-                let (said, tried, got) = (failure.detail(), retries.describe_attempts(), into.len());
-                let detail = format!("{said}{asked}; {tried} with {got} of {len} bytes");
+                let (cause, tried, got) = (failure.detail(), retries.describe_attempts(), into.len());
+                let detail = format!("{cause}{retry_after}; {tried} with {got} of {len} bytes");
                 return Err(failure.kind().error(failure.object(), detail));
             };
             tracing::debug!("retrying from byte {}: {failure}", range.start + into.len() as u64);
@@ -95,7 +95,7 @@ impl Bucket {
 
     /// Returns `failure`, or `NotFound` if the object is gone: Azure's emulator reports a missing object as another
     /// version.
-    async fn gone_or(&self, key: &Key, failure: StorageError) -> StorageError {
+    async fn not_found_or(&self, key: &Key, failure: StorageError) -> StorageError {
         if self.place.service != Service::Azure || failure.kind() != ErrorKind::Changed {
             return failure;
         }

@@ -313,12 +313,12 @@ impl BucketConfig {
     /// URL of the server that answers for the bucket; `None` if only the environment names it.
     pub fn address(&self) -> Option<String> {
         let region = self.region.as_deref().unwrap_or("us-east-1");
-        let own = || match service::Place::of(self).ok()?.service {
+        let default_endpoint = || match service::Place::of(self).ok()?.service {
             service::Service::S3 => Some(format!("https://s3.{region}.amazonaws.com")),
             service::Service::Google => Some("https://storage.googleapis.com".to_owned()),
             service::Service::Azure => Some(format!("https://{}.blob.core.windows.net", self.account.as_ref()?)),
         };
-        self.endpoint.clone().or_else(own)
+        self.endpoint.clone().or_else(default_endpoint)
     }
 
     /// Refuses a config without a bucket, and keys that its service does not support.
