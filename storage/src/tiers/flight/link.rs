@@ -151,7 +151,7 @@ impl RetriedCall<'_> {
     }
 
     /// Waits for an answer like [`attempt`](Self::attempt), and converts its status.
-    pub(super) async fn ask<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, StorageError> {
+    pub(super) async fn reply<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, StorageError> {
         let answer = self.attempt(answer).await?;
         answer.map_err(|status| from_status(&self.object, &status))
     }
