@@ -79,8 +79,8 @@ impl RedisTier {
     }
 
     /// Creates a command on the hashes.
-    fn of_hashes(&self, name: &str, brings: u64) -> Command {
-        command(name, self.link.slot(self.prefix().as_bytes()), brings)
+    fn of_hashes(&self, name: &str, reply_bytes: u64) -> Command {
+        command(name, self.link.slot(self.prefix().as_bytes()), reply_bytes)
     }
 
     /// Current version of a path.
@@ -99,7 +99,7 @@ impl RedisTier {
     /// All entries of a hash.
     async fn scan(&self, hash: &str) -> Result<BTreeMap<String, String>, StorageError> {
         let about = format!("{} {hash}", self.link.url());
-        let odd = || ErrorKind::Corrupt.error(&about, "invalid reply to HSCAN");
+        let invalid = || ErrorKind::Corrupt.error(&about, "invalid reply to HSCAN");
         // Counts the received entries, which ends an endless scan.
         let mut bounds = Listing::of(about.as_str());
         let (mut entries, mut cursor) = (BTreeMap::new(), "0".to_owned());
@@ -107,20 +107,20 @@ impl RedisTier {
             let mut scan = self.of_hashes("HSCAN", SCAN_BYTES);
             scan.cmd.arg(hash).arg(&cursor).arg("COUNT").arg(SCANNED);
             let Value::Array(reply) = self.one(&about, scan).await? else {
-                return Err(odd());
+                return Err(invalid());
             };
             let [next, Value::Array(found)] = &reply[..] else {
-                return Err(odd());
+                return Err(invalid());
             };
             bounds.named(0)?;
             for pair in found.chunks(2) {
                 let [Some(field), Some(value)] = [0, 1].map(|i| pair.get(i).and_then(text)) else {
-                    return Err(odd());
+                    return Err(invalid());
                 };
                 bounds.named(field.len() + value.len())?;
                 entries.insert(field.to_owned(), value.to_owned());
             }
-            text(next).ok_or_else(odd)?.clone_into(&mut cursor);
+            text(next).ok_or_else(invalid)?.clone_into(&mut cursor);
             if cursor == "0" {
                 return Ok(entries);
             }
@@ -132,20 +132,20 @@ impl RedisTier {
     fn of_chunks(&self, name: &str, stem: &str, chunks: &[(u64, u64)]) -> (Vec<Command>, Vec<Vec<usize>>) {
         let (mut commands, mut members) = (Vec::<Command>::new(), Vec::<Vec<usize>>::new());
         let mut open: HashMap<u16, usize> = HashMap::new();
-        for (i, (number, brings)) in chunks.iter().enumerate() {
+        for (i, (number, reply_bytes)) in chunks.iter().enumerate() {
             let key = format!("{stem}{number:x}");
             let slot = self.link.slot(key.as_bytes());
             let at = open.entry(slot).or_insert(usize::MAX);
-            let is_full = |command: &Command| command.brings + command.sends >= self.link.config.part_bytes;
+            let is_full = |command: &Command| command.reply_bytes + command.sent_bytes >= self.link.config.part_bytes;
             if commands.get(*at).is_none_or(is_full) {
                 *at = commands.len();
                 commands.push(command(name, slot, 0));
                 members.push(Vec::new());
             }
             let command = &mut commands[*at];
-            command.sends += key.len() as u64;
+            command.sent_bytes += key.len() as u64;
             // Bytes of a value's length and line ends.
-            command.brings += brings + 16;
+            command.reply_bytes += reply_bytes + 16;
             command.cmd.arg(key);
             members[*at].push(i);
         }
@@ -177,7 +177,7 @@ impl RedisTier {
             for (i, value) in members.into_iter().zip(values) {
                 match value {
                     Value::BulkString(bytes) => chunks[i] = bytes.into(),
-                    _ => return Err(self.gone(object, version, wanted[i].0).await),
+                    _ => return Err(self.missing_chunk(object, version, wanted[i].0).await),
                 }
             }
         }
@@ -195,7 +195,7 @@ impl RedisTier {
     }
 
     /// Error for a missing chunk of a version.
-    async fn gone(&self, object: &Object, version: &Version, number: u64) -> StorageError {
+    async fn missing_chunk(&self, object: &Object, version: &Version, number: u64) -> StorageError {
         match self.look_up(&object.path).await {
             Err(error) => error,
             Ok(now) if now == *version => {
@@ -245,14 +245,14 @@ fn hashes(prefix: &str) -> (String, String) {
     (format!("{{{prefix}}}:objects"), format!("{{{prefix}}}:unfinished"))
 }
 
-fn command(name: &str, slot: u16, brings: u64) -> Command {
+fn command(name: &str, slot: u16, reply_bytes: u64) -> Command {
     let mut cmd = Cmd::new();
     cmd.arg(name);
     Command {
         cmd,
         slot,
-        sends: name.len() as u64,
-        brings,
+        sent_bytes: name.len() as u64,
+        reply_bytes,
     }
 }
 
