@@ -273,7 +273,7 @@ impl Recorded {
     }
 
     fn check(&self) -> Result<(), String> {
-        self.check_words()?;
+        self.check_texts()?;
         let ends = (self.shares.first(), self.shares.last());
         if ends != (Some(&0.0), Some(&1.0)) || !self.shares.is_sorted_by(|a, b| a < b) {
             return Err("shares: must ascend from 0 to 1".to_owned());
@@ -295,7 +295,7 @@ impl Recorded {
         self.check_grid()
     }
 
-    fn check_words(&self) -> Result<(), String> {
+    fn check_texts(&self) -> Result<(), String> {
         let origin = &self.origin;
         let environment = &origin.environment;
         let named = [
