@@ -182,11 +182,11 @@ impl Folder {
         if blocks.is_empty() || header.block_bytes != block_bytes || meta.len() != data_bytes(&header) {
             return Ok(None);
         }
-        if replayed.whole_bytes < bytes.len() {
+        if replayed.valid_bytes < bytes.len() {
             OpenOptions::new()
                 .write(true)
                 .open(&path)?
-                .set_len(replayed.whole_bytes as u64)?;
+                .set_len(replayed.valid_bytes as u64)?;
         }
         // Blocks written but never recorded occupy untracked disk space.
         let staged: u64 = blocks.keys().map(|block| header.len_of(*block)).sum();

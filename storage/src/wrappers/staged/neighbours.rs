@@ -41,7 +41,7 @@ const MAX_DISTRUSTED: usize = 4096;
 pub(super) struct Neighbours {
     root: PathBuf,
     /// Name of this process's part.
-    own: String,
+    own_part: String,
     claims: Arc<File>,
     journals: Mutex<HashMap<PathBuf, Journal>>,
     distrusted: Mutex<HashSet<(Header, u64)>>,
@@ -65,8 +65,8 @@ pub(super) struct Claim {
 }
 
 impl Neighbours {
-    /// Opens a root for the process that writes the part `own`. Blocks.
-    pub(super) fn open(root: &Path, own: &str) -> io::Result<Self> {
+    /// Opens a root for the process that writes the part `own_part`. Blocks.
+    pub(super) fn open(root: &Path, own_part: &str) -> io::Result<Self> {
         let claims = File::options()
             .read(true)
             .write(true)
@@ -75,7 +75,7 @@ impl Neighbours {
             .open(root.join(CLAIMS))?;
         Ok(Self {
             root: root.to_owned(),
-            own: own.to_owned(),
+            own_part: own_part.to_owned(),
             claims: Arc::new(claims),
             journals: Mutex::default(),
             distrusted: Mutex::default(),
@@ -132,7 +132,7 @@ impl Neighbours {
     fn read_journals(&self) -> io::Result<()> {
         let mut there = HashSet::new();
         for (part, folder) in part_folders(&self.root)? {
-            if part == self.own {
+            if part == self.own_part {
                 continue;
             }
             for entry in std::fs::read_dir(&folder)? {
@@ -157,7 +157,7 @@ impl Neighbours {
         let meta = file.metadata()?;
         let mut journals = self.journals.lock();
         if let Some(journal) = journals.get_mut(path).filter(|journal| journal.inode == meta.ino()) {
-            let read_bytes = journal.replayed.whole_bytes as u64;
+            let read_bytes = journal.replayed.valid_bytes as u64;
             if meta.len() > read_bytes {
                 file.seek(SeekFrom::Start(read_bytes))?;
                 let mut more = Vec::new();

@@ -93,12 +93,12 @@ impl Stage {
         let mut look_ups = 0;
         loop {
             look_ups += 1;
-            let known = self.ledger.lock().handle(id);
-            let file = match known {
+            let handle = self.ledger.lock().handle(id);
+            let file = match handle {
                 (Some(file), _) => file,
                 (None, epoch) => {
                     let file = self.local.stat(&path).await?;
-                    self.ledger.lock().keep_handle(id, epoch, &file);
+                    self.ledger.lock().store_handle(id, epoch, &file);
                     file
                 }
             };
@@ -118,7 +118,7 @@ impl Stage {
         bytes: &Bytes,
         into: &mut FromFolder,
     ) {
-        let mut whole: Option<Range<u64>> = None;
+        let mut valid: Option<Range<u64>> = None;
         let take = |run: Range<u64>| {
             let end = run.end.min(object.size);
             let slice = (run.start - extent.start) as usize..(end - extent.start) as usize;
@@ -135,16 +135,16 @@ impl Stage {
                     page_bytes.map(crc32c::crc32c) == held.checks.get(page as usize).copied()
                 })
             });
-            match (&mut whole, fits) {
+            match (&mut valid, fits) {
                 (Some(run), true) => run.end = end,
-                (None, true) => whole = Some(start..end),
+                (None, true) => valid = Some(start..end),
                 (_, false) => {
                     into.broken.push(block);
-                    into.landed.parts.extend(whole.take().map(take));
+                    into.landed.parts.extend(valid.take().map(take));
                 }
             }
         }
-        into.landed.parts.extend(whole.map(take));
+        into.landed.parts.extend(valid.map(take));
     }
 
     /// Removes the blocks of these ranges, because their bytes are damaged although they match their checksums: the
@@ -172,7 +172,7 @@ impl Stage {
         if !self.ledger.lock().reject(id, held) {
             return;
         }
-        let torn = &self.tally.metrics.torn;
+        let torn = &self.stats.metrics.torn;
         torn.inc();
         let count = torn.get();
         if count.is_power_of_two() {
@@ -186,7 +186,7 @@ impl Stage {
 }
 
 /// Blocks read from the tier, with their claim if processes share a root.
-type ToStage = (Vec<u64>, Option<Claim>);
+type StageTask = (Vec<u64>, Option<Claim>);
 
 /// Call that started a fetch, and the fetch's cost once it has ended. If the call is dropped before it has taken the
 /// cost, or ends before the fetch, the cost is added to the unreported cost.
@@ -273,7 +273,7 @@ impl Stage {
         &self,
         object: &Object,
         lead: &Lead<Fetched>,
-    ) -> Result<(Fetched, ToStage), StorageError> {
+    ) -> Result<(Fetched, StageTask), StorageError> {
         let blocks = lead.keys.iter().map(|key| key.extent.start / self.block_bytes);
         let blocks: Vec<u64> = blocks.collect();
         let header = self.header(object);
@@ -283,7 +283,7 @@ impl Stage {
         let mut missing = [lookup.missing, staged.broken].concat();
         missing.sort_unstable();
         let mut landed = staged.landed;
-        let claim = self.ask_neighbours(object, &mut missing, &mut landed).await;
+        let claim = self.read_neighbours(object, &mut missing, &mut landed).await;
         if !missing.is_empty() {
             let fetched = self.fetch_from_tier(object, &missing).await?;
             landed.cost.then(&fetched.cost);
@@ -293,15 +293,15 @@ impl Stage {
     }
 
     /// Takes the blocks that other processes have staged, or fetched while this process waited, and claims the rest.
-    async fn ask_neighbours(&self, object: &Object, missing: &mut Vec<u64>, landed: &mut Fetched) -> Option<Claim> {
+    async fn read_neighbours(&self, object: &Object, missing: &mut Vec<u64>, landed: &mut Fetched) -> Option<Claim> {
         let neighbours = self.neighbours.as_ref()?;
         let header = self.header(object);
         let mut claim = None;
-        let asking = Instant::now();
+        let started = Instant::now();
         // Neighbours are asked again after claiming: another process may have finished just before.
         while !missing.is_empty() {
             let read = neighbours.read(&header, missing).await;
-            self.tally.metrics.neighbours.inc_by(read.len() as u64);
+            self.stats.metrics.neighbours.inc_by(read.len() as u64);
             missing.retain(|block| read.iter().all(|(of, _)| of != block));
             let parts = read
                 .into_iter()
@@ -314,7 +314,7 @@ impl Stage {
                 claim = Some(neighbours.claim(&header, missing).await);
             }
         }
-        landed.cost.queue += asking.elapsed();
+        landed.cost.queue += started.elapsed();
         claim
     }
 
@@ -329,8 +329,8 @@ impl Stage {
             let read = self.inner.read_many(object, &runs).await?;
             (read.parts, read.cost)
         };
-        let whole = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
-        if parts.len() != runs.len() || !runs.iter().zip(&parts).all(whole) {
+        let is_complete = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
+        if parts.len() != runs.len() || !runs.iter().zip(&parts).all(is_complete) {
             let detail = "tier returned fewer bytes than requested";
             return Err(ErrorKind::Corrupt.error(&object.path, detail));
         }
@@ -339,7 +339,7 @@ impl Stage {
     }
 
     /// Sends blocks to the writer, unless too many are waiting.
-    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, (fetched, claim): ToStage) {
+    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, (fetched, claim): StageTask) {
         let mut blocks = Vec::with_capacity(fetched.len());
         let mut len = 0;
         for block in fetched {
@@ -352,12 +352,12 @@ impl Stage {
                 len += block_len as u64;
             }
         }
-        let pending = &self.tally.pending;
+        let pending = &self.stats.pending;
         let admitted = pending.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
             (now == 0 || now + len <= PENDING_BYTES).then_some(now + len)
         });
         if admitted.is_err() {
-            self.tally.metrics.skipped.inc_by(blocks.len() as u64);
+            self.stats.metrics.skipped.inc_by(blocks.len() as u64);
             return;
         }
         let header = self.header(object);

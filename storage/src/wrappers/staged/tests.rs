@@ -36,9 +36,9 @@ struct StagedCounts {
 
 impl Staged {
     fn counts(&self) -> StagedCounts {
-        let tally = &self.stage.tally;
-        let of = &tally.metrics;
-        let (failures, last_failure) = tally.failures.lock().clone();
+        let stats = &self.stage.stats;
+        let of = &stats.metrics;
+        let (failures, last_failure) = stats.failures.lock().clone();
         StagedCounts {
             hits: of.hits.get(),
             misses: of.misses.get(),
