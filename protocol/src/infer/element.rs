@@ -178,14 +178,14 @@ impl Sink<'_> {
 }
 
 /// Whole numbers below this are exact as doubles.
-const MAX_WHOLE: f64 = 9e15;
+const MAX_EXACT: f64 = 9e15;
 
 impl Scalar<'_> {
     /// Returns advice for the error, if there is any.
     fn hint(self, dtype: DataType) -> String {
         let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
         match self {
-            Self::Float(value) if !float && value.fract() == 0.0 && value.abs() < MAX_WHOLE => {
+            Self::Float(value) if !float && value.fract() == 0.0 && value.abs() < MAX_EXACT => {
                 // Adding 0 drops the sign of -0.
                 format!(
                     " (integers do not have a point or an exponent: write {:.0})",

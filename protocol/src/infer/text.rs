@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a word, after any space.
-    fn take_word(&mut self, word: &str) -> bool {
+    fn take_literal(&mut self, word: &str) -> bool {
         self.peek();
         let rest = self.rest.strip_prefix(word.as_bytes());
         self.rest = rest.unwrap_or(self.rest);
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
         key: &str,
         read: impl FnOnce(&mut Self) -> Read<T>,
     ) -> Read<()> {
-        if slot.is_none() && self.take_word("null") {
+        if slot.is_none() && self.take_literal("null") {
             return Ok(());
         }
         self.once(slot, key, read)
@@ -306,12 +306,12 @@ impl<'a> Reader<'a> {
             is_float = true;
             let point = at + 1;
             (at, significand) = digits(text, point, significand);
-            let behind = at - point;
-            if behind == 0 {
+            let decimals = at - point;
+            if decimals == 0 {
                 return None;
             }
-            all += behind;
-            power = -i32::try_from(behind).ok()?;
+            all += decimals;
+            power = -i32::try_from(decimals).ok()?;
         }
         if all > MAX_DIGITS {
             return None;
@@ -353,7 +353,7 @@ impl<'a> Reader<'a> {
     pub(super) fn rare_scalar(&mut self) -> Read<Scalar<'static>> {
         let (number, rest) = self.rest.split_at(number_len(self.rest));
         if number.is_empty() {
-            return self.word();
+            return self.literal();
         }
         let number = std::str::from_utf8(number).unwrap_or_default();
         let float = number.parse::<f64>().unwrap_or(f64::INFINITY);
@@ -370,7 +370,7 @@ impl<'a> Reader<'a> {
         Ok(integer.unwrap_or(Scalar::Float(float)))
     }
 
-    fn word(&mut self) -> Read<Scalar<'static>> {
+    fn literal(&mut self) -> Read<Scalar<'static>> {
         // The sign of NaN is ignored.
         for (word, value) in [
             ("true", Scalar::Bool(true)),
@@ -383,7 +383,7 @@ impl<'a> Reader<'a> {
             ("Inf", Scalar::Float(f64::INFINITY)),
             ("-Inf", Scalar::Float(f64::NEG_INFINITY)),
         ] {
-            if self.take_word(word) {
+            if self.take_literal(word) {
                 return Ok(value);
             }
         }

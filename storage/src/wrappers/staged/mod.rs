@@ -310,14 +310,14 @@ impl Tier for Staged {
         let header = stage.header(object);
         let lookup = stage.ledger.lock().find(&header, &blocks);
         let missing = &lookup.missing;
-        let (staged, landed) = try_join(
+        let (staged, data) = try_join(
             async { Ok(stage.read_staged(object, ranges, &lookup).await) },
             stage.fetch(object, missing),
         )
         .await?;
-        let mut read = staged.landed;
-        read.cost.merge(&landed.cost);
-        read.parts.extend(landed.parts);
+        let mut read = staged.data;
+        read.cost.merge(&data.cost);
+        read.parts.extend(data.parts);
         let (metrics, broken) = (&stage.stats.metrics, staged.broken.len());
         metrics.misses.inc_by((missing.len() + broken) as u64);
         metrics.hits.inc_by((lookup.held.len() - broken) as u64);

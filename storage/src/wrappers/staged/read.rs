@@ -25,7 +25,7 @@ const LOOK_UPS: usize = 4;
 /// Result of a read of the folder.
 #[derive(Debug, Default)]
 pub(super) struct FromFolder {
-    pub(super) landed: Fetched,
+    pub(super) data: Fetched,
     /// Blocks that must be read from the tier instead, in order.
     pub(super) broken: Vec<u64>,
 }
@@ -75,11 +75,11 @@ impl Stage {
             ..read.cost
         };
         let mut from_folder = FromFolder::default();
-        from_folder.landed.cost = cost;
+        from_folder.data.cost = cost;
         for (extent, bytes) in extents.into_iter().zip(read.parts) {
             self.check(object, &held, extent, &bytes, &mut from_folder);
         }
-        from_folder.landed.cost.copy += checking.elapsed();
+        from_folder.data.cost.copy += checking.elapsed();
         from_folder.broken.dedup();
         for held in from_folder.broken.iter().filter_map(|block| held.get(block)) {
             self.reject(lookup.id, held);
@@ -140,11 +140,11 @@ impl Stage {
                 (None, true) => valid = Some(start..end),
                 (_, false) => {
                     into.broken.push(block);
-                    into.landed.parts.extend(valid.take().map(take));
+                    into.data.parts.extend(valid.take().map(take));
                 }
             }
         }
-        into.landed.parts.extend(valid.map(take));
+        into.data.parts.extend(valid.map(take));
     }
 
     /// Removes the blocks of these ranges, because their bytes are damaged although they match their checksums: the
@@ -207,14 +207,14 @@ impl Drop for Caller {
 impl Stage {
     /// Fetches blocks from the tier: joins fetches in flight, and starts one for the other blocks.
     pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
-        let mut landed = Fetched::default();
+        let mut data = Fetched::default();
         if blocks.is_empty() {
-            return Ok(landed);
+            return Ok(data);
         }
         let version = Version::of(object);
         let keys = blocks.iter().map(|block| version.extent(&self.extent(object, *block)));
-        let mut boarded = self.flights.board(keys.collect());
-        let caller = boarded.lead.take().map(|lead| {
+        let mut shared = self.flights.join(keys.collect());
+        let caller = shared.lead.take().map(|lead| {
             // On its own task: it continues if this call is dropped.
             let (to_caller, cost) = oneshot::channel();
             let (stage, object) = (self.clone(), object.clone());
@@ -226,10 +226,10 @@ impl Stage {
         });
         let waiting = Instant::now();
         // Blocks already fetched but still being written are in memory.
-        let in_memory = boarded.tickets.iter().map(|ticket| !ticket.led && ticket.has_landed());
+        let in_memory = shared.tickets.iter().map(|ticket| !ticket.led && ticket.has_ended());
         let in_memory: Vec<bool> = in_memory.collect();
-        for (ticket, in_memory) in boarded.tickets.iter().zip(in_memory) {
-            let other = ticket.landed(object).await?;
+        for (ticket, in_memory) in shared.tickets.iter().zip(in_memory) {
+            let other = ticket.result(object).await?;
             let cost = match in_memory {
                 true => ReadCost {
                     via: ViaSet::of(Via::Memory),
@@ -238,26 +238,26 @@ impl Stage {
                 },
                 false => share_of(&other.cost, ticket.led, waiting.elapsed()),
             };
-            landed.cost.merge(&cost);
-            landed.parts.extend(other.parts.iter().cloned());
+            data.cost.merge(&cost);
+            data.parts.extend(other.parts.iter().cloned());
         }
         if let Some(mut caller) = caller {
             // The call reports the cost itself.
             let _ = caller.cost.try_recv();
         }
-        Ok(landed)
+        Ok(data)
     }
 
     /// Makes a fetch, queues its blocks for staging, and answers it: the writer has the bytes before a reader has.
     async fn lead(&self, object: &Object, lead: Lead<Fetched>, to_caller: oneshot::Sender<ReadCost>) {
         let answer = lead.answer();
         match self.fetch_unless_staged(object, &lead).await {
-            Ok((landed, to_stage)) => {
-                if let Err(cost) = to_caller.send(landed.cost) {
+            Ok((data, to_stage)) => {
+                if let Err(cost) = to_caller.send(data.cost) {
                     self.unreported.add(&cost);
                 }
-                self.stage(object, &landed, lead, to_stage);
-                answer(Ok(Arc::new(landed)));
+                self.stage(object, &data, lead, to_stage);
+                answer(Ok(Arc::new(data)));
             }
             Err(error) => {
                 // The next caller starts a new fetch.
@@ -282,18 +282,18 @@ impl Stage {
         let staged = self.read_staged(object, &held, &lookup).await;
         let mut missing = [lookup.missing, staged.broken].concat();
         missing.sort_unstable();
-        let mut landed = staged.landed;
-        let claim = self.read_neighbours(object, &mut missing, &mut landed).await;
+        let mut data = staged.data;
+        let claim = self.read_neighbours(object, &mut missing, &mut data).await;
         if !missing.is_empty() {
             let fetched = self.fetch_from_tier(object, &missing).await?;
-            landed.cost.then(&fetched.cost);
-            landed.parts.extend(fetched.parts);
+            data.cost.then(&fetched.cost);
+            data.parts.extend(fetched.parts);
         }
-        Ok((landed, (missing, claim)))
+        Ok((data, (missing, claim)))
     }
 
     /// Takes the blocks that other processes have staged, or fetched while this process waited, and claims the rest.
-    async fn read_neighbours(&self, object: &Object, missing: &mut Vec<u64>, landed: &mut Fetched) -> Option<Claim> {
+    async fn read_neighbours(&self, object: &Object, missing: &mut Vec<u64>, data: &mut Fetched) -> Option<Claim> {
         let neighbours = self.neighbours.as_ref()?;
         let header = self.header(object);
         let mut claim = None;
@@ -306,7 +306,7 @@ impl Stage {
             let parts = read
                 .into_iter()
                 .map(|(block, bytes)| (self.extent(object, block), bytes));
-            landed.parts.extend(parts);
+            data.parts.extend(parts);
             if claim.is_some() {
                 break;
             }
@@ -314,7 +314,7 @@ impl Stage {
                 claim = Some(neighbours.claim(&header, missing).await);
             }
         }
-        landed.cost.queue += started.elapsed();
+        data.cost.queue += started.elapsed();
         claim
     }
 
@@ -339,13 +339,13 @@ impl Stage {
     }
 
     /// Sends blocks to the writer, unless too many are waiting.
-    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, (fetched, claim): StageTask) {
+    fn stage(&self, object: &Object, data: &Fetched, lead: Lead<Fetched>, (fetched, claim): StageTask) {
         let mut blocks = Vec::with_capacity(fetched.len());
         let mut len = 0;
         for block in fetched {
             let extent = self.extent(object, block);
             let within = |(run, _): &&(Range<u64>, Bytes)| run.start <= extent.start && extent.end <= run.end;
-            if let Some((run, bytes)) = landed.parts.iter().find(within) {
+            if let Some((run, bytes)) = data.parts.iter().find(within) {
                 let at = (extent.start - run.start) as usize;
                 let block_len = (extent.end - extent.start) as usize;
                 blocks.push((block, bytes.slice(at..at + block_len)));

@@ -411,10 +411,10 @@ async fn who_comes_late_to_a_fetch_that_is_over_finds_its_blocks_in_the_folder()
     staged.settle().await;
     assert_eq!(origin.reads(), [slice::from_ref(&(0..2 * BLOCK))]);
     // Like a call that looked for the blocks before the fetch of the first two had ended.
-    let landed = staged.stage.fetch(&object, &[0, 1, 2]).await.unwrap();
+    let data = staged.stage.fetch(&object, &[0, 1, 2]).await.unwrap();
     assert_eq!(origin.reads(), [slice::from_ref(&(2 * BLOCK..3 * BLOCK))]);
-    assert_eq!(landed.cost.requests, 1);
-    let mut parts = landed.parts;
+    assert_eq!(data.cost.requests, 1);
+    let mut parts = data.parts;
     parts.sort_unstable_by_key(|(range, _)| range.start);
     let bytes: Vec<u8> = parts.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
     assert!(bytes == content(7, 0..3 * BLOCK));

@@ -86,8 +86,8 @@ async fn processes_that_start_together_download_once() {
             ranges.rotate_left(number % 3);
             for (object, seed, range) in ranges {
                 let blocks = tier.blocks_of(std::slice::from_ref(&range));
-                let landed = tier.fetch(&object, &blocks).await.unwrap();
-                for (extent, bytes) in &landed.parts {
+                let data = tier.fetch(&object, &blocks).await.unwrap();
+                for (extent, bytes) in &data.parts {
                     assert_eq!(*bytes, content(seed, extent.clone()));
                 }
             }
