@@ -166,8 +166,8 @@ pub(crate) fn check_size(path: &ObjectPath, found: u64, wanted: u64) -> Result<(
     match found == wanted {
         true => Ok(()),
         false => {
-            let what = format!("has {found} bytes instead of {wanted}: truncated or replaced");
-            Err(ErrorKind::Corrupt.error(path, what))
+            let detail = format!("has {found} bytes instead of {wanted}: truncated or replaced");
+            Err(ErrorKind::Corrupt.error(path, detail))
         }
     }
 }

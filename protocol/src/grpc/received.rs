@@ -87,15 +87,15 @@ mod input {
 /// The field number of `InferRequestedOutputTensor`'s parameters.
 const OUTPUT_PARAMETERS: u32 = 2;
 
-fn malformed(what: impl std::fmt::Display) -> BadRequest {
-    BadRequest(format!("malformed request: {what}"))
+fn malformed(detail: impl std::fmt::Display) -> BadRequest {
+    BadRequest(format!("malformed request: {detail}"))
 }
 
-/// Counts an entry of `what`.
-fn count(entries: &mut usize, what: &str, most: usize) -> Result<(), BadRequest> {
+/// Counts an entry of `field`.
+fn count(entries: &mut usize, field: &str, most: usize) -> Result<(), BadRequest> {
     *entries += 1;
     match *entries > most {
-        true => Err(BadRequest(format!("`{what}`: more than {most}"))),
+        true => Err(BadRequest(format!("`{field}`: more than {most}"))),
         false => Ok(()),
     }
 }

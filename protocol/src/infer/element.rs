@@ -57,8 +57,8 @@ impl Expected<'_> {
         sink.array::<E>(reader, 0)?;
         if sink.left > 0 {
             let found = count - sink.left;
-            let what = format!("{found} elements in `data`, but `shape` {shape:?} requires {count}");
-            return Err(reader.fault(&what));
+            let detail = format!("{found} elements in `data`, but `shape` {shape:?} requires {count}");
+            return Err(reader.fault(&detail));
         }
         Ok(sink.out)
     }
@@ -172,8 +172,8 @@ impl Sink<'_> {
             return reader.fault(&format!("more elements in `data` than `shape` {shape:?} allows"));
         }
         let (index, hint) = (self.count - self.left, scalar.hint(dtype));
-        let what = format!("element {index}: {scalar} in `data` is not a valid {dtype}{hint}");
-        reader.fault(&what)
+        let detail = format!("element {index}: {scalar} in `data` is not a valid {dtype}{hint}");
+        reader.fault(&detail)
     }
 }
 

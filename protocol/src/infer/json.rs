@@ -187,8 +187,8 @@ pub(super) fn split<'a>(
         return Ok((body.whole(), None));
     };
     if len > total {
-        let what = format!("Inference-Header-Content-Length is {len}, but the body has {total} bytes");
-        return Err(BadRequest(what));
+        let detail = format!("Inference-Header-Content-Length is {len}, but the body has {total} bytes");
+        return Err(BadRequest(detail));
     }
     let json = match body.pieces().next().and_then(|first| first.get(..len)) {
         Some(json) => Cow::Borrowed(json),
@@ -211,7 +211,7 @@ pub(super) fn with_data(
     let mut tail = binary.unwrap_or_default();
     let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
     for tensor in wire {
-        let bad = |what: &str| BadRequest(format!("{role} `{}`: {what}", tensor.name));
+        let bad = |detail: &str| BadRequest(format!("{role} `{}`: {detail}", tensor.name));
         let data = match (tensor.data, tensor.binary_data_size) {
             (Some(data), None) => Data::from(data),
             (None, Some(_)) if !is_split => {
@@ -224,8 +224,8 @@ pub(super) fn with_data(
                 let left = tail.len();
                 let len = usize::try_from(size).unwrap_or(usize::MAX);
                 if len > left {
-                    let what = format!("`binary_data_size` is {size}, but {left} bytes are left in the body");
-                    return Err(bad(&what));
+                    let detail = format!("`binary_data_size` is {size}, but {left} bytes are left in the body");
+                    return Err(bad(&detail));
                 }
                 let data = tail.split_to(len);
                 // Elements of any length are read one by one, from one piece.

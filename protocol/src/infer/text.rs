@@ -71,21 +71,21 @@ impl<'a> Reader<'a> {
 
     /// Returns an error at this position.
     #[cold]
-    pub(super) fn fault(&self, what: &str) -> BadRequest {
+    pub(super) fn fault(&self, detail: &str) -> BadRequest {
         let read = &self.text[..self.text.len() - self.rest.len()];
         let line = 1 + read.iter().filter(|&&byte| byte == b'\n').count();
         let column = 1 + read.iter().rev().take_while(|&&byte| byte != b'\n').count();
-        BadRequest(format!("{what} at line {line} column {column}"))
+        BadRequest(format!("{detail} at line {line} column {column}"))
     }
 
     /// Returns the error of an unexpected value.
     #[cold]
-    pub(super) fn expected(&self, what: &str) -> BadRequest {
+    pub(super) fn expected(&self, expected: &str) -> BadRequest {
         let found = match self.rest.first() {
             None => "EOF".to_owned(),
             Some(byte) => format!("`{}`", byte.escape_ascii()),
         };
-        self.fault(&format!("expected {what}, got {found}"))
+        self.fault(&format!("expected {expected}, got {found}"))
     }
 
     /// Skips space and returns the next byte.
@@ -128,9 +128,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Calls `value` for every key, with the reader at the key's value. `what` describes the object in errors.
-    pub(super) fn object(&mut self, what: &str, mut value: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
-        self.items([b'{', b'}'], what, |reader| {
+    /// Calls `value` for every key, with the reader at the key's value. `label` describes the object in errors.
+    pub(super) fn object(&mut self, label: &str, mut value: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
+        self.items([b'{', b'}'], label, |reader| {
             reader.peek();
             let key = reader.string()?;
             if !reader.take(b':') {
@@ -140,17 +140,17 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Calls `item` for every item of an array. `what` describes the array in errors.
+    /// Calls `item` for every item of an array. `label` describes the array in errors.
     #[inline]
-    pub(super) fn array(&mut self, what: &str, item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
-        self.items([b'[', b']'], what, item)
+    pub(super) fn array(&mut self, label: &str, item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+        self.items([b'[', b']'], label, item)
     }
 
     /// Calls `item` for everything that commas separate between two brackets.
     #[inline]
-    fn items(&mut self, [open, close]: [u8; 2], what: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+    fn items(&mut self, [open, close]: [u8; 2], label: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
         if !self.take(open) {
-            return Err(self.expected(what));
+            return Err(self.expected(label));
         }
         if self.take(close) {
             return Ok(());

@@ -206,8 +206,8 @@ impl CuFile {
             Some(set) => check("cuFileSetParameterBool", unsafe { set(mode, true) }),
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
             None => {
-                let what = "cuFile is older than 1.14 and only takes its mode from the environment";
-                let detail = format!("{what}: set CUFILE_FORCE_COMPAT_MODE=true there");
+                let detail = "cuFile is older than 1.14 and only takes its mode from the environment";
+                let detail = format!("{detail}: set CUFILE_FORCE_COMPAT_MODE=true there");
                 Err(DeviceError::new(DeviceErrorKind::Unsupported, detail))
             }
         }

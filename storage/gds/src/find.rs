@@ -70,8 +70,8 @@ impl Search {
     }
 
     /// Error for missing libraries: their names, every file that was tried, and advice.
-    pub(super) fn missing(&self, device: u32, what: &str) -> DeviceError {
-        let mut text = format!("device memory cannot be used: {what}. Searched:");
+    pub(super) fn missing(&self, device: u32, detail: &str) -> DeviceError {
+        let mut text = format!("device memory cannot be used: {detail}. Searched:");
         for line in self.searched.iter().cloned().chain(device_nodes(device)) {
             let _ = write!(text, "\n  {line}");
         }

@@ -86,17 +86,17 @@ impl Decodes {
         object: &ObjectPath,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, StorageError> {
-        let refuse = |what: String| ErrorKind::Timeout.error(object, what);
+        let refuse = |detail: String| ErrorKind::Timeout.error(object, detail);
         let stuck = self.stuck.load(Relaxed);
         if stuck >= MAX_STUCK_PER_SHARD {
-            let what = format!("{stuck} threads are stuck decoding it: it is damaged; lay the table out again");
-            return Err(refuse(what));
+            let detail = format!("{stuck} threads are stuck decoding it: it is damaged; lay the table out again");
+            return Err(refuse(detail));
         }
         let Pool { threads, permits, .. } = &*POOL;
         let no_permit = || {
             let stuck = stuck_decodes();
-            let what = format!("{stuck} of {threads} decoding threads are stuck in damaged files: restart the server");
-            refuse(what)
+            let text = format!("{stuck} of {threads} decoding threads are stuck in damaged files: restart the server");
+            refuse(text)
         };
         if stuck_decodes() >= *threads {
             return Err(no_permit());
@@ -120,8 +120,8 @@ impl Decodes {
         let _ = POOL.jobs.lock().send(Box::new(job));
         let done = timeout(LIMIT, result).await.map_err(|_| {
             let ms = LIMIT.as_millis();
-            let what = format!("not decoded within {ms} ms: it is damaged; lay the table out again");
-            refuse(what)
+            let detail = format!("not decoded within {ms} ms: it is damaged; lay the table out again");
+            refuse(detail)
         })?;
         watch.ended = None;
         let panicked = |_| ErrorKind::Corrupt.error(object, "the reader panicked: it is damaged");

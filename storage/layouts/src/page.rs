@@ -35,8 +35,8 @@ pub(crate) fn check(page: &[u8], max: u64, level_bits: u8) -> Result<(), String>
     let mut rest = page;
     let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
     if u64::try_from(unpacked).is_ok_and(|bytes| bytes > max) || unpacked < 0 {
-        let what = format!("it claims {unpacked} bytes, but its rows take at most {max}: it is damaged");
-        return Err(what);
+        let detail = format!("it claims {unpacked} bytes, but its rows take at most {max}: it is damaged");
+        return Err(detail);
     }
     let other = || "its header is not one that this program writes: it is damaged".to_owned();
     rest = rest
@@ -175,7 +175,7 @@ mod tests {
         for bytes in [0, 1, 63, 64, 8191, 8192, 70_000] {
             assert_eq!(check(&page(bytes, 5, 5), 70_000, 0), Ok(()), "{bytes}");
         }
-        for (bytes, what) in [
+        for (bytes, detail) in [
             (
                 page(70_001, 5, 5),
                 "claims 70001 bytes, but its rows take at most 70000",
@@ -193,7 +193,7 @@ mod tests {
             (b"PAR1PAR1".to_vec(), "does not begin like a page"),
         ] {
             let refused = check(&bytes, 70_000, 0).unwrap_err();
-            assert!(refused.contains(what), "{refused}");
+            assert!(refused.contains(detail), "{refused}");
         }
     }
 

@@ -104,8 +104,8 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(ParquetF
         reading.ranges(&indexes).await?
     };
     for (index, bytes) in indexes.iter().zip(&parts) {
-        let what = |what| corrupt(&object.path, format!("page index, offset {}: {what}", index.start));
-        page::check_locations(bytes).map_err(what)?;
+        let damaged = |detail| corrupt(&object.path, format!("page index, offset {}: {detail}", index.start));
+        page::check_locations(bytes).map_err(damaged)?;
     }
     let decoder = ParquetMetaDataPushDecoder::try_new_with_metadata(object.size, metadata).map_err(bad)?;
     let decoder = decoder
@@ -143,8 +143,8 @@ impl Reading<'_> {
     async fn ranges(&mut self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StorageError> {
         let bytes = ranges.iter().map(|range| range.end.saturating_sub(range.start));
         if bytes.fold(0, u64::saturating_add) > MAX_METADATA_BYTES {
-            let what = "the footer is larger than the limit: damaged, or not Parquet";
-            return Err(corrupt(&self.object.path, what));
+            let detail = "the footer is larger than the limit: damaged, or not Parquet";
+            return Err(corrupt(&self.object.path, detail));
         }
         let (parts, cost) = rows::read(self.tier, self.object, ranges).await?;
         self.cost.read.merge(&cost);
@@ -193,7 +193,7 @@ fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetEr
 /// # Errors
 /// Pages that are not in order of their rows and offsets.
 fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> {
-    let bad = |what: &str| ParquetError::General(format!("its page index is damaged: {what}"));
+    let bad = |detail: &str| ParquetError::General(format!("its page index is damaged: {detail}"));
     let mut pages = Vec::new();
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let index = metadata.page_index_for_row_group(number);
@@ -237,7 +237,7 @@ fn check_pages(
     for &(page, level_bits) in after.iter().take_while(|page| page.0 < range.end) {
         let from_page = usize::try_from(page - range.start).ok().and_then(|at| bytes.get(at..));
         page::check(from_page.unwrap_or_default(), max, level_bits)
-            .map_err(|what| format!("page, offset {page}: {what}"))?;
+            .map_err(|detail| format!("page, offset {page}: {detail}"))?;
     }
     Ok(())
 }
@@ -253,8 +253,8 @@ pub(crate) async fn read(
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let rows = usize::try_from(footer.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
     if numbers.last().is_some_and(|&last| last >= rows) {
-        let what = format!("{rows} rows, fewer than in the manifest: lay the table out again");
-        return Err(corrupt(&object.path, what));
+        let detail = format!("{rows} rows, fewer than in the manifest: lay the table out again");
+        return Err(corrupt(&object.path, detail));
     }
     let mut cost = Cost::default();
     let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
@@ -274,7 +274,7 @@ pub(crate) async fn read(
         for batch in batches {
             let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
             let rows = decoding::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
-            out.extend(rows.map_err(|what| corrupt(&object.path, what))?);
+            out.extend(rows.map_err(|detail| corrupt(&object.path, detail))?);
             done += batch.num_rows();
         }
         let Some(ranges) = wanted else { break };
@@ -284,7 +284,7 @@ pub(crate) async fn read(
         began = Instant::now();
         let size = parts.iter().map(Bytes::len).sum();
         for (range, part) in ranges.iter().zip(&parts) {
-            check_pages((footer, header), range, part).map_err(|what| corrupt(&object.path, what))?;
+            check_pages((footer, header), range, part).map_err(|detail| corrupt(&object.path, detail))?;
         }
         let step = move || {
             let step = catch_panics(|| {
@@ -303,8 +303,8 @@ pub(crate) async fn read(
     }
     cost.decode += began.elapsed();
     if done != ids.len() {
-        let what = format!("{done} rows, {} requested", ids.len());
-        return Err(corrupt(&object.path, what));
+        let detail = format!("{done} rows, {} requested", ids.len());
+        return Err(corrupt(&object.path, detail));
     }
     Ok((out, cost))
 }

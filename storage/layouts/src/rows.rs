@@ -47,7 +47,7 @@ impl<'a> Source<'a> {
         let len = header_len(&prelude.bytes).map_err(bad)?.min(object.size);
         let read = tier.read(&object, 0..len).await?;
         let header = TableHeader::decode(&read.bytes, object.size).map_err(bad)?;
-        let refuse = |what: &str| Err(ErrorKind::Unsupported.error(path, what));
+        let refuse = |detail: &str| Err(ErrorKind::Unsupported.error(path, detail));
         if header.rows_per_block == 0 {
             return refuse("it has no block checksums, so it was not written as a file: generate or import it again");
         }
@@ -89,8 +89,8 @@ pub(crate) async fn forget(tier: &dyn Tier, object: &Object) {
     tier.forget(object, std::slice::from_ref(&whole)).await;
 }
 
-pub(crate) fn corrupt(path: &ObjectPath, what: impl std::fmt::Display) -> StorageError {
-    ErrorKind::Corrupt.error(path, what.to_string())
+pub(crate) fn corrupt(path: &ObjectPath, detail: impl std::fmt::Display) -> StorageError {
+    ErrorKind::Corrupt.error(path, detail.to_string())
 }
 
 /// Maximum bytes of a joined read.

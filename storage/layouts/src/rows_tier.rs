@@ -64,8 +64,8 @@ impl RowsTier {
         }
         let manifest = Manifest::read(&*self.inner, &object).await?;
         if manifest.layout != self.layout {
-            let what = format!("layout is {}, not {}", manifest.layout, self.layout);
-            return Err(ErrorKind::Corrupt.error(path, what));
+            let detail = format!("layout is {}, not {}", manifest.layout, self.layout);
+            return Err(ErrorKind::Corrupt.error(path, detail));
         }
         let version = format!("{} {}", manifest.version, object.version);
         let index = manifest.key_index(&folder)?;
@@ -104,8 +104,8 @@ impl RowsTier {
         if open.file == *file {
             return Ok(open);
         }
-        let what = "table was laid out again after the look-up";
-        Err(ErrorKind::Changed.error(&file.path, what))
+        let detail = "table was laid out again after the look-up";
+        Err(ErrorKind::Changed.error(&file.path, detail))
     }
 
     fn missing_table(&self, file: &ObjectPath, error: StorageError) -> StorageError {
@@ -113,15 +113,15 @@ impl RowsTier {
             return error;
         }
         let layout = self.layout;
-        let what =
+        let detail =
             format!("missing manifest of layout {layout} ({error}); run `tierlab-models lay-out --layout {layout}`");
-        ErrorKind::NotFound.error(file, what)
+        ErrorKind::NotFound.error(file, detail)
     }
 
     fn refuse(&self, file: &ObjectPath) -> StorageError {
         let layout = self.layout;
-        let what = format!("tables have the layout {layout} here and cannot be written as files");
-        ErrorKind::Unsupported.error(file, what)
+        let detail = format!("tables have the layout {layout} here and cannot be written as files");
+        ErrorKind::Unsupported.error(file, detail)
     }
 }
 
@@ -168,8 +168,8 @@ impl Open {
         let object = tier.stat(&self.index).await?;
         let (found, meant) = (object.size, self.table.manifest().key_index_bytes);
         if found != meant {
-            let what = format!("{found} bytes instead of the {meant} in its manifest; lay the table out again");
-            return Err(ErrorKind::Corrupt.error(&self.index, what));
+            let detail = format!("{found} bytes instead of the {meant} in its manifest; lay the table out again");
+            return Err(ErrorKind::Corrupt.error(&self.index, detail));
         }
         let of_object = wanted.iter().map(|(_, range)| range.start - start..range.end - start);
         let of_object: Vec<Range<u64>> = of_object.collect();

@@ -149,8 +149,8 @@ impl Table {
 
     fn missing(&self, id: i64) -> StorageError {
         let ids = self.header.ids();
-        let what = format!("unknown entity {id}: table has {} to {}", ids.start, ids.end - 1);
-        ErrorKind::NotFound.error(&self.folder, what)
+        let detail = format!("unknown entity {id}: table has {} to {}", ids.start, ids.end - 1);
+        ErrorKind::NotFound.error(&self.folder, detail)
     }
 
     async fn job(&self, shard: u64, members: &[usize], ids: &[i64]) -> Result<Rows, StorageError> {
@@ -255,8 +255,8 @@ impl Table {
             .map(|((&id, (key, sample)), bytes)| {
                 let offset = sample.range.start;
                 if crc32c::crc32c(bytes) != sample.crc {
-                    let what = format!("sample of entity {id}, offset {offset}: checksum differs from the index");
-                    return Err(corrupt(path, what));
+                    let detail = format!("sample of entity {id}, offset {offset}: checksum differs from the index");
+                    return Err(corrupt(path, detail));
                 }
                 let row = sample::row(framing, &self.header, (id, key), bytes, offset);
                 row.map(Bytes::from).map_err(|e| corrupt(path, e))
@@ -301,8 +301,8 @@ impl Table {
         let beside = index_path(path)?;
         let side = self.tier.stat(&beside).await?;
         if side.size > MAX_INDEX_BYTES {
-            let what = format!("index of {} bytes exceeds {MAX_INDEX_BYTES}", side.size);
-            return Err(corrupt(&beside, what));
+            let detail = format!("index of {} bytes exceeds {MAX_INDEX_BYTES}", side.size);
+            return Err(corrupt(&beside, detail));
         }
         let mut read = self.tier.read(&side, 0..side.size).await?;
         read.cost.requests += 1;
@@ -311,15 +311,15 @@ impl Table {
         let crcs = &self.manifest.index_crcs;
         let wanted = usize::try_from(number).ok().and_then(|number| crcs.get(number));
         if Some(&crc32c::crc32c(&read.bytes)) != wanted {
-            let what = "index does not match the manifest; lay the table out again";
-            return Err(corrupt(&beside, what));
+            let detail = "index does not match the manifest; lay the table out again";
+            return Err(corrupt(&beside, detail));
         }
         if index.shard_bytes() != object.size {
             let (size, meant) = (object.size, index.shard_bytes());
-            let what = format!(
+            let detail = format!(
                 "{size} bytes instead of the {meant} in its index: truncated or replaced; lay the table out again"
             );
-            return Err(corrupt(path, what));
+            return Err(corrupt(path, detail));
         }
         Ok((index, Cost::since(read.cost, began)))
     }

@@ -69,7 +69,7 @@ pub async fn lay_out(
                     Coding::Arrow(codec) => arrow::write(header, &rows, codec),
                     _ => Ok(rows.iter().flat_map(|(_, row)| row.iter().copied()).collect()),
                 };
-                let unfit = |what| ErrorKind::Unsupported.error(from, what);
+                let unfit = |detail| ErrorKind::Unsupported.error(from, detail);
                 let path = manifest.shard(folder, number)?;
                 let bytes = bytes.map_err(unfit)?;
                 manifest.bytes += bytes.len() as u64;
@@ -113,8 +113,8 @@ async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, St
     Ok((options.shard_bytes / (bytes.len() as u64).max(1)).max(1))
 }
 
-fn unfit(what: &tierlab_formats::shards::ShardError) -> StorageError {
-    ErrorKind::Unsupported.error("the table", format!("the layout cannot hold it: {what}"))
+fn unfit(error: &tierlab_formats::shards::ShardError) -> StorageError {
+    ErrorKind::Unsupported.error("the table", format!("the layout cannot hold it: {error}"))
 }
 
 /// The ids of a shard, in pieces that are read at once.
@@ -200,8 +200,8 @@ fn push(
     let written = &bytes[start..];
     let back = sample::row(framing, &source.header, (id, &key(id)), written, start as u64).map_err(|e| unfit(&e))?;
     if back != row {
-        let what = "it holds bytes between its columns, which the layout cannot store: write the table again";
-        return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, what));
+        let detail = "it holds bytes between its columns, which the layout cannot store: write the table again";
+        return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, detail));
     }
     Ok(Sample {
         key: key(id),

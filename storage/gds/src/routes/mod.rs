@@ -58,8 +58,8 @@ impl Reader {
         pieces.retain_mut(|piece| {
             let fits = piece.len <= self.chunk_bytes;
             if !fits {
-                let what = format!("read of {} bytes exceeds the limit of {}", piece.len, self.chunk_bytes);
-                piece.fail(DeviceError::new(DeviceErrorKind::OutOfRange, what));
+                let detail = format!("read of {} bytes exceeds the limit of {}", piece.len, self.chunk_bytes);
+                piece.fail(DeviceError::new(DeviceErrorKind::OutOfRange, detail));
             }
             fits
         });
@@ -174,8 +174,8 @@ impl Piece {
     /// Fails the piece: the file ended before the bytes that were looked up.
     fn cut_short(&mut self) {
         let end = self.offset + self.done as u64;
-        let what = format!("ends at byte {end}, before the looked-up length");
-        self.fail(DeviceError::new(DeviceErrorKind::Changed, what));
+        let detail = format!("ends at byte {end}, before the looked-up length");
+        self.fail(DeviceError::new(DeviceErrorKind::Changed, detail));
     }
 
     fn fail_io(&mut self, error: &io::Error) {

@@ -27,8 +27,8 @@ pub(super) struct Service {
 type Reply<T> = Result<Response<T>, Status>;
 type Several<T> = BoxStream<'static, Result<T, Status>>;
 
-fn invalid(what: String) -> Status {
-    refusal(ErrorKind::Invalid, what)
+fn invalid(detail: String) -> Status {
+    refusal(ErrorKind::Invalid, detail)
 }
 
 impl Service {
@@ -173,8 +173,8 @@ async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBa
     let ranges: Vec<_> = ids.iter().map(|&id| start(id)..start(id) + stride).collect();
     let read = tier.read_many(&table.object, &ranges).await.map_err(|e| failed(&e))?;
     // A damaged row must not get a new checksum.
-    to_batch(&table.header, &table.schema, &ids, &read.parts).map_err(|what| {
-        let error = ErrorKind::Corrupt.error(&table.object.path, what);
+    to_batch(&table.header, &table.schema, &ids, &read.parts).map_err(|detail| {
+        let error = ErrorKind::Corrupt.error(&table.object.path, detail);
         failed(&error)
     })
 }

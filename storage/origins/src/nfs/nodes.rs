@@ -63,8 +63,8 @@ impl Nodes {
         let root = fs::canonicalize(root)?;
         let meta = fs::symlink_metadata(&root)?;
         if !meta.is_dir() {
-            let what = format!("{} is not a folder", root.display());
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
+            let detail = format!("{} is not a folder", root.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, detail));
         }
         let root_id = NodeId::of(&meta);
         let paths = Mutex::new(HashMap::from([(root_id, root.clone())]));

@@ -106,8 +106,8 @@ impl FaultPlan {
         let rates = self.rates().map(|(_, rate)| rate);
         let sum: f64 = rates.iter().sum();
         if rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) || sum > 1.0 + 1e-9 {
-            let what = format!("invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}");
-            return Err(what);
+            let detail = format!("invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}");
+            return Err(detail);
         }
         if self.slow_ms.max(self.first_byte_ms) > MAX_WAIT_MS {
             return Err(format!("wait too long: the limit is {MAX_WAIT_MS} milliseconds"));

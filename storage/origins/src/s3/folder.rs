@@ -156,8 +156,8 @@ impl Folder {
     fn target(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
         let bucket = self.bucket(bucket)?;
         let key = ObjectPath::new(key).map_err(|_| {
-            let what = format!("this origin stores objects as files: `{key}` is not a relative path of plain segments");
-            FolderError::BadKey(what)
+            let text = format!("this origin stores objects as files: `{key}` is not a relative path of plain segments");
+            FolderError::BadKey(text)
         })?;
         Ok(bucket.join(key.as_str()))
     }

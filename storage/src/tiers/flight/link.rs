@@ -48,7 +48,7 @@ impl FlightConfig {
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
         // The part before an `@` may contain a password.
         let shown = self.url.rsplit('@').next().unwrap_or_default();
-        let invalid = |what: String| ErrorKind::Invalid.error(shown, what);
+        let invalid = |detail: String| ErrorKind::Invalid.error(shown, detail);
         let keys = [
             ("connections", u64::from(self.connections)),
             ("concurrency", u64::from(self.concurrency)),
@@ -60,8 +60,8 @@ impl FlightConfig {
         ];
         check_not_zero(shown, &keys)?;
         if self.url.starts_with("grpc+tls://") {
-            let what = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
-            return Err(invalid(what.into()));
+            let detail = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
+            return Err(invalid(detail.into()));
         }
         let (plain, tcp) = (self.url.strip_prefix("grpc://"), self.url.strip_prefix("grpc+tcp://"));
         let rest = plain.or(tcp).filter(|_| shown == self.url);

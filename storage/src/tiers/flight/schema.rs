@@ -133,12 +133,12 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         format!("missing id column `{id_column}`; columns: {names}; set `id_column`")
     })?;
     if *ids.data_type() != Arrow::Int64 {
-        let what = "(create one with `tierlab-models import-table`)";
-        return Err(format!("column `{id_column}` is {}: {KEYS} {what}", ids.data_type()));
+        let detail = "(create one with `tierlab-models import-table`)";
+        return Err(format!("column `{id_column}` is {}: {KEYS} {detail}", ids.data_type()));
     }
     let mut columns = Vec::new();
     for field in schema.fields().iter().filter(|field| field.name() != id_column) {
-        let (dtype, shape) = column(field).map_err(|what| format!("column `{}`: {what}", field.name()))?;
+        let (dtype, shape) = column(field).map_err(|detail| format!("column `{}`: {detail}", field.name()))?;
         columns.push((field.name().as_str(), dtype, shape));
     }
     let fields = columns.iter().map(|(name, dtype, shape)| (*name, *dtype, &shape[..]));

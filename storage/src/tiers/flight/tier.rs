@@ -58,13 +58,13 @@ impl FlightTier {
         Ok(Self { link, tables })
     }
 
-    fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
-        kind.error(self.link.name(path.as_str()), what)
+    fn error(&self, kind: ErrorKind, path: &ObjectPath, detail: impl Into<String>) -> StorageError {
+        kind.error(self.link.name(path.as_str()), detail)
     }
 
     fn read_only(&self, path: &ObjectPath) -> StorageError {
-        let what = "the Flight tier is read-only: write tables to the server's own storage, and models to another tier";
-        self.error(ErrorKind::Unsupported, path, what)
+        let text = "the Flight tier is read-only: write tables to the server's own storage, and models to another tier";
+        self.error(ErrorKind::Unsupported, path, text)
     }
 
     async fn look_up(&self, path: &ObjectPath) -> Result<Arc<Table>, StorageError> {
@@ -82,7 +82,7 @@ impl FlightTier {
             }
         };
         let table = Table::describe(name, path, &self.link.config.id_column, info);
-        let table = table.map_err(|what| self.error(ErrorKind::Invalid, path, what))?;
+        let table = table.map_err(|detail| self.error(ErrorKind::Invalid, path, detail))?;
         let table = Arc::new(table);
         remember(&self.tables, MAX_TABLES, path.clone(), Arc::clone(&table));
         Ok(table)
@@ -137,8 +137,8 @@ impl Tier for FlightTier {
             _ => self.look_up(&object.path).await?,
         };
         if table.object != *object {
-            let what = "its description changed on the server";
-            return Err(self.error(ErrorKind::Changed, &object.path, what));
+            let detail = "its description changed on the server";
+            return Err(self.error(ErrorKind::Changed, &object.path, detail));
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
         let ids = table.ids(&wanted)?;
@@ -201,7 +201,7 @@ impl Tier for FlightTier {
                     objects.push(table.object);
                 }
                 Ok(_) => {}
-                Err(what) => tracing::warn!(flight = name, "skipped in listing: {what}"),
+                Err(detail) => tracing::warn!(flight = name, "skipped in listing: {detail}"),
             }
         }
         objects.sort_by(|a, b| a.path.cmp(&b.path));
@@ -275,8 +275,8 @@ impl ReplyRows<'_> {
         let version = schema.metadata().get(VERSION_KEY);
         if version.is_some() && version != self.table.version.as_ref() {
             let was = &self.table.version;
-            let what = format!("table changed on the server: version was {was:?}, is {version:?} now");
-            return Err(ErrorKind::Changed.error(self.name, what));
+            let detail = format!("table changed on the server: version was {was:?}, is {version:?} now");
+            return Err(ErrorKind::Changed.error(self.name, detail));
         }
         let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|table| table.schema);
         if columns(schema).as_ref() != Ok(&self.table.header.schema) {
@@ -286,7 +286,7 @@ impl ReplyRows<'_> {
     }
 
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError> {
-        let corrupt = |what: String| ErrorKind::Corrupt.error(self.name, what);
+        let corrupt = |detail: String| ErrorKind::Corrupt.error(self.name, detail);
         let Some((now, later)) = self.missing.split_at_checked(batch.num_rows()) else {
             return Err(corrupt("server sent more rows than requested".into()));
         };
@@ -314,8 +314,8 @@ async fn get(
         let bytes = message.data_header.len() + message.data_body.len() + message.app_metadata.len();
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
         // Damage in transit may not recur on a retry.
-        message::check(&message).map_err(|what| {
-            let error = ErrorKind::Unavailable.error(&object, what);
+        message::check(&message).map_err(|detail| {
+            let error = ErrorKind::Unavailable.error(&object, detail);
             FlightError::from_external_error(error.into())
         })?;
         Ok(message)

@@ -239,7 +239,7 @@ fn start(
             }
         }
     };
-    let unavailable = |what: String| ErrorKind::Unavailable.error("gds", what);
+    let unavailable = |detail: String| ErrorKind::Unavailable.error("gds", detail);
     let thread = std::thread::Builder::new().name("tierlab-gds".to_owned()).spawn(body);
     let thread = thread.map_err(|e| unavailable(format!("cannot start a thread: {e}")))?;
     match is_ready.recv() {
@@ -443,8 +443,8 @@ fn route_options(config: &GdsConfig) -> Result<RouteOptions, StorageError> {
         ("threads", config.threads, THREADS),
     ] {
         if !allowed.contains(&value) {
-            let what = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
-            return Err(ErrorKind::Invalid.error(key, what));
+            let detail = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
+            return Err(ErrorKind::Invalid.error(key, detail));
         }
     }
     Ok(RouteOptions {

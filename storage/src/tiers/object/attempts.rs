@@ -137,8 +137,8 @@ async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpRe
         let room = limit - received.len();
         if chunk.len() > room {
             if all {
-                let what = format!("reply exceeds {limit} bytes");
-                return Err(HttpError::new(HttpErrorKind::Decode, io::Error::other(what)));
+                let detail = format!("reply exceeds {limit} bytes");
+                return Err(HttpError::new(HttpErrorKind::Decode, io::Error::other(detail)));
             }
             received.extend_from_slice(&chunk[..room]);
             break;

@@ -41,7 +41,7 @@ impl Bucket {
     /// Builds the client. Sends nothing.
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
-        let invalid = |what: String| ErrorKind::Invalid.error(&place, what);
+        let invalid = |detail: String| ErrorKind::Invalid.error(&place, detail);
         let endpoint = config.endpoint.clone();
         let Clients { store, reads } = service::build(config, &place).map_err(invalid)?;
         Ok(Self {
@@ -111,15 +111,15 @@ impl Bucket {
         match tokio::time::timeout(limit, call).await {
             Ok(done) => done.map_err(|e| self.error(key, &e)),
             Err(_) => {
-                let what = format!(" did not answer within {} ms, including retries", limit.as_millis());
-                Err(self.fault(ErrorKind::Timeout, key, &what))
+                let detail = format!(" did not answer within {} ms, including retries", limit.as_millis());
+                Err(self.fault(ErrorKind::Timeout, key, &detail))
             }
         }
     }
 
     /// Creates an error about the endpoint's answer for a key.
-    pub(super) fn fault(&self, kind: ErrorKind, key: &Key, what: &str) -> StorageError {
-        kind.error(self.object(key), format!("{}{what}", self.endpoint))
+    pub(super) fn fault(&self, kind: ErrorKind, key: &Key, detail: &str) -> StorageError {
+        kind.error(self.object(key), format!("{}{detail}", self.endpoint))
     }
 
     /// Version mark of an object: its ETag, or its date and size if the server sends none. Azure's listings omit the
@@ -150,7 +150,7 @@ impl Bucket {
         let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
         // Address that serves a cloud machine's own credentials, used if no others are set.
         let of_machine = ["169.254.16", "metadata.google.internal"];
-        let (kind, what) = match status {
+        let (kind, detail) = match status {
             _ if of_machine.iter().any(|at| text.contains(at)) => (Denied, self.place.service.credentials().to_owned()),
             _ if matches!(error, object_store::Error::InvalidPath { .. }) => {
                 let hint = "rename the key, or set a prefix without it";
@@ -173,13 +173,13 @@ impl Bucket {
             Some(412) => (Changed, "the object is no longer the looked-up version".to_owned()),
             Some(416) => (Changed, "the object is shorter than at the look-up".to_owned()),
             Some(401 | 403) => {
-                let what = format!("access denied; check the credentials, or `anonymous`{said}");
-                (Denied, what)
+                let detail = format!("access denied; check the credentials, or `anonymous`{said}");
+                (Denied, detail)
             }
             None if timed_out(error) => (Timeout, without_body(&text)),
             _ => (Unavailable, format!("{}{said}", without_body(&text))),
         };
-        self.fault(kind, key, &format!(": {what}"))
+        self.fault(kind, key, &format!(": {detail}"))
     }
 }
 

@@ -116,8 +116,8 @@ pub(super) fn is_local(endpoint: &Url) -> bool {
 /// Endpoint with the bucket prepended to its host.
 fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
     let Some(name) = endpoint.domain() else {
-        let what = "`virtual_host` requires a host name, but endpoint";
-        return Err(format!("{what} `{endpoint}` has an IP address"));
+        let detail = "`virtual_host` requires a host name, but endpoint";
+        return Err(format!("{detail} `{endpoint}` has an IP address"));
     };
     let mut with_bucket = endpoint.clone();
     let set = with_bucket.set_host(Some(&format!("{bucket}.{name}")));

@@ -54,8 +54,8 @@ impl Bucket {
                 Ok(Ok(())) => None,
                 Ok(Err(e)) => Some(e),
                 Err(_) => {
-                    let what = format!(" did not finish within {} ms", limit.as_millis());
-                    Some(self.fault(ErrorKind::Timeout, key, &what))
+                    let detail = format!(" did not finish within {} ms", limit.as_millis());
+                    Some(self.fault(ErrorKind::Timeout, key, &detail))
                 }
             };
             // All bytes may have arrived before the failure.
@@ -126,14 +126,14 @@ impl Bucket {
         let result = reply(hedging, &self.reads, key, options, (missing, attempts)).await;
         let result = result.map_err(|e| self.error(key, &e))?;
         if let Some(size) = size.filter(|size| *size != result.meta.size) {
-            let what = format!(": object has {} bytes instead of {size}", result.meta.size);
-            return Err(self.fault(ErrorKind::Corrupt, key, &what));
+            let detail = format!(": object has {} bytes instead of {size}", result.meta.size);
+            return Err(self.fault(ErrorKind::Corrupt, key, &detail));
         }
         let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
-            let what = format!(" has version {found} instead of {version}");
-            return Err(self.fault(ErrorKind::Changed, key, &what));
+            let detail = format!(" has version {found} instead of {version}");
+            return Err(self.fault(ErrorKind::Changed, key, &detail));
         }
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
@@ -143,8 +143,8 @@ impl Bucket {
             into.extend_from_slice(&chunk);
         }
         if missing > 0 {
-            let what = format!(" ended its reply {missing} bytes early");
-            return Err(self.fault(ErrorKind::Unavailable, key, &what));
+            let detail = format!(" ended its reply {missing} bytes early");
+            return Err(self.fault(ErrorKind::Unavailable, key, &detail));
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ struct HedgeCounts {
 impl Hedging {
     /// Creates hedging as configured; `None` without a quantile.
     pub(super) fn new(bucket: &str, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
-        let invalid = |what: &str| ErrorKind::Invalid.error(bucket, format!("`{what}` must be between 0 and 1"));
+        let invalid = |key: &str| ErrorKind::Invalid.error(bucket, format!("`{key}` must be between 0 and 1"));
         if !(0.0..=1.0).contains(&max_share) {
             return Err(invalid("hedge_max_share"));
         }

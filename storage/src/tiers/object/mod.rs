@@ -148,8 +148,8 @@ async fn get(
         None => slots.acquire().await,
         Some(deadline) => {
             let slot = tokio::time::timeout_at(deadline.into(), slots.acquire()).await;
-            let what = ": no free slot for a GET in time; raise `concurrency`";
-            slot.map_err(|_| bucket.fault(ErrorKind::Timeout, wanted.key, what))?
+            let detail = ": no free slot for a GET in time; raise `concurrency`";
+            slot.map_err(|_| bucket.fault(ErrorKind::Timeout, wanted.key, detail))?
         }
     };
     let sent = Instant::now();

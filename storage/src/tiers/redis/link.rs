@@ -248,8 +248,8 @@ impl Link {
         let slot = tokio::time::timeout(left, Arc::clone(&self.slots).acquire_owned()).await;
         // The semaphore is never closed.
         let slot = slot.map_err(|_| {
-            let (url, what) = (self.url(), "no free slot for a request in time; raise `concurrency`");
-            ErrorKind::Timeout.error(call.object, format!("{url}: {what}"))
+            let (url, detail) = (self.url(), "no free slot for a request in time; raise `concurrency`");
+            ErrorKind::Timeout.error(call.object, format!("{url}: {detail}"))
         })?;
         let queue = queued.elapsed();
         let (mut pipeline, mut max_bytes, mut bytes) = (Pipeline::new(), 0, 0);
@@ -292,8 +292,8 @@ impl Link {
             }
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
             let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
-                let what = format!("{}: cluster has no node for slot {}", self.url(), command.slot);
-                return Err(ErrorKind::Unavailable.error(call.object, what));
+                let detail = format!("{}: cluster has no node for slot {}", self.url(), command.slot);
+                return Err(ErrorKind::Unavailable.error(call.object, detail));
             };
             let bytes = command.sent_bytes + command.reply_bytes;
             let address = address.as_str();
@@ -384,8 +384,8 @@ impl Link {
                 }
             }),
             Err(_) => {
-                let what = format!("{address} did not answer within {} ms", limit.as_millis());
-                Err(ErrorKind::Timeout.error(object, what))
+                let detail = format!("{address} did not answer within {} ms", limit.as_millis());
+                Err(ErrorKind::Timeout.error(object, detail))
             }
         }
     }

@@ -74,8 +74,8 @@ impl RedisTier {
         format!("{}/{path}", self.link.url())
     }
 
-    fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
-        kind.error(self.name(path), what)
+    fn error(&self, kind: ErrorKind, path: &ObjectPath, detail: impl Into<String>) -> StorageError {
+        kind.error(self.name(path), detail)
     }
 
     /// Creates a command on the hashes.
@@ -90,8 +90,8 @@ impl RedisTier {
         match self.one(&self.name(path), get).await? {
             Value::Nil => Err(self.error(ErrorKind::NotFound, path, "no such object")),
             mark => text(&mark).and_then(Version::parse).ok_or_else(|| {
-                let what = "entry was not written by this tier; another program may use the same `prefix`";
-                self.error(ErrorKind::Corrupt, path, what)
+                let detail = "entry was not written by this tier; another program may use the same `prefix`";
+                self.error(ErrorKind::Corrupt, path, detail)
             }),
         }
     }
@@ -184,8 +184,8 @@ impl RedisTier {
         let mut pairs = wanted.iter().zip(&chunks);
         if let Some(((number, len), chunk)) = pairs.find(|((_, len), chunk)| chunk.len() as u64 != *len) {
             let found = chunk.len();
-            let what = format!("chunk {number} has {found} bytes instead of {len}; publish the object again");
-            return Err(self.error(ErrorKind::Corrupt, &object.path, what));
+            let detail = format!("chunk {number} has {found} bytes instead of {len}; publish the object again");
+            return Err(self.error(ErrorKind::Corrupt, &object.path, detail));
         }
         cost.add(&ReadCost {
             wire_bytes: wanted.iter().map(|(_, len)| len).sum(),
@@ -200,8 +200,8 @@ impl RedisTier {
             Err(error) => error,
             Ok(now) if now == *version => {
                 let hint = "set `maxmemory-policy noeviction`, remove the object and publish it again";
-                let what = format!("chunk {number} is missing: the store dropped it; {hint}");
-                self.error(ErrorKind::Corrupt, &object.path, what)
+                let detail = format!("chunk {number} is missing: the store dropped it; {hint}");
+                self.error(ErrorKind::Corrupt, &object.path, detail)
             }
             Ok(now) => self.changed(object, &now.to_string()),
         }

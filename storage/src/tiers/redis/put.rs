@@ -266,8 +266,8 @@ impl RedisTier {
     }
 
     fn superseded(&self, path: &ObjectPath) -> StorageError {
-        let what = "another publisher took over this upload, or replaced the object; publish again";
-        self.error(ErrorKind::Changed, path, what)
+        let detail = "another publisher took over this upload, or replaced the object; publish again";
+        self.error(ErrorKind::Changed, path, detail)
     }
 }
 

@@ -231,8 +231,8 @@ impl Recorded {
         match table.get("schema").and_then(toml::Value::as_integer) {
             Some(schema) if schema == i64::from(SCHEMA) => {}
             Some(schema) => {
-                let what = format!("schema: unsupported version {schema}; this build reads version {SCHEMA}");
-                return Err(refuse(what));
+                let detail = format!("schema: unsupported version {schema}; this build reads version {SCHEMA}");
+                return Err(refuse(detail));
             }
             None => return Err(refuse("schema: missing; not a recorded profile".to_owned())),
         }
@@ -311,8 +311,8 @@ impl Recorded {
         for (key, text) in named.into_iter().chain(notes) {
             // The texts are shown in terminals, logs and pages.
             if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
-                let what = format!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
-                return Err(what);
+                let detail = format!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
+                return Err(detail);
             }
             if ["date", "place", "tier"].contains(&key) && text.trim().is_empty() {
                 return Err(format!("origin.{key}: empty; state where the profile was recorded"));
@@ -353,8 +353,8 @@ impl Recorded {
         for (index, point) in self.points.iter().enumerate() {
             if !seen.insert((point.bytes, point.depth)) {
                 let RecordedPoint { bytes, depth, .. } = point;
-                let what = format!("points[{index}]: duplicate entry for {bytes} bytes at depth {depth}");
-                return Err(what);
+                let detail = format!("points[{index}]: duplicate entry for {bytes} bytes at depth {depth}");
+                return Err(detail);
             }
         }
         let missing = sizes

@@ -31,8 +31,8 @@ impl SharedService {
     /// # Errors
     /// Fails if the file cannot be created or mapped.
     pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
-        let invalid = |what: &str, error: &io::Error| {
-            let detail = format!("{}: cannot be {what}: {error}", path.display());
+        let invalid = |action: &str, error: &io::Error| {
+            let detail = format!("{}: cannot be {action}: {error}", path.display());
             ErrorKind::Invalid.error("emulated.shared", detail)
         };
         let file = File::options()

@@ -151,10 +151,10 @@ impl StageStats {
     }
 
     /// Counts and logs a failed write.
-    fn failed(&self, what: &str, error: &io::Error) {
+    fn failed(&self, path: &str, error: &io::Error) {
         self.metrics.failures.inc();
         let mut failures = self.failures.lock();
-        *failures = (failures.0 + 1, format!("{what}: {error}"));
+        *failures = (failures.0 + 1, format!("{path}: {error}"));
         let (count, text) = &*failures;
         // Logged at powers of two, because a full disk fails thousands of times.
         if count.is_power_of_two() {

@@ -177,8 +177,8 @@ impl Stage {
         let count = torn.get();
         if count.is_power_of_two() {
             let file = data_name(id);
-            let what = "staged block is damaged; reading it from the tier";
-            tracing::warn!(file, held.block, count, "{what}");
+            let detail = "staged block is damaged; reading it from the tier";
+            tracing::warn!(file, held.block, count, "{detail}");
         }
         // An error would mean that the thread has ended, so nothing is staged any more.
         let _ = self.jobs.send(WriterTask::Drop { id, block: held.block });
