@@ -129,11 +129,11 @@ fn memory_stays_within_a_tenth_of_the_bound() {
             .env(WAY, format!("{unit};capacity_bytes = {CAPACITY}\n{keys}"))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&child.stdout);
-        let used = said
+        let stdout = String::from_utf8_lossy(&child.stdout);
+        let used = stdout
             .lines()
             .find_map(|line| line.split_once("USED ")?.1.parse::<u64>().ok());
-        let used = used.unwrap_or_else(|| panic!("{said}\n{}", String::from_utf8_lossy(&child.stderr)));
+        let used = used.unwrap_or_else(|| panic!("{stdout}\n{}", String::from_utf8_lossy(&child.stderr)));
         let share = used as f64 / CAPACITY as f64;
         report += &format!("units of {unit} {keys:?}: {used} bytes resident, {share:.3} of the bound\n");
         within &= (0.5..1.1).contains(&share);

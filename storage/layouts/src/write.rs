@@ -14,7 +14,7 @@ use tierlab_storage::{Body, ErrorKind, ObjectPath, StorageError, Tier};
 /// Bytes of rows that are read at once.
 const READ_BYTES: u64 = 4 << 20;
 /// Files that are written at the same time.
-const PUTS_AT_ONCE: usize = 32;
+const CONCURRENT_PUTS: usize = 32;
 /// Maximum files per folder, with a file for each entity.
 const FILES_PER_FOLDER: u64 = 1000;
 
@@ -148,7 +148,7 @@ async fn files(
     let mut bytes = 0;
     for ids in pieces(source, manifest, number) {
         let rows = source.rows(ids).await?;
-        for rows in rows.chunks(PUTS_AT_ONCE) {
+        for rows in rows.chunks(CONCURRENT_PUTS) {
             let put = |(id, row): &(i64, Bytes)| {
                 let path = folder.join(&format!("{}.row", key(*id)));
                 let row = row.clone();
@@ -215,12 +215,12 @@ fn push(
 ///
 /// # Errors
 /// Fails if the tier cannot list or refuses to remove; objects removed before stay removed.
-pub async fn prune(tier: &dyn Tier, folder: &ObjectPath, keep: &Manifest) -> Result<(u64, u64), StorageError> {
-    let (own, manifest) = (folder.join(&keep.version)?, folder.join(manifest::NAME)?);
-    let own = format!("{own}/");
+pub async fn prune(tier: &dyn Tier, folder: &ObjectPath, current: &Manifest) -> Result<(u64, u64), StorageError> {
+    let (folder_prefix, manifest) = (folder.join(&current.version)?, folder.join(manifest::NAME)?);
+    let folder_prefix = format!("{folder_prefix}/");
     let (mut objects, mut bytes) = (0, 0);
     for object in tier.list(Some(folder)).await? {
-        if object.path == manifest || object.path.as_str().starts_with(&own) {
+        if object.path == manifest || object.path.as_str().starts_with(&folder_prefix) {
             continue;
         }
         match tier.delete(&object.path).await {

@@ -14,7 +14,7 @@ use tierlab_storage::{ObjectPath, Tier};
 
 const SIZE: usize = 1_000_003;
 
-fn asked(bytes: &[u8], ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
+fn expected_parts(bytes: &[u8], ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
     ranges
         .iter()
         .map(|range| bytes[range.start as usize..range.end as usize].to_vec())
@@ -38,7 +38,7 @@ async fn every_path_brings_the_bytes_and_names_itself() {
             100_000..500_001,
         ];
         let landed = read(&tier, &object, &ranges).await.unwrap();
-        assert!(on_host(&landed) == asked(&bytes, &ranges), "{path:?}");
+        assert!(on_host(&landed) == expected_parts(&bytes, &ranges), "{path:?}");
         let direct = if landed.cost.via == ViaSet::of(Via::Bounce) && path == DevicePath::BounceDirect {
             eprintln!("{}: this file system refuses O_DIRECT", harness.root.path().display());
             Via::Bounce
@@ -59,7 +59,7 @@ async fn every_path_brings_the_bytes_and_names_itself() {
         assert!(
             host.parts
                 .iter()
-                .zip(asked(&bytes, &ranges))
+                .zip(expected_parts(&bytes, &ranges))
                 .all(|(a, b)| a[..] == b[..])
         );
         let copied = harness.count("async_copies");
@@ -127,7 +127,7 @@ fn any_ranges_of_any_path_come_right() {
         harness.set("short", short);
         for (path, tier, object) in &tiers {
             let landed = runtime.block_on(read(tier, object, &ranges)).unwrap();
-            prop_assert!(on_host(&landed) == asked(&bytes, &ranges), "{:?}", path);
+            prop_assert!(on_host(&landed) == expected_parts(&bytes, &ranges), "{:?}", path);
         }
         Ok(())
     });
@@ -149,7 +149,7 @@ async fn many_at_once_share_the_device() {
                 tokio::spawn(async move {
                     let range = i * 20_000..i * 20_000 + 30_000;
                     let landed = read(&tier, &object, std::slice::from_ref(&range)).await.unwrap();
-                    assert!(on_host(&landed) == asked(&bytes, &[range]));
+                    assert!(on_host(&landed) == expected_parts(&bytes, &[range]));
                     landed.cost.via
                 })
             })

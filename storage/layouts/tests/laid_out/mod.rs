@@ -193,9 +193,9 @@ async fn an_index_of_keys_that_is_not_the_manifest_s_is_told() {
         .unwrap();
     let right = std::fs::read(&beside).unwrap();
     std::fs::write(&beside, &right[..right.len() - 8]).unwrap();
-    let told = tier.read(&file, index.clone()).await.unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::Corrupt);
-    assert!(told.to_string().contains("lay the table out again"), "{told}");
+    let error = tier.read(&file, index.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("lay the table out again"), "{error}");
     std::fs::remove_file(&beside).unwrap();
     assert_eq!(
         tier.read(&file, index.clone()).await.unwrap_err().kind(),
@@ -226,8 +226,8 @@ async fn damage_is_told_and_gone_once_the_shard_is_right_again() {
             damaged[at] ^= 1;
         }
         std::fs::write(&shard, damaged).unwrap();
-        let told = tier.read(&file, first_rows.clone()).await.unwrap_err();
-        assert_eq!(told.kind(), ErrorKind::Corrupt, "{layout}: {told}");
+        let error = tier.read(&file, first_rows.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{layout}: {error}");
         std::fs::write(&shard, right).unwrap();
         tier.read(&file, first_rows).await.unwrap();
     }

@@ -147,7 +147,7 @@ impl Bucket {
         use ErrorKind::{Changed, Denied, Invalid, NotFound, Timeout, Unavailable};
         let text = with_causes(error.to_string(), error);
         let status = status(error, &text);
-        let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
+        let reply = code_and_message(&text).map_or_else(String::new, |reply| format!("; the server says {reply}"));
         // Address that serves a cloud machine's own credentials, used if no others are set.
         let of_machine = ["169.254.16", "metadata.google.internal"];
         let (kind, detail) = match status {
@@ -173,11 +173,11 @@ impl Bucket {
             Some(412) => (Changed, "the object is no longer the looked-up version".to_owned()),
             Some(416) => (Changed, "the object is shorter than at the look-up".to_owned()),
             Some(401 | 403) => {
-                let detail = format!("access denied; check the credentials, or `anonymous`{said}");
+                let detail = format!("access denied; check the credentials, or `anonymous`{reply}");
                 (Denied, detail)
             }
             None if timed_out(error) => (Timeout, without_body(&text)),
-            _ => (Unavailable, format!("{}{said}", without_body(&text))),
+            _ => (Unavailable, format!("{}{reply}", without_body(&text))),
         };
         self.fault(kind, key, &format!(": {detail}"))
     }
@@ -314,9 +314,9 @@ mod tests {
         let body = "<?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>The request signature we \
             calculated with AKIAIOSFODNN7EXAMPLE does not match</Message><AWSAccessKeyId>AKIAIOSFODNN7EXAMPLE\
             </AWSAccessKeyId><CanonicalRequest>GET\n/b/k\nx-amz-security-token:FwoGZXIvYXdzEXAMPLETOKEN</CanonicalRequest>";
-        let told = code_and_message(body).unwrap();
+        let text = code_and_message(body).unwrap();
         assert_eq!(
-            told,
+            text,
             "SignatureDoesNotMatch (The request signature we calculated with … does not match)"
         );
         assert_eq!(code_and_message("<html>busy</html>"), None);
@@ -330,9 +330,9 @@ mod tests {
         #[test]
         fn what_is_told_is_short_and_holds_no_long_run(body in ".{0,400}", secret in "[A-Za-z0-9+/=]{16,80}") {
             let body = format!("<Code>X</Code><Message>{body} {secret} </Message>");
-            let told = code_and_message(&body).unwrap();
-            prop_assert!(told.chars().count() <= CODE_CHARS + MESSAGE_CHARS + 4);
-            prop_assert!(!told.contains(&secret));
+            let text = code_and_message(&body).unwrap();
+            prop_assert!(text.chars().count() <= CODE_CHARS + MESSAGE_CHARS + 4);
+            prop_assert!(!text.contains(&secret));
         }
     }
 

@@ -156,7 +156,7 @@ fn certificates(config: &BucketConfig) -> Result<Vec<Certificate>, String> {
     let Some(file) = &config.ca_file else {
         return Ok(Vec::new());
     };
-    let invalid = |why: String| format!("`ca_file` {}: {why}", file.display());
+    let invalid = |detail: String| format!("`ca_file` {}: {detail}", file.display());
     let pem = std::fs::read(file).map_err(|e| invalid(e.to_string()))?;
     let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| invalid(e.to_string()))?;
     if certificates.is_empty() {

@@ -203,7 +203,7 @@ impl Recorded {
     /// [`ErrorKind::Invalid`]; names the file and the position in it.
     pub fn read(file: &Path) -> Result<Self, StorageError> {
         let source = file.display().to_string();
-        let refuse = |why: String| ErrorKind::Invalid.error(&source, why);
+        let refuse = |detail: String| ErrorKind::Invalid.error(&source, detail);
         let cannot = |e: std::io::Error| refuse(format!("cannot read recorded profile: {e}"));
         // Checked before opening: opening a pipe would wait for a writer.
         if !std::fs::metadata(file).map_err(cannot)?.is_file() {
@@ -225,7 +225,7 @@ impl Recorded {
     /// # Errors
     /// Same as [`Recorded::read`].
     pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
-        let refuse = |why: String| ErrorKind::Invalid.error(source, why);
+        let refuse = |detail: String| ErrorKind::Invalid.error(source, detail);
         // The version is checked first: other keys of another version would be reported as unknown.
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| refuse(trimmed(&e)))?;
         match table.get("schema").and_then(toml::Value::as_integer) {
@@ -246,7 +246,7 @@ impl Recorded {
     /// # Errors
     /// [`ErrorKind::Invalid`] if the profile could not be read back.
     pub fn to_text(&self) -> Result<String, StorageError> {
-        let refuse = |why: String| ErrorKind::Invalid.error("recorded profile", why);
+        let refuse = |detail: String| ErrorKind::Invalid.error("recorded profile", detail);
         self.check().map_err(refuse)?;
         toml::to_string(self).map_err(|e| refuse(e.to_string()))
     }
@@ -290,7 +290,7 @@ impl Recorded {
         }
         for (index, point) in self.points.iter().enumerate() {
             self.check_point(point)
-                .map_err(|why| format!("points[{index}].{why}"))?;
+                .map_err(|detail| format!("points[{index}].{detail}"))?;
         }
         self.check_grid()
     }

@@ -33,13 +33,13 @@ fn cluster() -> [Store; 3] {
     for other in &nodes[1..] {
         meet(&nodes[0], other);
     }
-    let begun = Instant::now();
+    let began = Instant::now();
     while !nodes
         .iter()
         .all(|node| node.ask::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
     {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            began.elapsed() < Duration::from_secs(20),
             "the nodes do not find each other"
         );
         std::thread::sleep(Duration::from_millis(50));
@@ -86,9 +86,9 @@ async fn a_slot_that_moved_is_found_again() {
     // Slots without keys go to the first node, and the tiers do not know.
     let id: String = nodes[0].ask(&["CLUSTER", "MYID"]);
     let have_all = |node: &Store| node.ask::<String>(&["CLUSTER", "NODES"]).contains(" 0-5760\n");
-    let begun = Instant::now();
+    let began = Instant::now();
     while !nodes.iter().all(have_all) {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the nodes do not agree");
+        assert!(began.elapsed() < Duration::from_secs(30), "the nodes do not agree");
         for node in [&nodes[1], &nodes[2], &nodes[0]] {
             for slot in 5461..5761 {
                 node.ask::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
@@ -145,10 +145,10 @@ async fn a_node_that_was_taken_out_is_not_believed() {
     meet(&nodes[0], &spare);
     let id: String = spare.ask(&["CLUSTER", "MYID"]);
     let knows = |node: &Store| node.ask::<String>(&["CLUSTER", "NODES"]).contains(&id);
-    let begun = Instant::now();
+    let began = Instant::now();
     while spare.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).len() < 3 || !nodes.iter().all(knows) {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            began.elapsed() < Duration::from_secs(20),
             "the spare node is told nothing"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;

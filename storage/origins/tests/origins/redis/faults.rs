@@ -36,10 +36,10 @@ async fn a_server_that_comes_back_is_read_again() {
         assert!(sent.unwrap().success());
     };
     signal("-STOP");
-    let begun = Instant::now();
+    let began = Instant::now();
     let error = tier.read(&object, 0..1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert!(begun.elapsed() < Duration::from_secs(4));
+    assert!(began.elapsed() < Duration::from_secs(4));
     signal("-CONT");
     assert_eq!(tier.read(&object, 0..100_000).await.unwrap().bytes.len(), 100_000);
 }
@@ -75,7 +75,7 @@ async fn endless_and_senseless_replies_are_errors() {
         (b"-WEIRD \x01\x02\r\n", false),
     ] {
         let url = hostile(reply, is_endless).await;
-        let begun = Instant::now();
+        let began = Instant::now();
         match try_open(&url, "retries = 1\nattempt_ms = 500").await {
             Err(error) => assert_ne!(error.kind(), ErrorKind::Denied, "{error}"),
             // INFO may be anything.
@@ -87,7 +87,7 @@ async fn endless_and_senseless_replies_are_errors() {
                     .unwrap_err();
             }
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "{reply:?}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{reply:?}");
     }
 }
 

@@ -151,8 +151,8 @@ const OBJECTS: [(&str, u64, u64); 3] = [("a", 1, 40 * BLOCK), ("b", 2, 11 * BLOC
 #[test]
 #[ignore = "a process of its own, started and killed by the test below"]
 fn child() {
-    let told = std::env::var(CHILD).unwrap();
-    let (seed, root) = told.split_once(';').unwrap();
+    let setup = std::env::var(CHILD).unwrap();
+    let (seed, root) = setup.split_once(';').unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
