@@ -19,16 +19,16 @@ const SMALL_BYTES: usize = 16 << 20;
 
 /// Allocates an empty buffer for a range of an object. The error names the object.
 pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageError> {
-    let short = || {
+    let out_of_memory = || {
         let detail = format!("no memory for {len} bytes; read it in smaller ranges");
         ErrorKind::Unavailable.error(object, detail)
     };
-    let len = usize::try_from(len).map_err(|_| short())?;
+    let len = usize::try_from(len).map_err(|_| out_of_memory())?;
     if len <= SMALL_BYTES {
         return Ok(BytesMut::with_capacity(len));
     }
     let mut memory = Vec::new();
-    memory.try_reserve_exact(len).map_err(|_| short())?;
+    memory.try_reserve_exact(len).map_err(|_| out_of_memory())?;
     // Takes over the allocation, including its capacity: nothing else refers to it.
     Ok(BytesMut::from(Bytes::from(memory)))
 }

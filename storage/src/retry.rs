@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backoff {
     first: Duration,
-    longest: Duration,
+    max_wait: Duration,
     /// Bounds of the random factor of a doubled wait.
     min_share: f64,
     max_share: f64,
@@ -16,15 +16,15 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// Waits without a random factor.
-    pub(crate) const fn exact(first: Duration, longest: Duration) -> Self {
-        Self::spread(first, longest, 1.0, 1.0)
+    pub(crate) const fn exact(first: Duration, max_wait: Duration) -> Self {
+        Self::spread(first, max_wait, 1.0, 1.0)
     }
 
     /// Waits with a random factor, so that callers that failed together do not retry together.
-    pub(crate) const fn spread(first: Duration, longest: Duration, min_share: f64, max_share: f64) -> Self {
+    pub(crate) const fn spread(first: Duration, max_wait: Duration, min_share: f64, max_share: f64) -> Self {
         Self {
             first,
-            longest,
+            max_wait,
             min_share,
             max_share,
         }
@@ -35,7 +35,7 @@ impl Backoff {
         let doubled = self.first.saturating_mul(1 << nth.saturating_sub(1).min(16));
         let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
         let share = self.min_share + (self.max_share - self.min_share) * share;
-        doubled.min(self.longest).mul_f64(share)
+        doubled.min(self.max_wait).mul_f64(share)
     }
 }
 

@@ -210,7 +210,7 @@ mod offload_tests {
     use std::time::Duration;
 
     /// Far more than it takes on a busy machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
     fn others_are_served_while_a_page_is_decoded_on_the_only_thread() {
@@ -223,10 +223,10 @@ mod offload_tests {
         let decoding = runtime.spawn(async move {
             decode(LARGE_BYTES, || {
                 ready.send(()).unwrap();
-                answered.recv_timeout(PATIENCE)
+                answered.recv_timeout(WAIT_LIMIT)
             })
         });
-        is_ready.recv_timeout(PATIENCE).unwrap();
+        is_ready.recv_timeout(WAIT_LIMIT).unwrap();
         runtime.spawn(async move { answer.send("served").unwrap() });
         assert_eq!(runtime.block_on(decoding).unwrap(), Ok("served"));
     }

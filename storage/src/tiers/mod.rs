@@ -39,10 +39,10 @@ pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), S
     }
 }
 
-/// Checks that a size is a multiple of `unit`, and at most `largest`.
-pub(crate) fn check_multiple(key: &str, value: u64, unit: u64, largest: u64) -> Result<(), StorageError> {
-    if value == 0 || !value.is_multiple_of(unit) || value > largest {
-        let detail = format!("must be a multiple of {unit}, at most {largest}: {value}");
+/// Checks that a size is a multiple of `unit`, and at most `max`.
+pub(crate) fn check_multiple(key: &str, value: u64, unit: u64, max: u64) -> Result<(), StorageError> {
+    if value == 0 || !value.is_multiple_of(unit) || value > max {
+        let detail = format!("must be a multiple of {unit}, at most {max}: {value}");
         return Err(ErrorKind::Invalid.error(key, detail));
     }
     Ok(())

@@ -25,7 +25,7 @@ pub(super) struct Service {
 }
 
 type Reply<T> = Result<Response<T>, Status>;
-type Several<T> = BoxStream<'static, Result<T, Status>>;
+type ReplyStream<T> = BoxStream<'static, Result<T, Status>>;
 
 fn invalid(detail: String) -> Status {
     refusal(ErrorKind::Invalid, detail)
@@ -65,13 +65,13 @@ fn unsupported<T>(call: &str) -> Result<T, Status> {
 
 #[tonic::async_trait]
 impl FlightService for Service {
-    type HandshakeStream = Several<HandshakeResponse>;
-    type ListFlightsStream = Several<FlightInfo>;
+    type HandshakeStream = ReplyStream<HandshakeResponse>;
+    type ListFlightsStream = ReplyStream<FlightInfo>;
     type DoGetStream = Messages;
-    type DoPutStream = Several<PutResult>;
-    type DoActionStream = Several<arrow_flight::Result>;
-    type ListActionsStream = Several<ActionType>;
-    type DoExchangeStream = Several<FlightData>;
+    type DoPutStream = ReplyStream<PutResult>;
+    type DoActionStream = ReplyStream<arrow_flight::Result>;
+    type ListActionsStream = ReplyStream<ActionType>;
+    type DoExchangeStream = ReplyStream<FlightData>;
 
     async fn list_flights(&self, request: Request<Criteria>) -> Reply<Self::ListFlightsStream> {
         if !request.get_ref().expression.is_empty() {

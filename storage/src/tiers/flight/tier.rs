@@ -8,7 +8,7 @@ use super::message::{self, TableTicket, from_flight, table_name, table_path};
 use super::rows::lay_out;
 use super::schema::to_table;
 use crate::limits::{Listing, buffer_for, check_ranges};
-use crate::tasks::at_once;
+use crate::tasks::concurrently;
 use crate::tiers::remember;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use arrow_array::RecordBatch;
@@ -112,7 +112,7 @@ impl FlightTier {
         let gets = ids.chunks(self.per_request(table)).map(get).collect();
         let mut cost = ReadCost::default();
         let name = self.link.name(table.object.path.as_str());
-        let chunks = at_once(&name, gets, |(_, of_get)| cost.merge(of_get)).await?;
+        let chunks = concurrently(&name, gets, |(_, of_get)| cost.merge(of_get)).await?;
         Ok((chunks.into_iter().map(|(rows, _)| rows).collect(), cost))
     }
 }

@@ -431,13 +431,13 @@ impl DeviceWorker {
 
 /// Unit of piece sizes, in bytes: the largest alignment of a direct read.
 const CHUNK_UNIT: u64 = 64 << 10;
-const LARGEST_CHUNK: u64 = 64 << 20;
+const MAX_CHUNK_BYTES: u64 = 64 << 20;
 const PINNED_BUFFERS: RangeInclusive<u32> = 2..=256;
 const THREADS: RangeInclusive<u32> = 1..=64;
 
 /// Checks a config's options, and returns those of its route.
 fn route_options(config: &GdsConfig) -> Result<RouteOptions, StorageError> {
-    check_multiple("chunk_bytes", config.chunk_bytes.into(), CHUNK_UNIT, LARGEST_CHUNK)?;
+    check_multiple("chunk_bytes", config.chunk_bytes.into(), CHUNK_UNIT, MAX_CHUNK_BYTES)?;
     for (key, value, allowed) in [
         ("pinned_buffers", config.pinned_buffers, PINNED_BUFFERS),
         ("threads", config.threads, THREADS),

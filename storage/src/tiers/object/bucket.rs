@@ -261,7 +261,7 @@ pub(super) fn without_secrets(text: &str) -> String {
 /// Wait before the first retry; it doubles with each.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 /// Minimum time of an attempt: a shorter one would give up on a merely slow reply.
-const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
+const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// Retry policy of a GET: the time limit of an attempt, and the waits between attempts.
 #[derive(Debug)]
@@ -289,13 +289,13 @@ impl RetryPolicy {
     /// that a stall leaves time for another attempt. It is never less than the time of the bytes, and never more than
     /// `left`.
     pub(super) fn of_attempt(&self, bytes: u64, left: Duration, retries: u32) -> Duration {
-        let moving = Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_s as f64);
-        let fair = if retries == 0 || left < 2 * LEAST_ATTEMPT {
+        let transfer = Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_s as f64);
+        let share = if retries == 0 || left < 2 * MIN_ATTEMPT {
             left
         } else {
-            (left / 2).max(moving)
+            (left / 2).max(transfer)
         };
-        self.floor.saturating_add(moving).min(fair).min(left)
+        self.floor.saturating_add(transfer).min(share).min(left)
     }
 
     /// Waits before retries: at most a quarter of the limit, of which a random share of at least half is used.

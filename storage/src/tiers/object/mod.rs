@@ -14,7 +14,7 @@
 use crate::deadline;
 use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
 use crate::ranges::{self, Span};
-use crate::tasks::at_once;
+use crate::tasks::concurrently;
 use crate::tiers::{check_not_zero, cut, number};
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
@@ -126,7 +126,7 @@ impl BucketTier {
             }
         }
         let mut cost = PendingCost::new(&self.bucket.unreported);
-        let parts = at_once(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
+        let parts = concurrently(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
         let mut wholes = vec![BytesMut::new(); spans.len()];
         for (of, bytes, _) in parts {
             rejoin(&mut wholes[of], bytes);

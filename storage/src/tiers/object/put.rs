@@ -32,8 +32,8 @@ pub(super) async fn put(
         bucket.within(key, bucket.store.put(key, payload)).await?
     } else {
         let mut upload = Upload::begin(Arc::clone(bucket), key.clone()).await?;
-        let at_once = PARTS_IN_FLIGHT.min(config.concurrency as usize);
-        upload.send(&source, part_bytes, at_once).await?
+        let concurrency = PARTS_IN_FLIGHT.min(config.concurrency as usize);
+        upload.send(&source, part_bytes, concurrency).await?
     };
     Ok((size, result.e_tag))
 }
@@ -58,7 +58,7 @@ impl Upload {
         result.map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
     }
 
-    async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {
+    async fn send(&mut self, source: &Source, part_bytes: u64, concurrency: usize) -> Result<PutResult, StorageError> {
         let Some(upload) = self.inner.as_mut() else {
             return Err(ErrorKind::Unavailable.error(self.key.as_ref(), "the upload has ended already"));
         };
@@ -69,7 +69,7 @@ impl Upload {
             at += bytes.len() as u64;
             let part = upload.put_part(PutPayload::from_bytes(bytes));
             uploads.push(self.bucket.within(&self.key, part));
-            if uploads.len() >= at_once.max(1)
+            if uploads.len() >= concurrency.max(1)
                 && let Some(done) = uploads.next().await
             {
                 done?;

@@ -33,7 +33,7 @@ mod version;
 pub use config::RedisConfig;
 
 /// Entries of a hash requested at a time. An entry is a path and a mark.
-const SCANNED: u32 = 1000;
+const SCAN_COUNT: u32 = 1000;
 const SCAN_BYTES: u64 = 16 << 20;
 /// Maximum bytes of a mark, a record or a script's reply.
 const ENTRY_BYTES: u64 = 4 << 10;
@@ -53,14 +53,14 @@ impl RedisTier {
         let tier = Self { link };
         let url = tier.link.url();
         tier.link.find_owners(url).await?;
-        let mut get = tier.of_hashes("HGET", ENTRY_BYTES);
+        let mut get = tier.hash_command("HGET", ENTRY_BYTES);
         get.cmd.arg(hashes(tier.prefix()).0).arg("");
-        tier.one(url, get).await?;
+        tier.run_one(url, get).await?;
         Ok(tier)
     }
 
     /// Runs a single command other than a read.
-    async fn one(&self, object: &str, command: Command) -> Result<Value, StorageError> {
+    async fn run_one(&self, object: &str, command: Command) -> Result<Value, StorageError> {
         let mut replies = self.link.run_all(object, &[command]).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
@@ -79,15 +79,15 @@ impl RedisTier {
     }
 
     /// Creates a command on the hashes.
-    fn of_hashes(&self, name: &str, reply_bytes: u64) -> Command {
+    fn hash_command(&self, name: &str, reply_bytes: u64) -> Command {
         command(name, self.link.slot(self.prefix().as_bytes()), reply_bytes)
     }
 
     /// Current version of a path.
     async fn look_up(&self, path: &ObjectPath) -> Result<Version, StorageError> {
-        let mut get = self.of_hashes("HGET", ENTRY_BYTES);
+        let mut get = self.hash_command("HGET", ENTRY_BYTES);
         get.cmd.arg(hashes(self.prefix()).0).arg(path.as_str());
-        match self.one(&self.name(path), get).await? {
+        match self.run_one(&self.name(path), get).await? {
             Value::Nil => Err(self.error(ErrorKind::NotFound, path, "no such object")),
             mark => text(&mark).and_then(Version::parse).ok_or_else(|| {
                 let detail = "entry was not written by this tier; another program may use the same `prefix`";
@@ -104,9 +104,9 @@ impl RedisTier {
         let mut bounds = Listing::of(about.as_str());
         let (mut entries, mut cursor) = (BTreeMap::new(), "0".to_owned());
         loop {
-            let mut scan = self.of_hashes("HSCAN", SCAN_BYTES);
-            scan.cmd.arg(hash).arg(&cursor).arg("COUNT").arg(SCANNED);
-            let Value::Array(reply) = self.one(&about, scan).await? else {
+            let mut scan = self.hash_command("HSCAN", SCAN_BYTES);
+            scan.cmd.arg(hash).arg(&cursor).arg("COUNT").arg(SCAN_COUNT);
+            let Value::Array(reply) = self.run_one(&about, scan).await? else {
                 return Err(invalid());
             };
             let [next, Value::Array(found)] = &reply[..] else {
@@ -129,7 +129,7 @@ impl RedisTier {
 
     /// Commands on chunks, each with the indices of its chunks. `chunks` has numbers and expected bytes. Keys of one
     /// slot share a command.
-    fn of_chunks(&self, name: &str, stem: &str, chunks: &[(u64, u64)]) -> (Vec<Command>, Vec<Vec<usize>>) {
+    fn chunk_commands(&self, name: &str, stem: &str, chunks: &[(u64, u64)]) -> (Vec<Command>, Vec<Vec<usize>>) {
         let (mut commands, mut members) = (Vec::<Command>::new(), Vec::<Vec<usize>>::new());
         let mut open: HashMap<u16, usize> = HashMap::new();
         for (i, (number, reply_bytes)) in chunks.iter().enumerate() {
@@ -166,7 +166,7 @@ impl RedisTier {
         };
         let wanted: Vec<(u64, u64)> = numbers.iter().map(lengths).collect();
         let stem = version.keys(self.prefix(), &object.path);
-        let (commands, members) = self.of_chunks("MGET", &stem, &wanted);
+        let (commands, members) = self.chunk_commands("MGET", &stem, &wanted);
         let replies = self.link.run(&self.name(&object.path), &commands, cost).await?;
         let mut chunks = vec![Bytes::new(); wanted.len()];
         for (reply, members) in replies.into_iter().zip(members) {

@@ -212,7 +212,7 @@ impl RedisTier {
         while next < version.chunks() {
             let end = version.chunks().min(next + MAX_UNLINKED);
             let chunks: Vec<(u64, u64)> = (next..end).map(|number| (number, 0)).collect();
-            let (unlinks, _) = self.of_chunks("UNLINK", &stem, &chunks);
+            let (unlinks, _) = self.chunk_commands("UNLINK", &stem, &chunks);
             self.link.run_all(&name, &unlinks).await?;
             next = end;
         }
@@ -235,11 +235,11 @@ impl RedisTier {
     }
 
     async fn change(&self, record: &Record, was: &str, becomes: &str) -> Result<(), StorageError> {
-        let mut eval = self.of_hashes("EVAL", ENTRY_BYTES);
+        let mut eval = self.hash_command("EVAL", ENTRY_BYTES);
         let id = format!("{:016x}", record.version.id);
         eval.cmd.arg(CHANGE).arg(1).arg(hashes(self.prefix()).1);
         eval.cmd.arg(id).arg(was).arg(becomes);
-        match self.one(&self.name(&record.path), eval).await? {
+        match self.run_one(&self.name(&record.path), eval).await? {
             Value::Int(1) => Ok(()),
             _ => Err(self.superseded(&record.path)),
         }
@@ -252,10 +252,10 @@ impl RedisTier {
         let id = upload.map_or_else(String::new, |record| format!("{:016x}", record.version.id));
         let record = upload.map_or_else(String::new, Record::to_string);
         let at = now();
-        let mut eval = self.of_hashes("EVAL", ENTRY_BYTES);
+        let mut eval = self.hash_command("EVAL", ENTRY_BYTES);
         eval.cmd.arg(SWAP).arg(2).arg(objects).arg(unfinished);
         eval.cmd.arg(path.as_str()).arg(mark).arg(id).arg(record).arg(at);
-        let reply = self.one(&self.name(path), eval).await?;
+        let reply = self.run_one(&self.name(path), eval).await?;
         let parts = match &reply {
             Value::Array(parts) => &parts[..],
             _ => &[],

@@ -404,7 +404,7 @@ const ENTRY_BYTES: u64 = 480;
 /// Allowed block sizes in bytes.
 const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
 /// Maximum time to live: the library rejects a thousand years.
-const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
+const MAX_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// Eviction policy of a full cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -477,8 +477,8 @@ impl CacheConfig {
             return refuse("cache.capacity_bytes", detail);
         }
         match self.ttl_ms {
-            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > LONGEST_TTL_MS => {
-                let detail = format!("must be from 1 to {LONGEST_TTL_MS}: {ttl_ms}; omit it for no limit");
+            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > MAX_TTL_MS => {
+                let detail = format!("must be from 1 to {MAX_TTL_MS}: {ttl_ms}; omit it for no limit");
                 refuse("cache.ttl_ms", detail)
             }
             _ => Ok(()),

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use timer::{Arrival, Replay, Timer};
 
 /// Maximum pause between two attempts of a request.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Tier behind an emulated service.
 pub struct Emulated {
@@ -110,7 +110,7 @@ impl Emulated {
                 }
                 let (again, next) = self.attempt(&mut rng, in_flight, bytes);
                 latency += pause + again;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
                 fault = next;
                 drawn.faults.extend(fault.map(|fault| fault.kind));
                 drawn.retries += 1;

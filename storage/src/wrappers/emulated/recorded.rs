@@ -2,7 +2,7 @@
 //! the origin of the profile, or the error and its position. The file is untrusted: its length and every number are
 //! bounded.
 
-use super::latency::{InjectedError, LONGEST_US, faults};
+use super::latency::{InjectedError, MAX_LATENCY_US, faults};
 use crate::limits::MAX_READ_BYTES;
 use crate::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
@@ -192,7 +192,7 @@ impl Law {
         let size = Position::of(&self.sizes, bytes as f64);
         let depth = Position::of(&self.depths, f64::from(in_flight));
         let us = size.value(|size| depth.value(|depth| share.value(|at| self.us[size][depth][at])));
-        us.clamp(0.0, LONGEST_US)
+        us.clamp(0.0, MAX_LATENCY_US)
     }
 }
 
@@ -338,7 +338,7 @@ impl Recorded {
         if us.len() != shares {
             return Err(format!("latency_us: {} values for {shares} shares", us.len()));
         }
-        if let Some(at) = us.iter().position(|us| !(0.0..=LONGEST_US).contains(us)) {
+        if let Some(at) = us.iter().position(|us| !(0.0..=MAX_LATENCY_US).contains(us)) {
             return Err(format!("latency_us[{at}]: invalid latency: {}", us[at]));
         }
         match us.windows(2).position(|pair| pair[0] > pair[1]) {

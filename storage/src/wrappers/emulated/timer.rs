@@ -103,11 +103,11 @@ impl Drop for Timer {
 
 /// Maximum lead: the timer is set at most this much before the due time, to allow for waking.
 const MAX_LEAD_NS: u64 = 100_000;
-/// Step by which the lead grows after a late wake-up; it shrinks by `SHORTER_NS` after an early wake-up. The lead
+/// Step by which the lead grows after a late wake-up; it shrinks by `LEAD_DECREASE_NS` after an early wake-up. The lead
 /// settles where one wake-up in fifty is late. After an early wake-up the call polls the clock until its due time. So a
 /// longer lead would take more CPU, and a shorter lead shows in the p95 of short reads.
-const LONGER_NS: u64 = 490;
-const SHORTER_NS: u64 = 10;
+const LEAD_INCREASE_NS: u64 = 490;
+const LEAD_DECREASE_NS: u64 = 10;
 /// Divisor of a wait that gives its tolerated lateness. It is below the tolerance of a replay, so that long waits need
 /// no polling.
 const LATE_DIVISOR: u32 = 64;
@@ -211,9 +211,9 @@ impl Replay {
 /// Lead after a wake-up.
 const fn next_lead_ns(lead_ns: u64, is_late: bool) -> u64 {
     if !is_late {
-        return lead_ns.saturating_sub(SHORTER_NS);
+        return lead_ns.saturating_sub(LEAD_DECREASE_NS);
     }
-    let longer = lead_ns + LONGER_NS;
+    let longer = lead_ns + LEAD_INCREASE_NS;
     if longer < MAX_LEAD_NS { longer } else { MAX_LEAD_NS }
 }
 

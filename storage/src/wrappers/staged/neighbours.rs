@@ -31,9 +31,9 @@ const CLAIMED_BLOCKS: u64 = 1 << 22;
 const CLAIMED_VERSIONS: u64 = 1 << 40;
 /// Wait between two checks of a claim.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
-const LONGEST_WAIT: Duration = Duration::from_millis(20);
+const MAX_WAIT: Duration = Duration::from_millis(20);
 /// Wait after which a claim is given up: a process that is stopped holds its claims and fetches nothing.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_LIMIT: Duration = Duration::from_secs(2);
 /// Maximum number of known damaged blocks; above it neighbours are not asked.
 const MAX_DISTRUSTED: usize = 4096;
 
@@ -180,7 +180,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Waits until no other process fetches any of these blocks, which are in order, but no longer than [`PATIENCE`]. On
+    /// Waits until no other process fetches any of these blocks, which are in order, at most for [`WAIT_LIMIT`]. On
     /// file systems without such locks, blocks are not claimed.
     pub(super) async fn claim(&self, header: &Header, blocks: &[u64]) -> Claim {
         let mut claim = Claim {
@@ -199,10 +199,10 @@ impl Neighbours {
                         claim.held.push(run);
                         break;
                     }
-                    Err(Errno::EAGAIN | Errno::EACCES) if waited < PATIENCE => {
+                    Err(Errno::EAGAIN | Errno::EACCES) if waited < WAIT_LIMIT => {
                         tokio::time::sleep(wait).await;
                         waited += wait;
-                        wait = (2 * wait).min(LONGEST_WAIT);
+                        wait = (2 * wait).min(MAX_WAIT);
                     }
                     Err(error) => {
                         tracing::warn!(root = %self.root.display(), %error, "cannot claim blocks: other processes may fetch them too");
