@@ -1,4 +1,4 @@
-//! Deliberate faults and delays of the origin. In: a plan, written `key=value,key=value`. Out: the fate of each
+//! Deliberate faults and delays of the origin. In: a plan, written `key=value,key=value`. Out: the fault of each
 //! request, the same for the same seed and order. Pure, except for the holder of the current plan.
 
 use parking_lot::Mutex;
@@ -129,7 +129,7 @@ impl FaultPlan {
         ]
     }
 
-    /// Fate of the `nth` request.
+    /// Fault of the `nth` request.
     fn fault_for(&self, nth: u64) -> FaultDraw {
         let mut state = self.seed ^ nth.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut draw = || {
@@ -175,7 +175,7 @@ impl Faults {
         *self.0.lock() = FaultState { plan, drawn: 0 };
     }
 
-    /// Returns the current plan, and its fate for the next request. Only requests that `may_fail` are counted.
+    /// Returns the current plan, and its fault for the next request. Only requests that `may_fail` are counted.
     pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, FaultDraw) {
         let mut state = self.0.lock();
         let plan = state.plan;
