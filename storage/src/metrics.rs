@@ -239,8 +239,8 @@ pub struct TierMetrics {
 }
 
 impl TierMetrics {
-    pub(super) fn time(&self, took: Duration) {
-        self.read_seconds.observe(took.as_secs_f64());
+    pub(super) fn time(&self, elapsed: Duration) {
+        self.read_seconds.observe(elapsed.as_secs_f64());
     }
 
     pub(super) fn record(&self, requested: u64, cost: &ReadCost) {

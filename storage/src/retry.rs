@@ -88,8 +88,8 @@ impl Retries {
 
     /// Text for the error of a call that is not retried.
     pub(crate) fn describe_attempts(&self) -> String {
-        let (attempts, took) = (u64::from(self.count) + 1, self.began.elapsed().as_millis());
-        format!("given up after {attempts} attempts in {took} ms")
+        let (attempts, elapsed_ms) = (u64::from(self.count) + 1, self.began.elapsed().as_millis());
+        format!("given up after {attempts} attempts in {elapsed_ms} ms")
     }
 }
 

@@ -113,8 +113,8 @@ pub trait Tier: Send + Sync + 'static {
     }
 
     /// Explains why reads that took these paths differ from the tier's configuration; `None` if they agree.
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.inner()?.shortfall(took)
+    fn shortfall(&self, used: ViaSet) -> Option<String> {
+        self.inner()?.shortfall(used)
     }
 
     /// Cost of reads that failed or were cancelled, since the last call. Counts everything that reached the tier. Returns

@@ -88,8 +88,8 @@ impl Search {
 /// The device's nodes and the loader's path, a line each.
 pub fn device_nodes(device: u32) -> Vec<String> {
     let node = |node: String| {
-        let there = if Path::new(&node).exists() { "there" } else { "missing" };
-        format!("{node}: {there}")
+        let state = if Path::new(&node).exists() { "there" } else { "missing" };
+        format!("{node}: {state}")
     };
     let mut lines = [
         "/dev/nvidiactl".to_owned(),

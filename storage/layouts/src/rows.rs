@@ -104,8 +104,8 @@ pub(crate) async fn read(
     ranges: &[Range<u64>],
 ) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
     let runs = runs(ranges, 0, MAX_READ_BYTES);
-    let wholes: Vec<Range<u64>> = runs.iter().map(|run| run.range.clone()).collect();
-    let read = tier.read_many(object, &wholes).await?;
+    let joined: Vec<Range<u64>> = runs.iter().map(|run| run.range.clone()).collect();
+    let read = tier.read_many(object, &joined).await?;
     let mut parts = Vec::with_capacity(ranges.len());
     for (run, bytes) in runs.iter().zip(&read.parts) {
         for range in &ranges[parts.len()..parts.len() + run.members] {

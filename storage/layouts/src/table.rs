@@ -298,21 +298,21 @@ impl Table {
     /// Reads the index beside a shard.
     async fn index(&self, number: u64, object: &Object) -> Result<(ShardIndex, Cost), StorageError> {
         let path = &object.path;
-        let beside = index_path(path)?;
-        let side = self.tier.stat(&beside).await?;
+        let index_file = index_path(path)?;
+        let side = self.tier.stat(&index_file).await?;
         if side.size > MAX_INDEX_BYTES {
             let detail = format!("index of {} bytes exceeds {MAX_INDEX_BYTES}", side.size);
-            return Err(corrupt(&beside, detail));
+            return Err(corrupt(&index_file, detail));
         }
         let mut read = self.tier.read(&side, 0..side.size).await?;
         read.cost.requests += 1;
         let began = Instant::now();
-        let index = ShardIndex::decode(&read.bytes).map_err(|e| corrupt(&beside, e))?;
+        let index = ShardIndex::decode(&read.bytes).map_err(|e| corrupt(&index_file, e))?;
         let crcs = &self.manifest.index_crcs;
         let wanted = usize::try_from(number).ok().and_then(|number| crcs.get(number));
         if Some(&crc32c::crc32c(&read.bytes)) != wanted {
             let detail = "index does not match the manifest; lay the table out again";
-            return Err(corrupt(&beside, detail));
+            return Err(corrupt(&index_file, detail));
         }
         if index.shard_bytes() != object.size {
             let (size, meant) = (object.size, index.shard_bytes());

@@ -184,8 +184,8 @@ async fn shard(
     let crc = crc32c::crc32c(&index);
     let written = (bytes.len() + index.len()) as u64;
     tier.put(&path, Body::Bytes(bytes.into())).await?;
-    let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
-    tier.put(&beside, Body::Bytes(Bytes::from(index))).await?;
+    let index_file = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
+    tier.put(&index_file, Body::Bytes(Bytes::from(index))).await?;
     Ok((written, crc))
 }
 

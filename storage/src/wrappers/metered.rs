@@ -94,8 +94,8 @@ impl Tier for Metered {
         self.counted(path, bytes, read, |read| &read.cost).await
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.inner.shortfall(took)
+    fn shortfall(&self, used: ViaSet) -> Option<String> {
+        self.inner.shortfall(used)
     }
 
     fn device(&self) -> Option<&dyn DeviceReads> {

@@ -143,8 +143,8 @@ impl Tier for GdsTier {
         TierInfo::new("gds", self.files.root.location.display().to_string(), notes)
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        shortfall(self.path, took, &self.missing)
+    fn shortfall(&self, used: ViaSet) -> Option<String> {
+        shortfall(self.path, used, &self.missing)
     }
 
     fn device(&self) -> Option<&dyn DeviceReads> {
@@ -252,15 +252,15 @@ fn start(
 fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
     let Landed { bytes, parts, mut cost } = landed;
     let began = Instant::now();
-    let mut whole = Vec::with_capacity(parts.len());
+    let mut copies = Vec::with_capacity(parts.len());
     for part in parts {
         let mut copy = vec![0; part.len()];
         let copied = bytes.to_host(part.start, &mut copy);
         copied.map_err(|e| StorageError::of_device(path, e))?;
-        whole.push(Bytes::from(copy));
+        copies.push(Bytes::from(copy));
     }
     cost.copy += began.elapsed();
-    Ok(ReadMany { parts: whole, cost })
+    Ok(ReadMany { parts: copies, cost })
 }
 
 /// Job being read.

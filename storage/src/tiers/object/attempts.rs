@@ -121,14 +121,14 @@ impl HttpService for CountingService {
         // Object data is counted as it is received; other replies are received whole.
         match (status.is_success(), &attempts) {
             (true, Some(_)) => Ok(response),
-            (true, None) => whole(response, MAX_REPLY_BYTES, true).await,
-            (false, _) => whole(response, MAX_ERROR_BYTES, false).await,
+            (true, None) => receive_body(response, MAX_REPLY_BYTES, true).await,
+            (false, _) => receive_body(response, MAX_ERROR_BYTES, false).await,
         }
     }
 }
 
 /// Receives a reply's body up to `limit`. A longer body is refused, or truncated if it is only an error text.
-async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
+async fn receive_body(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
     let mut received = BytesMut::new();
     let mut chunks = body.bytes_stream();

@@ -67,18 +67,18 @@ impl Bucket {
 
     /// Key of a path, byte for byte.
     pub(super) fn key(&self, path: &ObjectPath) -> Result<Key, StorageError> {
-        let whole = if self.place.prefix.is_empty() {
+        let key = if self.place.prefix.is_empty() {
             path.to_string()
         } else {
             format!("{}/{path}", self.place.prefix)
         };
         let refuse = |why: String| ErrorKind::Invalid.error(path, why);
-        if whole.len() > MAX_KEY_BYTES {
-            let len = whole.len();
+        if key.len() > MAX_KEY_BYTES {
+            let len = key.len();
             let why = format!("key of {len} bytes, including the prefix, exceeds the limit of {MAX_KEY_BYTES}");
             return Err(refuse(why));
         }
-        Key::parse(&whole).map_err(|e| refuse(e.to_string()))
+        Key::parse(&key).map_err(|e| refuse(e.to_string()))
     }
 
     /// Path of a key below the prefix; `None` for keys that are not valid paths.

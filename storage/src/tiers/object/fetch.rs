@@ -100,7 +100,7 @@ impl Bucket {
             return failure;
         }
         match self.head(key).await {
-            Err(gone) if gone.kind() == ErrorKind::NotFound => gone,
+            Err(not_found) if not_found.kind() == ErrorKind::NotFound => not_found,
             _ => failure,
         }
     }

@@ -127,11 +127,11 @@ impl BucketTier {
         }
         let mut cost = PendingCost::new(&self.bucket.unreported);
         let parts = concurrently(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
-        let mut wholes = vec![BytesMut::new(); spans.len()];
+        let mut buffers = vec![BytesMut::new(); spans.len()];
         for (of, bytes, _) in parts {
-            rejoin(&mut wholes[of], bytes);
+            rejoin(&mut buffers[of], bytes);
         }
-        Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost.report()))
+        Ok((buffers.into_iter().map(BytesMut::freeze).collect(), cost.report()))
     }
 }
 

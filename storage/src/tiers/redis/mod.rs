@@ -232,12 +232,12 @@ fn join(
     if let [chunk] = chunks {
         return Ok(cut(chunk, at..at + len));
     }
-    let mut whole = buffer_for(object, range.end - range.start)?;
+    let mut joined = buffer_for(object, range.end - range.start)?;
     for (i, chunk) in chunks.iter().enumerate() {
         let chunk = if i == 0 { &chunk[at..] } else { &chunk[..] };
-        whole.extend_from_slice(&chunk[..chunk.len().min(len - whole.len())]);
+        joined.extend_from_slice(&chunk[..chunk.len().min(len - joined.len())]);
     }
-    Ok(whole.freeze())
+    Ok(joined.freeze())
 }
 
 /// Hashes of all objects and of unfinished work, both on one node.

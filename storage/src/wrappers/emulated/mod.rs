@@ -190,8 +190,8 @@ impl Emulated {
             Ok(cost) if cost.requests > 0 => {
                 let (plan, retries) = if self.service.law.is_some() {
                     // Independent of the tier's own requests: the recorded time is that of whole reads.
-                    let asked = ranges.iter().map(|range| range.end - range.start);
-                    self.serve(name, arrival, asked).await?
+                    let sizes = ranges.iter().map(|range| range.end - range.start);
+                    self.serve(name, arrival, sizes).await?
                 } else {
                     let (count, whole) = (u64::from(cost.requests), cost.wire_bytes);
                     let share = |i| whole / count + u64::from(i < whole % count);

@@ -130,7 +130,7 @@ impl Neighbours {
 
     /// Reads the records that neighbours have written since the last call.
     fn read_journals(&self) -> io::Result<()> {
-        let mut there = HashSet::new();
+        let mut present = HashSet::new();
         for (part, folder) in part_folders(&self.root)? {
             if part == self.own_part {
                 continue;
@@ -143,11 +143,11 @@ impl Neighbours {
                 let path = entry.path();
                 // Renamed or removed meanwhile: a later call will find the current state.
                 if self.follow(&path, &folder.join(data_name(id))).is_ok() {
-                    there.insert(path);
+                    present.insert(path);
                 }
             }
         }
-        self.journals.lock().retain(|path, _| there.contains(path));
+        self.journals.lock().retain(|path, _| present.contains(path));
         Ok(())
     }
 
