@@ -329,7 +329,7 @@ impl DeviceWorker {
         let bytes = readings.iter().map(|reading| reading.landing.bytes_read()).sum();
         let direct = self.count(before, after, bytes);
         for reading in readings {
-            let cost = self.settle(&reading, times, direct);
+            let cost = self.cost_of(&reading, times, direct);
             let (job, bytes, parts) = (reading.job, reading.landing.into_bytes(), reading.parts);
             let landed = cost.map(|cost| Landed { bytes, parts, cost });
             job.reply.send(landed, job.file.path.as_str());
@@ -397,7 +397,7 @@ impl DeviceWorker {
     }
 
     /// Returns the cost of a job's reads, or the job's error.
-    fn settle(&self, reading: &DeviceReading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
+    fn cost_of(&self, reading: &DeviceReading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();
         let totals = reading.landing.totals().map_err(|e| StorageError::of_device(path, e))?;

@@ -116,7 +116,7 @@ enum WriterTask {
     /// Remove damaged blocks, after the blocks queued before are staged.
     Forget { header: Header, blocks: Vec<u64> },
     /// Report when all earlier tasks are done.
-    Settle(oneshot::Sender<()>),
+    Flush(oneshot::Sender<()>),
     /// Ends the thread.
     Stop,
 }
@@ -259,9 +259,9 @@ impl Staged {
     }
 
     /// Waits until everything read so far is staged or given up.
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         let (done, settled) = oneshot::channel();
-        if self.stage.jobs.send(WriterTask::Settle(done)).is_ok() {
+        if self.stage.jobs.send(WriterTask::Flush(done)).is_ok() {
             // An error would mean that the thread has ended and everything is given up.
             let _ = settled.await;
         }

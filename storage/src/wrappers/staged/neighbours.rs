@@ -55,7 +55,7 @@ struct Journal {
 }
 
 /// A neighbour's data file, and blocks in it with the checksums of their pages.
-type Holding = (Arc<File>, Vec<(u64, Vec<u32>)>);
+type NeighbourBlocks = (Arc<File>, Vec<(u64, Vec<u32>)>);
 
 /// Blocks that no other process fetches until this is dropped.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Neighbours {
             tracing::warn!(root = %self.root.display(), %error, "cannot read blocks staged by other processes");
         }
         let mut read = Vec::new();
-        for (data, blocks) in self.holdings(header, &wanted) {
+        for (data, blocks) in self.staged_blocks(header, &wanted) {
             for (block, checks) in blocks {
                 if wanted.contains(&block)
                     && let Some(bytes) = whole_block(&data, header, block, &checks)
@@ -115,17 +115,17 @@ impl Neighbours {
     }
 
     /// Blocks of a version that each neighbour has, among the wanted ones.
-    fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
+    fn staged_blocks(&self, header: &Header, wanted: &[u64]) -> Vec<NeighbourBlocks> {
         let journals = self.journals.lock();
         let of_version = journals.values().filter(|journal| journal.replayed.header == *header);
-        let holding = |journal: &Journal| -> Holding {
+        let blocks_of = |journal: &Journal| -> NeighbourBlocks {
             let staged = &journal.replayed.blocks;
             let blocks = wanted
                 .iter()
                 .filter_map(|block| Some((*block, staged.get(block)?.clone())));
             (Arc::clone(&journal.data), blocks.collect())
         };
-        of_version.map(holding).collect()
+        of_version.map(blocks_of).collect()
     }
 
     /// Reads the records that neighbours have written since the last call.

@@ -77,7 +77,7 @@ impl Writer {
                     }
                     WriterTask::Drop { id, block } => self.drop_block(id, block),
                     WriterTask::Forget { header, blocks } => self.forget(&header, &blocks),
-                    WriterTask::Settle(done) => {
+                    WriterTask::Flush(done) => {
                         self.flush();
                         leads.clear();
                         let _ = done.send(());
