@@ -81,7 +81,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     // Known only if cache and workload use the same block size, and so the same ranks.
     let kept = cache.filter(|cache| cache.block_bytes == options.block_bytes);
     if let (Some(cache), Some(zipf)) = (kept, options.zipf(data.file_bytes)?) {
-        report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
+        report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.max_blocks()));
     }
     report.idle_cpu_share = idle_cpu_share;
     report.invalid = tier.shortfall(measured.tally.via);

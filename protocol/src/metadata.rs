@@ -160,12 +160,12 @@ impl VersionPolicy {
         *self == Self::default()
     }
 
-    /// Returns the versions to serve out of those in `there`, ascending. Versions named by [`VersionPolicy::Specific`]
+    /// Returns the versions of `available` to serve, ascending. Versions named by [`VersionPolicy::Specific`]
     /// are included even if they are missing.
-    pub fn choose(&self, there: &BTreeSet<u64>) -> BTreeSet<u64> {
+    pub fn choose(&self, available: &BTreeSet<u64>) -> BTreeSet<u64> {
         match self {
-            Self::Latest { num_versions } => there.iter().rev().take(*num_versions as usize).copied().collect(),
-            Self::All {} => there.clone(),
+            Self::Latest { num_versions } => available.iter().rev().take(*num_versions as usize).copied().collect(),
+            Self::All {} => available.clone(),
             Self::Specific { versions } => versions.iter().copied().collect(),
         }
     }

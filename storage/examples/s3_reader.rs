@@ -71,24 +71,24 @@ async fn main() -> Result<()> {
         let line = line?;
         if line == "put" {
             whole.put(&path, Body::Bytes(want.clone().into())).await?;
-            say(&serde_json::json!({}))?;
+            reply(&serde_json::json!({}))?;
             continue;
         }
         // Not measured for rows, which are read from the same table again and again.
         let object = whole.stat(&path).await?;
-        let said = match line.as_str() {
+        let answer = match line.as_str() {
             "tier" => of_tier(&whole, &path, &want).await?,
             "plain" => of_plain(&plain, &flags, &want).await?,
             "rows-many" => many(&of_rows, &object, &rows(&flags), &want).await?,
             "rows-one" => one_by_one(&of_rows, &object, &rows(&flags), &want).await?,
             other => bail!("`{other}` is no command: put, tier, plain, rows-many or rows-one"),
         };
-        say(&said)?;
+        reply(&answer)?;
     }
     Ok(())
 }
 
-fn say(line: &serde_json::Value) -> Result<()> {
+fn reply(line: &serde_json::Value) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{line}")
         .and_then(|()| stdout.flush())
@@ -110,9 +110,9 @@ async fn tier(flags: &Flags, concurrency: u32) -> Result<Arc<dyn Tier>> {
 /// Positions of the rows: scattered, and equal in every run.
 fn rows(flags: &Flags) -> Vec<Range<u64>> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
-    let places = flags.size.saturating_sub(flags.row_bytes).max(1);
+    let offsets = flags.size.saturating_sub(flags.row_bytes).max(1);
     let row = |start: u64| start..start + flags.row_bytes;
-    (0..flags.rows).map(|_| row(random.next_u64() % places)).collect()
+    (0..flags.rows).map(|_| row(random.next_u64() % offsets)).collect()
 }
 
 async fn of_tier(tier: &Arc<dyn Tier>, path: &ObjectPath, want: &[u8]) -> Result<serde_json::Value> {

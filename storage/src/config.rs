@@ -183,7 +183,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     let mut table = document;
     for part in tables {
         if value.is_empty() && !table.contains_key(*part) {
-            return Err(not_there(setting, part));
+            return Err(missing_key(setting, part));
         }
         let entry = table
             .entry(*part)
@@ -194,7 +194,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
         table = below;
     }
     if value.is_empty() {
-        return table.remove(*last).map(drop).ok_or_else(|| not_there(setting, last));
+        return table.remove(*last).map(drop).ok_or_else(|| missing_key(setting, last));
     }
     let value = value.parse().unwrap_or_else(|_| toml::Value::String(value.to_owned()));
     table.insert((*last).to_owned(), value);
@@ -202,13 +202,13 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
 }
 
 /// Returns true if a setting of [`overlay`] removes its key.
-pub fn takes_out(setting: &str) -> bool {
+pub fn removes_key(setting: &str) -> bool {
     setting
         .split_once('=')
         .is_some_and(|(_, value)| value.trim().is_empty())
 }
 
-fn not_there(setting: &str, part: &str) -> StorageError {
+fn missing_key(setting: &str, part: &str) -> StorageError {
     let detail = format!(
         "an empty value removes the key, but `{part}` is not set; for an empty text write `key=\"\"`, quoted for the shell"
     );
@@ -252,8 +252,8 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
         TierConfig::Gds(config) => Arc::new(GdsTier::open_counted(config, metrics).await?),
         TierConfig::Wrapped(wrapped) => Box::pin(open_bare(&wrapped.tier, metrics)).await?,
         #[cfg(not(all(feature = "flight", feature = "gds", feature = "redis")))]
-        left_out => {
-            let kind = left_out.kind();
+        unsupported => {
+            let kind = unsupported.kind();
             let detail = format!("tier kind {kind} is not compiled in; run `make build`");
             return Err(ErrorKind::Unsupported.error(kind, detail));
         }

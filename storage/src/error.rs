@@ -67,7 +67,7 @@ impl ErrorKind {
     }
 
     /// Text that is safe to publish: no text or addresses of the tier.
-    pub const fn words(self) -> &'static str {
+    pub const fn public_text(self) -> &'static str {
         KINDS[self as usize].2
     }
 
@@ -142,16 +142,16 @@ impl StorageError {
     /// and text of the tier are only for the operator's log.
     pub fn for_clients(&self) -> String {
         let kind = self.0.kind;
-        let words = match self.0.is_public {
+        let text = match self.0.is_public {
             true => self.0.detail.as_str(),
-            false => kind.words(),
+            false => kind.public_text(),
         };
         // Many errors name the object by its path.
         let object = self.object();
-        let own = (is_plain_path(object) && !object.contains(':')).then_some(object);
-        match self.0.path.as_deref().or(own) {
-            Some(path) => format!("{path}: {words} ({kind})"),
-            None => format!("{words} ({kind})"),
+        let plain_path = (is_plain_path(object) && !object.contains(':')).then_some(object);
+        match self.0.path.as_deref().or(plain_path) {
+            Some(path) => format!("{path}: {text} ({kind})"),
+            None => format!("{text} ({kind})"),
         }
     }
 

@@ -19,16 +19,16 @@ const SMALL_BYTES: usize = 16 << 20;
 
 /// Allocates an empty buffer for a range of an object. The error names the object.
 pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageError> {
-    let short = || {
-        let what = format!("no memory for {len} bytes; read it in smaller ranges");
-        ErrorKind::Unavailable.error(object, what)
+    let out_of_memory = || {
+        let detail = format!("no memory for {len} bytes; read it in smaller ranges");
+        ErrorKind::Unavailable.error(object, detail)
     };
-    let len = usize::try_from(len).map_err(|_| short())?;
+    let len = usize::try_from(len).map_err(|_| out_of_memory())?;
     if len <= SMALL_BYTES {
         return Ok(BytesMut::with_capacity(len));
     }
     let mut memory = Vec::new();
-    memory.try_reserve_exact(len).map_err(|_| short())?;
+    memory.try_reserve_exact(len).map_err(|_| out_of_memory())?;
     // Takes over the allocation, including its capacity: nothing else refers to it.
     Ok(BytesMut::from(Bytes::from(memory)))
 }
@@ -58,14 +58,14 @@ pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), Storag
     let mut sum = 0_u64;
     for range in ranges {
         if range.start > range.end || range.end > object.size {
-            let what = format!("range {range:?} is past the end of {} bytes", object.size);
-            return Err(ErrorKind::OutOfRange.error(&object.path, what));
+            let detail = format!("range {range:?} is past the end of {} bytes", object.size);
+            return Err(ErrorKind::OutOfRange.error(&object.path, detail));
         }
         sum = sum.saturating_add(range.end - range.start);
     }
     if sum > MAX_READ_BYTES {
-        let what = format!("call for {sum} bytes exceeds the limit of {MAX_READ_BYTES}");
-        return Err(ErrorKind::Invalid.error(&object.path, what).with_public_detail());
+        let detail = format!("call for {sum} bytes exceeds the limit of {MAX_READ_BYTES}");
+        return Err(ErrorKind::Invalid.error(&object.path, detail).with_public_detail());
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ pub(crate) struct Listing {
     about: String,
     objects: Vec<Object>,
     bytes: usize,
-    words: usize,
+    names: usize,
     began: Instant,
 }
 
@@ -87,7 +87,7 @@ impl Listing {
             about: about.into(),
             objects: Vec::new(),
             bytes: 0,
-            words: 0,
+            names: 0,
             began: Instant::now(),
         }
     }
@@ -97,16 +97,16 @@ impl Listing {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the tier sends too many names; [`ErrorKind::Timeout`] if the listing takes too long.
     pub(crate) fn named(&mut self, bytes: usize) -> Result<(), StorageError> {
-        self.words += 1;
+        self.names += 1;
         self.bytes += bytes;
-        let refuse = |kind: ErrorKind, what: String| Err(kind.error(&self.about, what));
-        if self.words > MAX_LISTED || self.bytes > MAX_LISTED_BYTES {
-            let what = format!("listing exceeds {MAX_LISTED} objects or {MAX_LISTED_BYTES} bytes of names");
-            return refuse(ErrorKind::Corrupt, what);
+        let refuse = |kind: ErrorKind, detail: String| Err(kind.error(&self.about, detail));
+        if self.names > MAX_LISTED || self.bytes > MAX_LISTED_BYTES {
+            let detail = format!("listing exceeds {MAX_LISTED} objects or {MAX_LISTED_BYTES} bytes of names");
+            return refuse(ErrorKind::Corrupt, detail);
         }
         if self.began.elapsed() > LISTING_LIMIT {
-            let what = format!("listing not finished within {} s", LISTING_LIMIT.as_secs());
-            return refuse(ErrorKind::Timeout, what);
+            let detail = format!("listing not finished within {} s", LISTING_LIMIT.as_secs());
+            return refuse(ErrorKind::Timeout, detail);
         }
         Ok(())
     }

@@ -239,12 +239,12 @@ pub struct TierMetrics {
 }
 
 impl TierMetrics {
-    pub(super) fn time(&self, took: Duration) {
-        self.read_seconds.observe(took.as_secs_f64());
+    pub(super) fn time(&self, elapsed: Duration) {
+        self.read_seconds.observe(elapsed.as_secs_f64());
     }
 
-    pub(super) fn record(&self, asked: u64, cost: &ReadCost) {
-        self.read_bytes.inc_by(asked);
+    pub(super) fn record(&self, requested: u64, cost: &ReadCost) {
+        self.read_bytes.inc_by(requested);
         self.wire_bytes.inc_by(cost.wire_bytes);
         self.requests.inc_by(u64::from(cost.requests));
         self.retries.inc_by(u64::from(cost.retries));

@@ -9,11 +9,11 @@ pub(crate) fn by_start(ranges: &[Range<u64>]) -> Vec<usize> {
     order
 }
 
-/// Pieces of a range, each at most `most` bytes, in order.
-pub(crate) fn pieces(range: &Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+/// Pieces of a range, each at most `max` bytes, in order.
+pub(crate) fn pieces(range: &Range<u64>, max: u64) -> impl Iterator<Item = Range<u64>> + use<> {
     let end = range.end;
-    let starts = (range.start..end).step_by(usize::try_from(most).unwrap_or(usize::MAX).max(1));
-    starts.map(move |start| start..end.min(start.saturating_add(most)))
+    let starts = (range.start..end).step_by(usize::try_from(max).unwrap_or(usize::MAX).max(1));
+    starts.map(move |start| start..end.min(start.saturating_add(max)))
 }
 
 /// Numbers of the blocks of `block_bytes` that cover a range; empty for an empty range.
@@ -65,14 +65,14 @@ pub struct Run {
     pub members: usize,
 }
 
-/// Joins consecutive ranges at most `gap` bytes apart, up to `most` bytes, in request order.
-pub fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
+/// Joins consecutive ranges at most `gap` bytes apart, up to `max` bytes, in request order.
+pub fn runs(ranges: &[Range<u64>], gap: u64, max: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::with_capacity(ranges.len());
     for range in ranges {
         let fits = |last: &&mut Run| {
             range.start >= last.range.end
                 && range.start - last.range.end <= gap
-                && range.end - last.range.start <= most
+                && range.end - last.range.start <= max
                 && !range.is_empty()
                 && !last.range.is_empty()
         };
@@ -171,15 +171,15 @@ mod tests {
 
         #[test]
         fn every_range_lies_in_what_it_was_joined_to(
-            starts in prop::collection::vec((0..200_u64, 0..20_u64), 0..20), gap in 0..10_u64, most in 20..100_u64,
+            starts in prop::collection::vec((0..200_u64, 0..20_u64), 0..20), gap in 0..10_u64, max in 20..100_u64,
         ) {
             let mut ranges: Vec<_> = starts.into_iter().map(|(start, len)| start..start + len).collect();
             ranges.sort_by_key(|range| range.start);
             let mut rest = ranges.as_slice();
-            for Run { range, members } in runs(&ranges, gap, most) {
+            for Run { range, members } in runs(&ranges, gap, max) {
                 let (these, after) = rest.split_at(members);
                 prop_assert!(these.iter().all(|one| one.start >= range.start && one.end <= range.end));
-                prop_assert!(range.end - range.start <= most || members == 1);
+                prop_assert!(range.end - range.start <= max || members == 1);
                 rest = after;
             }
             prop_assert!(rest.is_empty());

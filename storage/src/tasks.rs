@@ -17,7 +17,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// Runs pieces of work about an object on separate tasks to use several cores; a single piece runs on the caller's
 /// task. Returns results in order, and passes each to `on_done` as it ends. Dropping the future cancels all.
-pub(crate) async fn at_once<T: Send + 'static>(
+pub(crate) async fn concurrently<T: Send + 'static>(
     object: &str,
     work: Vec<impl Future<Output = Result<T, StorageError>> + Send + 'static>,
     mut on_done: impl FnMut(&T),
@@ -29,8 +29,8 @@ pub(crate) async fn at_once<T: Send + 'static>(
     }
     let mut results = Vec::with_capacity(work.len());
     let mut tasks = JoinSet::new();
-    for (number, one) in work.into_iter().enumerate() {
-        tasks.spawn(async move { one.await.map(|done| (number, done)) });
+    for (number, future) in work.into_iter().enumerate() {
+        tasks.spawn(async move { future.await.map(|done| (number, done)) });
     }
     while let Some(ended) = tasks.join_next().await {
         let broken = |e: tokio::task::JoinError| ErrorKind::Unavailable.error(object, e.to_string());

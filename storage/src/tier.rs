@@ -113,8 +113,8 @@ pub trait Tier: Send + Sync + 'static {
     }
 
     /// Explains why reads that took these paths differ from the tier's configuration; `None` if they agree.
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.inner()?.shortfall(took)
+    fn shortfall(&self, used: ViaSet) -> Option<String> {
+        self.inner()?.shortfall(used)
     }
 
     /// Cost of reads that failed or were cancelled, since the last call. Counts everything that reached the tier. Returns
@@ -166,8 +166,8 @@ pub(crate) fn check_size(path: &ObjectPath, found: u64, wanted: u64) -> Result<(
     match found == wanted {
         true => Ok(()),
         false => {
-            let what = format!("has {found} bytes instead of {wanted}: truncated or replaced");
-            Err(ErrorKind::Corrupt.error(path, what))
+            let detail = format!("has {found} bytes instead of {wanted}: truncated or replaced");
+            Err(ErrorKind::Corrupt.error(path, detail))
         }
     }
 }

@@ -74,7 +74,7 @@ async fn scan(unit: u64, config: &CacheConfig) -> u64 {
     let cache = Cache::new(Arc::new(Made), config, metrics).unwrap();
     let (table, units) = (table(), TABLE / unit);
     let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let (mut missed, mut most) = (0, 0);
+    let (mut missed, mut peak) = (0, 0);
     let enough = 2 * config.capacity_bytes / unit;
     while missed < enough {
         let share: f64 = rng.random();
@@ -85,10 +85,10 @@ async fn scan(unit: u64, config: &CacheConfig) -> u64 {
         assert_eq!((read.bytes.len() as u64, read.bytes[0]), (unit, at as u8));
         missed += u64::from(read.cost.cache_misses);
         if missed % 1024 == 0 {
-            most = most.max(resident_bytes());
+            peak = peak.max(resident_bytes());
         }
     }
-    most
+    peak
 }
 
 #[test]
@@ -129,11 +129,11 @@ fn memory_stays_within_a_tenth_of_the_bound() {
             .env(WAY, format!("{unit};capacity_bytes = {CAPACITY}\n{keys}"))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&child.stdout);
-        let used = said
+        let stdout = String::from_utf8_lossy(&child.stdout);
+        let used = stdout
             .lines()
             .find_map(|line| line.split_once("USED ")?.1.parse::<u64>().ok());
-        let used = used.unwrap_or_else(|| panic!("{said}\n{}", String::from_utf8_lossy(&child.stderr)));
+        let used = used.unwrap_or_else(|| panic!("{stdout}\n{}", String::from_utf8_lossy(&child.stderr)));
         let share = used as f64 / CAPACITY as f64;
         report += &format!("units of {unit} {keys:?}: {used} bytes resident, {share:.3} of the bound\n");
         within &= (0.5..1.1).contains(&share);

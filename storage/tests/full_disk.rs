@@ -13,7 +13,7 @@ use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier};
 const DISK: &str = "TIERLAB_FULL_DISK";
 const DISK_BYTES: u64 = 1 << 20;
 /// Far more than it takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_put_that_does_not_fit_leaves_nothing_behind() {
@@ -69,7 +69,7 @@ fn used(disk: &Path) -> u64 {
 async fn inside(disk: &Path) {
     let tier = NvmeTier::open(disk, 8, true).await.unwrap();
     let put = async |at: &str, seed, size| tier.put(&path(at), Body::Bytes(content(seed, 0..size).into())).await;
-    let kept = put("kept", 1, DISK_BYTES / 4).await.unwrap();
+    let remaining = put("kept", 1, DISK_BYTES / 4).await.unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), content(2, 0..2 * DISK_BYTES)).unwrap();
     for _ in 0..3 {
@@ -89,21 +89,21 @@ async fn inside(disk: &Path) {
             );
             assert!(error.detail().contains("os error 28"), "{error}");
         }
-        assert_eq!(tier.list(None).await.unwrap(), std::slice::from_ref(&kept));
-        assert_eq!(used(disk), kept.size, "nothing unfinished stays on the disk");
+        assert_eq!(tier.list(None).await.unwrap(), std::slice::from_ref(&remaining));
+        assert_eq!(used(disk), remaining.size, "nothing unfinished stays on the disk");
     }
-    let read = tier.read(&kept, 0..kept.size).await.unwrap();
-    assert!(read.bytes == content(1, 0..kept.size));
+    let read = tier.read(&remaining, 0..remaining.size).await.unwrap();
+    assert!(read.bytes == content(1, 0..remaining.size));
     // Objects that fit can be written once there is room.
     let small = put("small", 3, DISK_BYTES / 2).await.unwrap();
     assert!(tier.read(&small, 0..small.size).await.unwrap().bytes == content(3, 0..small.size));
     put("more", 4, DISK_BYTES / 2).await.unwrap_err();
     tier.delete(&path("small")).await.unwrap();
     // Its blocks are freed when the ring has closed the file, which the kernel does in its own time.
-    let patience = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + WAIT_LIMIT;
     while let Err(error) = put("more", 4, DISK_BYTES / 2).await {
         assert!(error.detail().contains("os error 28"), "{error}");
-        assert!(tokio::time::Instant::now() < patience, "{error}");
+        assert!(tokio::time::Instant::now() < deadline, "{error}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -84,16 +84,16 @@ impl TryFrom<ModelInferResponse> for InferReply {
         // Either all are raw, or each holds its own elements.
         if !raw.is_empty() && outputs.len() != raw.len() {
             let (entries, outputs) = (raw.len(), outputs.len());
-            let what = format!("`raw_output_contents` has {entries} entries for {outputs} outputs");
-            return Err(BadRequest(what));
+            let detail = format!("`raw_output_contents` has {entries} entries for {outputs} outputs");
+            return Err(BadRequest(detail));
         }
         let mut raw = raw.into_iter();
         let tensor = |output: InferTensor| {
             let raw = match (raw.next(), &output.contents) {
                 (None, None) if output.shape.contains(&0) => Some(Bytes::new()),
                 (None, None) => {
-                    let what = "neither `contents` nor `raw_output_contents`";
-                    return Err(BadRequest(format!("output `{}`: {what}", output.name)));
+                    let detail = "neither `contents` nor `raw_output_contents`";
+                    return Err(BadRequest(format!("output `{}`: {detail}", output.name)));
                 }
                 (raw, _) => raw,
             };

@@ -39,9 +39,9 @@ impl TryFrom<ReceivedRequest> for InferRequest {
         if message.inputs.is_empty() {
             return bad("`inputs` is empty");
         }
-        for (what, count) in [("inputs", message.inputs.len()), ("outputs", message.outputs.len())] {
+        for (field, count) in [("inputs", message.inputs.len()), ("outputs", message.outputs.len())] {
             if count > MAX_TENSORS {
-                return bad(format!("`{what}`: more than {MAX_TENSORS}"));
+                return bad(format!("`{field}`: more than {MAX_TENSORS}"));
             }
         }
         let timeout_us = number(&message.parameters, "timeout", "use microseconds")?;
@@ -81,7 +81,7 @@ fn refuse_unsupported(parameters: &Parameters, label: &str) -> Result<(), BadReq
 }
 
 /// Reads a number parameter in the forms that clients use.
-fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>, BadRequest> {
+fn number(parameters: &Parameters, name: &str, detail: &str) -> Result<Option<u64>, BadRequest> {
     let Some(parameter) = parameters.get(name) else {
         return Ok(None);
     };
@@ -93,7 +93,7 @@ fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>
     };
     number
         .map(Some)
-        .ok_or_else(|| BadRequest(format!("`parameters.{name}` is not a number: {what}")))
+        .ok_or_else(|| BadRequest(format!("`parameters.{name}` is not a number: {detail}")))
 }
 
 fn requested(mut output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadRequest> {
@@ -115,15 +115,15 @@ fn requested(mut output: InferRequestedOutputTensor) -> Result<RequestedOutput, 
 fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequest> {
     if !raw.is_empty() && raw.len() != wire.len() {
         let (entries, inputs) = (raw.len(), wire.len());
-        let what = format!("`raw_input_contents` has {entries} entries for {inputs} inputs");
-        return bad(what);
+        let detail = format!("`raw_input_contents` has {entries} entries for {inputs} inputs");
+        return bad(detail);
     }
     let mut raw = raw.into_iter();
     let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
     for (index, input) in wire.into_iter().enumerate() {
         if input.name.is_empty() || input.name.len() > MAX_NAME_BYTES {
-            let what = format!("input {index}: `name` is empty or longer than {MAX_NAME_BYTES} bytes");
-            return bad(what);
+            let detail = format!("input {index}: `name` is empty or longer than {MAX_NAME_BYTES} bytes");
+            return bad(detail);
         }
         let label = format!("input `{}`", input.name);
         refuse_unsupported(&input.parameters, &label)?;
@@ -132,8 +132,8 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
         }
         let raw = raw.next();
         if raw.is_some() && input.contents.is_some() {
-            let what = format!("{label}: set either `contents` or `raw_input_contents`, not both");
-            return bad(what);
+            let detail = format!("{label}: set either `contents` or `raw_input_contents`, not both");
+            return bad(detail);
         }
         if tensors.iter().any(|other| other.name == input.name) {
             return bad(format!("{label}: duplicate name"));
@@ -145,7 +145,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
 
 /// Converts a message's tensor; `role` is `input` or `output`. Raw data takes precedence over typed contents.
 pub(super) fn tensor(role: &str, wire: InferTensor, raw: Option<Data>) -> Result<Tensor, BadRequest> {
-    let refused = |what: String| BadRequest(format!("{role} `{}`: {what}", wire.name));
+    let refused = |detail: String| BadRequest(format!("{role} `{}`: {detail}", wire.name));
     let dtype: DataType = wire.datatype.parse().map_err(|e| refused(format!("`datatype`: {e}")))?;
     let data = match (raw, &wire.contents) {
         (Some(raw), _) => raw,
@@ -187,8 +187,8 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, Strin
         DataType::Fp64 => "fp64_contents",
         DataType::Bytes => "bytes_contents",
         DataType::Fp16 | DataType::Bf16 => {
-            let what = format!("{dtype} has no typed contents: send it in `raw_input_contents`");
-            return Err(what);
+            let detail = format!("{dtype} has no typed contents: send it in `raw_input_contents`");
+            return Err(detail);
         }
     };
     let data = match dtype {

@@ -38,8 +38,8 @@ impl ReceivedRequest {
     /// Same as [`ReceivedRequest::decode`], and a refusal by `budget`.
     pub fn decode_within(data: &Data, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
         let prescan = Prescan::of(data)?;
-        let rest_bytes = if data.is_whole() { 0 } else { prescan.rest.len() };
-        let built = prescan.built_bytes() + rest_bytes;
+        let remaining_bytes = if data.is_whole() { 0 } else { prescan.rest.len() };
+        let built = prescan.built_bytes() + remaining_bytes;
         if built > FREE_BYTES && !budget.take(built) {
             return Err(BadRequest(OVER_BUDGET.to_owned()));
         }
@@ -87,15 +87,15 @@ mod input {
 /// The field number of `InferRequestedOutputTensor`'s parameters.
 const OUTPUT_PARAMETERS: u32 = 2;
 
-fn malformed(what: impl std::fmt::Display) -> BadRequest {
-    BadRequest(format!("malformed request: {what}"))
+fn malformed(detail: impl std::fmt::Display) -> BadRequest {
+    BadRequest(format!("malformed request: {detail}"))
 }
 
-/// Counts an entry of `what`.
-fn count(entries: &mut usize, what: &str, most: usize) -> Result<(), BadRequest> {
+/// Counts an entry of `field`.
+fn count(entries: &mut usize, field: &str, most: usize) -> Result<(), BadRequest> {
     *entries += 1;
     match *entries > most {
-        true => Err(BadRequest(format!("`{what}`: more than {most}"))),
+        true => Err(BadRequest(format!("`{field}`: more than {most}"))),
         false => Ok(()),
     }
 }
@@ -107,7 +107,7 @@ struct Prescan<'a> {
     /// The message without these fields.
     rest: Data,
     /// Reader behind the last of these fields.
-    behind: DataReader<'a>,
+    after_raw: DataReader<'a>,
     inputs: usize,
     outputs: usize,
     parameters: usize,
@@ -124,7 +124,7 @@ impl<'a> Prescan<'a> {
         let mut found = Self {
             raw: Vec::new(),
             rest: Data::default(),
-            behind: data.reader(),
+            after_raw: data.reader(),
             inputs: 0,
             outputs: 0,
             parameters: 0,
@@ -133,7 +133,7 @@ impl<'a> Prescan<'a> {
         fields(&mut data.reader(), data.len(), |reader, field| {
             found.request_field(reader, &field)
         })?;
-        found.behind.share_into(found.behind.remaining(), &mut found.rest);
+        found.after_raw.share_into(found.after_raw.remaining(), &mut found.rest);
         Ok(found)
     }
 
@@ -166,10 +166,10 @@ impl<'a> Prescan<'a> {
             }
             request::RAW_INPUT_CONTENTS => {
                 count(&mut self.raw.len(), "raw_input_contents", MAX_TENSORS)?;
-                let before = self.behind.remaining() - field.left;
-                self.behind.share_into(before, &mut self.rest);
-                self.behind.advance(field.left - reader.remaining());
-                self.raw.push(self.behind.share(len));
+                let before = self.after_raw.remaining() - field.left;
+                self.after_raw.share_into(before, &mut self.rest);
+                self.after_raw.advance(field.left - reader.remaining());
+                self.raw.push(self.after_raw.share(len));
             }
             _ => {}
         }
@@ -243,11 +243,11 @@ fn fields<'a>(
             _ => return Err(malformed(format!("unsupported wire type {kind:?}"))),
         };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let behind = reader.remaining().checked_sub(len).filter(|&behind| behind >= end);
-        let behind = behind.ok_or_else(|| malformed("a field is longer than its message"))?;
+        let after = reader.remaining().checked_sub(len).filter(|&after| after >= end);
+        let after = after.ok_or_else(|| malformed("a field is longer than its message"))?;
         let len = (kind == WireType::LengthDelimited).then_some(len);
         each(reader, Field { number, left, len })?;
-        reader.advance(reader.remaining() - behind);
+        reader.advance(reader.remaining() - after);
     }
     Ok(())
 }
@@ -256,10 +256,10 @@ fn fields<'a>(
 fn varints(reader: &mut DataReader<'_>, mut len: usize) -> usize {
     let mut count = 0;
     while len > 0 {
-        let here = &reader.chunk()[..len.min(reader.chunk().len())];
-        count += here.iter().filter(|&&byte| byte < 0x80).count();
-        len -= here.len();
-        reader.advance(here.len());
+        let chunk = &reader.chunk()[..len.min(reader.chunk().len())];
+        count += chunk.iter().filter(|&&byte| byte < 0x80).count();
+        len -= chunk.len();
+        reader.advance(chunk.len());
     }
     count
 }

@@ -47,7 +47,7 @@ impl Data {
     pub fn reader(&self) -> DataReader<'_> {
         DataReader {
             piece: &self.first,
-            here: &self.first,
+            current: &self.first,
             next: self.rest.iter(),
             left: self.len(),
         }
@@ -109,7 +109,7 @@ impl Data {
 pub struct DataReader<'a> {
     piece: &'a Bytes,
     /// Rest of the current piece; empty only at the end.
-    here: &'a [u8],
+    current: &'a [u8],
     next: Iter<'a, Bytes>,
     left: usize,
 }
@@ -132,7 +132,7 @@ impl DataReader<'_> {
     pub fn share_into(&mut self, mut len: usize, into: &mut Data) {
         assert!(len <= self.left, "{len} of {} bytes", self.left);
         while len > 0 {
-            let part = &self.here[..len.min(self.here.len())];
+            let part = &self.current[..len.min(self.current.len())];
             into.push(self.piece.slice_ref(part));
             len -= part.len();
             self.advance(part.len());
@@ -146,19 +146,19 @@ impl Buf for DataReader<'_> {
     }
 
     fn chunk(&self) -> &[u8] {
-        self.here
+        self.current
     }
 
     fn advance(&mut self, mut bytes: usize) {
         assert!(bytes <= self.left, "{bytes} of {} bytes", self.left);
         self.left -= bytes;
-        while bytes >= self.here.len()
+        while bytes >= self.current.len()
             && let Some(next) = self.next.next()
         {
-            bytes -= self.here.len();
-            (self.piece, self.here) = (next, next);
+            bytes -= self.current.len();
+            (self.piece, self.current) = (next, next);
         }
-        self.here = &self.here[bytes..];
+        self.current = &self.current[bytes..];
     }
 }
 

@@ -57,8 +57,8 @@ impl Expected<'_> {
         sink.array::<E>(reader, 0)?;
         if sink.left > 0 {
             let found = count - sink.left;
-            let what = format!("{found} elements in `data`, but `shape` {shape:?} requires {count}");
-            return Err(reader.fault(&what));
+            let detail = format!("{found} elements in `data`, but `shape` {shape:?} requires {count}");
+            return Err(reader.fault(&detail));
         }
         Ok(sink.out)
     }
@@ -172,20 +172,20 @@ impl Sink<'_> {
             return reader.fault(&format!("more elements in `data` than `shape` {shape:?} allows"));
         }
         let (index, hint) = (self.count - self.left, scalar.hint(dtype));
-        let what = format!("element {index}: {scalar} in `data` is not a valid {dtype}{hint}");
-        reader.fault(&what)
+        let detail = format!("element {index}: {scalar} in `data` is not a valid {dtype}{hint}");
+        reader.fault(&detail)
     }
 }
 
 /// Whole numbers below this are exact as doubles.
-const MAX_WHOLE: f64 = 9e15;
+const MAX_EXACT: f64 = 9e15;
 
 impl Scalar<'_> {
     /// Returns advice for the error, if there is any.
     fn hint(self, dtype: DataType) -> String {
         let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
         match self {
-            Self::Float(value) if !float && value.fract() == 0.0 && value.abs() < MAX_WHOLE => {
+            Self::Float(value) if !float && value.fract() == 0.0 && value.abs() < MAX_EXACT => {
                 // Adding 0 drops the sign of -0.
                 format!(
                     " (integers do not have a point or an exponent: write {:.0})",

@@ -50,18 +50,18 @@ impl Parameters {
 }
 
 pub(super) fn parameters(reader: &mut Reader<'_>) -> Read<Parameters> {
-    let mut given = Parameters::default();
+    let mut parsed = Parameters::default();
     reader.object("an object", |reader, key| match key {
-        "binary_data_output" => reader.once_or_null(&mut given.binary_data_output, key, boolean),
-        "timeout" => reader.once_or_null(&mut given.timeout, key, count),
-        "priority" => reader.once_or_null(&mut given.priority, key, count),
-        "binary_data_size" => reader.once_or_null(&mut given.binary_data_size, key, count),
-        "binary_data" => reader.once_or_null(&mut given.binary_data, key, boolean),
-        "classification" => reader.once_or_null(&mut given.classification, key, count),
-        "shared_memory_region" => reader.once_or_null(&mut given.shared_memory_region, key, Reader::skip),
+        "binary_data_output" => reader.once_or_null(&mut parsed.binary_data_output, key, boolean),
+        "timeout" => reader.once_or_null(&mut parsed.timeout, key, count),
+        "priority" => reader.once_or_null(&mut parsed.priority, key, count),
+        "binary_data_size" => reader.once_or_null(&mut parsed.binary_data_size, key, count),
+        "binary_data" => reader.once_or_null(&mut parsed.binary_data, key, boolean),
+        "classification" => reader.once_or_null(&mut parsed.classification, key, count),
+        "shared_memory_region" => reader.once_or_null(&mut parsed.shared_memory_region, key, Reader::skip),
         _ => reader.skip(),
     })?;
-    Ok(given)
+    Ok(parsed)
 }
 
 fn boolean(reader: &mut Reader<'_>) -> Read<bool> {
@@ -121,29 +121,29 @@ pub(super) fn tensors(reader: &mut Reader<'_>, role: &str) -> Read<Vec<WireTenso
 
 /// Reads a tensor; `index` identifies it in messages until its name is known.
 fn tensor(reader: &mut Reader<'_>, role: &str, index: usize) -> Read<WireTensor> {
-    let mut known = None;
-    let tensor = tensor_fields(reader, &mut known);
-    tensor.map_err(|e| match known {
+    let mut parsed_name = None;
+    let tensor = tensor_fields(reader, &mut parsed_name);
+    tensor.map_err(|e| match parsed_name {
         Some(name) => BadRequest(format!("{role} `{name}`: {e}")),
         None => BadRequest(format!("{role} {index}: {e}")),
     })
 }
 
-/// Reads the fields of a tensor and sets `known` to its name, even if a later field is invalid.
-fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<WireTensor> {
-    let (mut dtype, mut dimensions, mut given) = (None, None, None);
-    let (mut data, mut early) = (None, None);
+/// Reads the fields of a tensor and sets `parsed_name` to its name, even if a later field is invalid.
+fn tensor_fields(reader: &mut Reader<'_>, parsed_name: &mut Option<String>) -> Read<WireTensor> {
+    let (mut dtype, mut dimensions, mut parsed) = (None, None, None);
+    let (mut data, mut deferred) = (None, None);
     reader.object("an object with `name`, `datatype`, `shape`", |reader, key| match key {
-        "name" => reader.once(known, key, name),
+        "name" => reader.once(parsed_name, key, name),
         "datatype" => reader.once(&mut dtype, key, data_type),
         "shape" => reader.once(&mut dimensions, key, shape),
-        "parameters" => reader.once_or_null(&mut given, key, parameters),
-        "data" if data.is_some() || early.is_some() => Err(reader.fault("duplicate `data`")),
+        "parameters" => reader.once_or_null(&mut parsed, key, parameters),
+        "data" if data.is_some() || deferred.is_some() => Err(reader.fault("duplicate `data`")),
         "data" => {
             match (dtype, &dimensions) {
                 (Some(dtype), Some(shape)) => data = Some(Expected { dtype, shape }.read(reader)?),
                 _ => {
-                    early = Some(*reader);
+                    deferred = Some(*reader);
                     reader.skip()?;
                 }
             }
@@ -154,18 +154,18 @@ fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<Wi
     let missing = |key: &str| reader.fault(&format!("`{key}` is missing"));
     let dtype = dtype.ok_or_else(|| missing("datatype"))?;
     let shape: Vec<i64> = dimensions.ok_or_else(|| missing("shape"))?;
-    if let Some(mut early) = early {
+    if let Some(mut deferred) = deferred {
         let shape = &shape;
-        data = Some(Expected { dtype, shape }.read(&mut early)?);
+        data = Some(Expected { dtype, shape }.read(&mut deferred)?);
     }
-    let given = given.unwrap_or_default();
-    given.refuse_unsupported(reader)?;
+    let parsed = parsed.unwrap_or_default();
+    parsed.refuse_unsupported(reader)?;
     Ok(WireTensor {
-        name: known.take().ok_or_else(|| missing("name"))?,
+        name: parsed_name.take().ok_or_else(|| missing("name"))?,
         dtype,
         shape,
         data,
-        binary_data_size: given.binary_data_size,
+        binary_data_size: parsed.binary_data_size,
     })
 }
 
@@ -187,8 +187,8 @@ pub(super) fn split<'a>(
         return Ok((body.whole(), None));
     };
     if len > total {
-        let what = format!("Inference-Header-Content-Length is {len}, but the body has {total} bytes");
-        return Err(BadRequest(what));
+        let detail = format!("Inference-Header-Content-Length is {len}, but the body has {total} bytes");
+        return Err(BadRequest(detail));
     }
     let json = match body.pieces().next().and_then(|first| first.get(..len)) {
         Some(json) => Cow::Borrowed(json),
@@ -211,7 +211,7 @@ pub(super) fn with_data(
     let mut tail = binary.unwrap_or_default();
     let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
     for tensor in wire {
-        let bad = |what: &str| BadRequest(format!("{role} `{}`: {what}", tensor.name));
+        let bad = |detail: &str| BadRequest(format!("{role} `{}`: {detail}", tensor.name));
         let data = match (tensor.data, tensor.binary_data_size) {
             (Some(data), None) => Data::from(data),
             (None, Some(_)) if !is_split => {
@@ -224,8 +224,8 @@ pub(super) fn with_data(
                 let left = tail.len();
                 let len = usize::try_from(size).unwrap_or(usize::MAX);
                 if len > left {
-                    let what = format!("`binary_data_size` is {size}, but {left} bytes are left in the body");
-                    return Err(bad(&what));
+                    let detail = format!("`binary_data_size` is {size}, but {left} bytes are left in the body");
+                    return Err(bad(&detail));
                 }
                 let data = tail.split_to(len);
                 // Elements of any length are read one by one, from one piece.

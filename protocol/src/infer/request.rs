@@ -117,21 +117,21 @@ impl InferRequest {
 
 /// Reads the JSON of a request, and its inputs before their binary data.
 fn read_request(reader: &mut Reader<'_>) -> Read<(InferRequest, Vec<WireTensor>)> {
-    let (mut id, mut given, mut inputs, mut outputs) = (None, None, None, None);
+    let (mut id, mut parsed, mut inputs, mut outputs) = (None, None, None, None);
     reader.object("an object with `inputs`", |reader, key| match key {
         "id" => reader.once_or_null(&mut id, key, json::name),
-        "parameters" => reader.once_or_null(&mut given, key, json::parameters),
+        "parameters" => reader.once_or_null(&mut parsed, key, json::parameters),
         "inputs" => reader.once(&mut inputs, key, |reader| json::tensors(reader, INPUT)),
         "outputs" => reader.once_or_null(&mut outputs, key, requested_outputs),
         _ => reader.skip(),
     })?;
-    let given = given.unwrap_or_default();
-    given.refuse_unsupported(reader)?;
+    let parsed = parsed.unwrap_or_default();
+    parsed.refuse_unsupported(reader)?;
     let inputs = inputs.ok_or_else(|| reader.fault("`inputs` is missing"))?;
     if inputs.is_empty() {
         return Err(reader.fault("`inputs` is empty"));
     }
-    let binary_output = given.binary_data_output.unwrap_or(false);
+    let binary_output = parsed.binary_data_output.unwrap_or(false);
     let output = |(output, binary): (RequestedOutput, Option<bool>)| RequestedOutput {
         binary: binary.unwrap_or(binary_output),
         ..output
@@ -140,8 +140,8 @@ fn read_request(reader: &mut Reader<'_>) -> Read<(InferRequest, Vec<WireTensor>)
         id,
         outputs: outputs.unwrap_or_default().into_iter().map(output).collect(),
         binary_output,
-        timeout_us: given.timeout,
-        priority: given.priority.unwrap_or(0),
+        timeout_us: parsed.timeout,
+        priority: parsed.priority.unwrap_or(0),
         ..InferRequest::default()
     };
     Ok((request, inputs))
@@ -154,22 +154,22 @@ fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<(RequestedOutput, Opti
         if outputs.len() == MAX_TENSORS {
             return Err(reader.fault(&format!("more than {MAX_TENSORS} outputs")));
         }
-        let (mut known, mut given) = (None, None);
+        let (mut parsed_name, mut parsed) = (None, None);
         reader.object("an object with `name`", |reader, key| match key {
-            "name" => reader.once(&mut known, key, json::name),
-            "parameters" => reader.once_or_null(&mut given, key, json::parameters),
+            "name" => reader.once(&mut parsed_name, key, json::name),
+            "parameters" => reader.once_or_null(&mut parsed, key, json::parameters),
             _ => reader.skip(),
         })?;
-        let name: String = known.ok_or_else(|| reader.fault("`name` is missing"))?;
+        let name: String = parsed_name.ok_or_else(|| reader.fault("`name` is missing"))?;
         let in_output = |e: BadRequest| BadRequest(format!("output `{name}`: {e}"));
-        let mut given: Parameters = given.unwrap_or_default();
-        let classes = given.classification.take().unwrap_or(0);
-        given.refuse_unsupported(reader).map_err(in_output)?;
+        let mut parsed: Parameters = parsed.unwrap_or_default();
+        let classes = parsed.classification.take().unwrap_or(0);
+        parsed.refuse_unsupported(reader).map_err(in_output)?;
         if outputs.iter().any(|(other, _)| other.name == name) {
             return Err(in_output(reader.fault("duplicate name")));
         }
         let binary = false;
-        outputs.push((RequestedOutput { name, binary, classes }, given.binary_data));
+        outputs.push((RequestedOutput { name, binary, classes }, parsed.binary_data));
         Ok(())
     })?;
     Ok(outputs)
@@ -201,8 +201,8 @@ impl InferReply {
     /// Same as [`InferReply::encode`], in pieces if the body is large; memory not shared with the outputs is reserved
     /// as it grows. `None` if `budget` refuses.
     pub fn encode_within(&self, binary: &[bool], budget: &dyn MemoryBudget) -> Option<Encoded> {
-        let asked = binary.iter().copied().chain(std::iter::repeat(false));
-        let outputs = self.outputs.iter().zip(asked);
+        let flags = binary.iter().copied().chain(std::iter::repeat(false));
+        let outputs = self.outputs.iter().zip(flags);
         let binary: Vec<bool> = outputs
             .map(|(output, binary)| binary || !output.has_json_form())
             .collect();

@@ -35,7 +35,7 @@ impl Tensor {
 
     /// Checks that the data fits type and shape; `role` (`input`, `output`) goes into the message.
     pub(crate) fn check(&self, role: &str) -> Result<(), BadRequest> {
-        let bad = |what: String| Err(BadRequest(format!("{role} `{}`: {what}", self.name)));
+        let bad = |detail: String| Err(BadRequest(format!("{role} `{}`: {detail}", self.name)));
         let (shape, dtype) = (&self.shape, self.dtype);
         let Some(count) = element_count(shape) else {
             return bad(format!("`shape` {shape:?} has a negative dimension or is too large"));

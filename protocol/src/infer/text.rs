@@ -71,21 +71,21 @@ impl<'a> Reader<'a> {
 
     /// Returns an error at this position.
     #[cold]
-    pub(super) fn fault(&self, what: &str) -> BadRequest {
+    pub(super) fn fault(&self, detail: &str) -> BadRequest {
         let read = &self.text[..self.text.len() - self.rest.len()];
         let line = 1 + read.iter().filter(|&&byte| byte == b'\n').count();
         let column = 1 + read.iter().rev().take_while(|&&byte| byte != b'\n').count();
-        BadRequest(format!("{what} at line {line} column {column}"))
+        BadRequest(format!("{detail} at line {line} column {column}"))
     }
 
     /// Returns the error of an unexpected value.
     #[cold]
-    pub(super) fn expected(&self, what: &str) -> BadRequest {
+    pub(super) fn expected(&self, expected: &str) -> BadRequest {
         let found = match self.rest.first() {
             None => "EOF".to_owned(),
             Some(byte) => format!("`{}`", byte.escape_ascii()),
         };
-        self.fault(&format!("expected {what}, got {found}"))
+        self.fault(&format!("expected {expected}, got {found}"))
     }
 
     /// Skips space and returns the next byte.
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a word, after any space.
-    fn take_word(&mut self, word: &str) -> bool {
+    fn take_literal(&mut self, word: &str) -> bool {
         self.peek();
         let rest = self.rest.strip_prefix(word.as_bytes());
         self.rest = rest.unwrap_or(self.rest);
@@ -128,9 +128,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Calls `value` for every key, with the reader at the key's value. `what` describes the object in errors.
-    pub(super) fn object(&mut self, what: &str, mut value: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
-        self.items([b'{', b'}'], what, |reader| {
+    /// Calls `value` for every key, with the reader at the key's value. `label` describes the object in errors.
+    pub(super) fn object(&mut self, label: &str, mut value: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
+        self.items([b'{', b'}'], label, |reader| {
             reader.peek();
             let key = reader.string()?;
             if !reader.take(b':') {
@@ -140,17 +140,17 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Calls `item` for every item of an array. `what` describes the array in errors.
+    /// Calls `item` for every item of an array. `label` describes the array in errors.
     #[inline]
-    pub(super) fn array(&mut self, what: &str, item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
-        self.items([b'[', b']'], what, item)
+    pub(super) fn array(&mut self, label: &str, item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+        self.items([b'[', b']'], label, item)
     }
 
     /// Calls `item` for everything that commas separate between two brackets.
     #[inline]
-    fn items(&mut self, [open, close]: [u8; 2], what: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+    fn items(&mut self, [open, close]: [u8; 2], label: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
         if !self.take(open) {
-            return Err(self.expected(what));
+            return Err(self.expected(label));
         }
         if self.take(close) {
             return Ok(());
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
         key: &str,
         read: impl FnOnce(&mut Self) -> Read<T>,
     ) -> Read<()> {
-        if slot.is_none() && self.take_word("null") {
+        if slot.is_none() && self.take_literal("null") {
             return Ok(());
         }
         self.once(slot, key, read)
@@ -306,12 +306,12 @@ impl<'a> Reader<'a> {
             is_float = true;
             let point = at + 1;
             (at, significand) = digits(text, point, significand);
-            let behind = at - point;
-            if behind == 0 {
+            let decimals = at - point;
+            if decimals == 0 {
                 return None;
             }
-            all += behind;
-            power = -i32::try_from(behind).ok()?;
+            all += decimals;
+            power = -i32::try_from(decimals).ok()?;
         }
         if all > MAX_DIGITS {
             return None;
@@ -353,7 +353,7 @@ impl<'a> Reader<'a> {
     pub(super) fn rare_scalar(&mut self) -> Read<Scalar<'static>> {
         let (number, rest) = self.rest.split_at(number_len(self.rest));
         if number.is_empty() {
-            return self.word();
+            return self.literal();
         }
         let number = std::str::from_utf8(number).unwrap_or_default();
         let float = number.parse::<f64>().unwrap_or(f64::INFINITY);
@@ -370,7 +370,7 @@ impl<'a> Reader<'a> {
         Ok(integer.unwrap_or(Scalar::Float(float)))
     }
 
-    fn word(&mut self) -> Read<Scalar<'static>> {
+    fn literal(&mut self) -> Read<Scalar<'static>> {
         // The sign of NaN is ignored.
         for (word, value) in [
             ("true", Scalar::Bool(true)),
@@ -383,7 +383,7 @@ impl<'a> Reader<'a> {
             ("Inf", Scalar::Float(f64::INFINITY)),
             ("-Inf", Scalar::Float(f64::NEG_INFINITY)),
         ] {
-            if self.take_word(word) {
+            if self.take_literal(word) {
                 return Ok(value);
             }
         }

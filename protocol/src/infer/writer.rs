@@ -214,10 +214,10 @@ impl<'a> Writer<'a> {
                 return false;
             }
             let begin = self.out.len();
-            let (block, behind) = rest.split_at(rest.floor_char_boundary(TEXT_BLOCK));
+            let (block, remainder) = rest.split_at(rest.floor_char_boundary(TEXT_BLOCK));
             json(&mut self.out, block);
             self.out.remove(begin);
-            rest = behind;
+            rest = remainder;
         }
         true
     }

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_formats::model::{ModelConfig, is_plain_name};
 use tierlab_program::schema;
-use tierlab_storage::config::{WrappedConfig, overlay, takes_out};
+use tierlab_storage::config::{WrappedConfig, overlay, removes_key};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
 
@@ -170,7 +170,7 @@ impl Config {
         let mut layers = vec![document.clone()];
         let mut lay = |setting: &str| {
             overlay(&mut document, setting)?;
-            if takes_out(setting) {
+            if removes_key(setting) {
                 // The setting is in at least one of the layers below.
                 for layer in &mut layers {
                     let _ = overlay(layer, setting);

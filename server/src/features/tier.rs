@@ -1,7 +1,7 @@
 //! Tier of the feature tables, their layout on it, and the destination of their rows.
 
 #[cfg(feature = "layouts")]
-use tierlab_layouts::{LaidOut, Layout};
+use tierlab_layouts::{Layout, RowsTier};
 
 use super::table::OpenTable;
 use crate::error::LoadError;
@@ -120,7 +120,7 @@ impl TableLayout {
     pub(crate) fn of_rows(self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         #[cfg(feature = "layouts")]
         if let Some(layout) = self.folder {
-            return Arc::new(LaidOut::new(tier, layout));
+            return Arc::new(RowsTier::new(tier, layout));
         }
         tier
     }

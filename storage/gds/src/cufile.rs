@@ -206,8 +206,8 @@ impl CuFile {
             Some(set) => check("cuFileSetParameterBool", unsafe { set(mode, true) }),
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
             None => {
-                let what = "cuFile is older than 1.14 and only takes its mode from the environment";
-                let detail = format!("{what}: set CUFILE_FORCE_COMPAT_MODE=true there");
+                let detail = "cuFile is older than 1.14 and only takes its mode from the environment";
+                let detail = format!("{detail}: set CUFILE_FORCE_COMPAT_MODE=true there");
                 Err(DeviceError::new(DeviceErrorKind::Unsupported, detail))
             }
         }
@@ -281,9 +281,8 @@ impl CuFile {
                 let detail = format!("cuFileRead failed: {error}");
                 Err(DeviceError::new(DeviceErrorKind::Io(error.kind()), detail))
             }
-            came => {
-                usize::try_from(came).map_err(|_| failed("cuFileRead", c_int::try_from(-came).unwrap_or(c_int::MAX), 0))
-            }
+            count => usize::try_from(count)
+                .map_err(|_| failed("cuFileRead", c_int::try_from(-count).unwrap_or(c_int::MAX), 0)),
         }
     }
 
@@ -306,7 +305,7 @@ const WORDS: usize = 2048;
 const GPUS_AT: usize = words_in(offset_of!(Level3, num_gpus));
 const FIRST_GPU_AT: usize = words_in(offset_of!(Level3, per_gpu_stats));
 const GPU_WORDS: usize = words_in(size_of::<PerGpu>());
-const MOST_GPUS: usize = (words_in(size_of::<Level3>()) - FIRST_GPU_AT) / GPU_WORDS;
+const MAX_GPUS: usize = (words_in(size_of::<Level3>()) - FIRST_GPU_AT) / GPU_WORDS;
 const BYTES: usize = words_in(offset_of!(PerGpu, read_bytes));
 const TOTAL: usize = words_in(offset_of!(PerGpu, n_total_reads));
 const PEER_TO_PEER: usize = words_in(offset_of!(PerGpu, n_p2p_reads));
@@ -339,7 +338,7 @@ impl Reads {
     /// Reads the counters; `None` if they are inconsistent.
     pub(crate) fn parse(words: &[u64]) -> Option<Self> {
         let gpus = usize::try_from(*words.get(GPUS_AT)?).ok();
-        let gpus = gpus.filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
+        let gpus = gpus.filter(|gpus| (1..=MAX_GPUS).contains(gpus))?;
         let mut reads = Self::default();
         for gpu in words.get(FIRST_GPU_AT..)?.chunks_exact(GPU_WORDS).take(gpus) {
             reads.bytes = reads.bytes.checked_add(gpu[BYTES])?;

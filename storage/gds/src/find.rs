@@ -23,7 +23,7 @@ pub(super) const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     folders: Vec<PathBuf>,
-    looked_for: Vec<String>,
+    searched: Vec<String>,
 }
 
 impl Search {
@@ -31,7 +31,7 @@ impl Search {
     pub fn in_folders(folders: &[PathBuf]) -> Self {
         Self {
             folders: folders.to_vec(),
-            looked_for: Vec::new(),
+            searched: Vec::new(),
         }
     }
 
@@ -45,14 +45,14 @@ impl Search {
             // SAFETY: loading runs the library's initialisers; these names are NVIDIA's, and loading them is the purpose.
             match unsafe { Library::new(&path) } {
                 Ok(library) => {
-                    self.looked_for.push(format!("{}: found", path.display()));
+                    self.searched.push(format!("{}: found", path.display()));
                     return Some(library);
                 }
                 Err(error) => {
                     // The loader's message begins with the name.
                     let message = error.source().map(ToString::to_string);
                     let message = message.unwrap_or_else(|| format!("{}: {error}", path.display()));
-                    self.looked_for.push(message);
+                    self.searched.push(message);
                 }
             }
         }
@@ -65,14 +65,14 @@ impl Search {
     }
 
     /// Searches so far, one line each.
-    pub fn looked_for(&self) -> &[String] {
-        &self.looked_for
+    pub fn searched(&self) -> &[String] {
+        &self.searched
     }
 
     /// Error for missing libraries: their names, every file that was tried, and advice.
-    pub(super) fn missing(&self, device: u32, what: &str) -> DeviceError {
-        let mut text = format!("device memory cannot be used: {what}. Searched:");
-        for line in self.looked_for.iter().cloned().chain(device_nodes(device)) {
+    pub(super) fn missing(&self, device: u32, detail: &str) -> DeviceError {
+        let mut text = format!("device memory cannot be used: {detail}. Searched:");
+        for line in self.searched.iter().cloned().chain(device_nodes(device)) {
             let _ = write!(text, "\n  {line}");
         }
         text.push_str(
@@ -88,8 +88,8 @@ impl Search {
 /// The device's nodes and the loader's path, a line each.
 pub fn device_nodes(device: u32) -> Vec<String> {
     let node = |node: String| {
-        let there = if Path::new(&node).exists() { "there" } else { "missing" };
-        format!("{node}: {there}")
+        let state = if Path::new(&node).exists() { "there" } else { "missing" };
+        format!("{node}: {state}")
     };
     let mut lines = [
         "/dev/nvidiactl".to_owned(),

@@ -48,7 +48,7 @@ impl Gpu {
     pub fn open(mut search: Search, ordinal: u32, path: DevicePath) -> Result<Arc<Self>, DeviceError> {
         let cuda = search.load(&CUDA);
         let cufile = path.uses_cufile().then(|| search.load(&CUFILE));
-        let lacks = |what: &str| search.missing(ordinal, what);
+        let lacks = |detail: &str| search.missing(ordinal, detail);
         let (cuda, cufile) = match (cuda, cufile) {
             (Some(cuda), None) => (cuda, None),
             (Some(cuda), Some(Some(cufile))) => (cuda, Some(cufile)),

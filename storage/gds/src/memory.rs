@@ -30,8 +30,8 @@ impl Stream {
         gpu.make_current()?;
         let mut at = std::ptr::null_mut();
         // SAFETY: the pointer is to a local.
-        let made = unsafe { (gpu.driver.stream_create)(&raw mut at, STREAM_NON_BLOCKING) };
-        gpu.driver.check("cuStreamCreate", made)?;
+        let code = unsafe { (gpu.driver.stream_create)(&raw mut at, STREAM_NON_BLOCKING) };
+        gpu.driver.check("cuStreamCreate", code)?;
         let gpu = Arc::clone(gpu);
         Ok(Self { at, gpu })
     }
@@ -73,8 +73,8 @@ impl Event {
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
         let mut at = std::ptr::null_mut();
         // SAFETY: the pointer is to a local.
-        let made = unsafe { (gpu.driver.event_create)(&raw mut at, EVENT_BLOCKING_UNTIMED) };
-        gpu.driver.check("cuEventCreate", made)?;
+        let code = unsafe { (gpu.driver.event_create)(&raw mut at, EVENT_BLOCKING_UNTIMED) };
+        gpu.driver.check("cuEventCreate", code)?;
         let gpu = Arc::clone(gpu);
         Ok(Self { at, gpu })
     }
@@ -172,8 +172,8 @@ impl Pinned {
     ) -> Result<(), DeviceError> {
         assert!(from + len <= self.layout.size());
         // SAFETY: inside the memory, as just checked; the rest is the caller's promise.
-        let begun = unsafe { (self.gpu.driver.to_device_async)(to, self.at.as_ptr().add(from).cast(), len, stream.at) };
-        self.gpu.driver.check("cuMemcpyHtoDAsync", begun)
+        let code = unsafe { (self.gpu.driver.to_device_async)(to, self.at.as_ptr().add(from).cast(), len, stream.at) };
+        self.gpu.driver.check("cuMemcpyHtoDAsync", code)
     }
 }
 

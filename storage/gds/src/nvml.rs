@@ -59,7 +59,7 @@ pub struct Identity {
 
 /// Sample of a GPU's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Look {
+pub struct GpuSample {
     /// Share of the last sampling period in which a kernel ran: NVML's, between a sixth of a second and a second.
     pub busy_share: Option<f64>,
     /// Memory in use and in all, in bytes.
@@ -86,22 +86,22 @@ impl Nvml {
     /// # Errors
     /// Names the files that were tried, returns NVML's error, or reports that there are no GPUs.
     pub fn open(mut search: Search) -> Result<Self, String> {
-        let library = search.load(&NVML).ok_or_else(|| search.looked_for().join("; "))?;
+        let library = search.load(&NVML).ok_or_else(|| search.searched().join("; "))?;
         let mut nvml = Self::bind(&library).map_err(|e| format!("libnvidia-ml lacks a function: {e}"))?;
         // SAFETY: the types are those of nvml.h; the library is never unloaded.
         unsafe {
             let lacks = |e: libloading::Error| e.to_string();
             let init: unsafe extern "C" fn() -> c_int = *library.get("nvmlInit_v2").map_err(lacks)?;
-            let words: unsafe extern "C" fn(c_int) -> *const c_char = *library.get("nvmlErrorString").map_err(lacks)?;
+            let text: unsafe extern "C" fn(c_int) -> *const c_char = *library.get("nvmlErrorString").map_err(lacks)?;
             let count: unsafe extern "C" fn(*mut c_uint) -> c_int =
                 *library.get("nvmlDeviceGetCount_v2").map_err(lacks)?;
             let by_index: unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int =
                 *library.get("nvmlDeviceGetHandleByIndex_v2").map_err(lacks)?;
             let code = init();
             if code != 0 {
-                let words = CStr::from_ptr(words(code)).to_string_lossy().into_owned();
+                let text = CStr::from_ptr(text(code)).to_string_lossy().into_owned();
                 std::mem::forget((library, nvml));
-                return Err(format!("NVML does not start: {words} ({code})"));
+                return Err(format!("NVML does not start: {text} ({code})"));
             }
             let mut devices = 0;
             count(&raw mut devices);
@@ -163,11 +163,11 @@ impl Nvml {
     }
 
     /// Samples every GPU, in the same order. Takes about 40 ms per GPU: NVML measures the bus during the call.
-    pub fn look(&self) -> Vec<Look> {
-        self.devices.iter().map(|device| self.look_at(device.0)).collect()
+    pub fn sample(&self) -> Vec<GpuSample> {
+        self.devices.iter().map(|device| self.sample_device(device.0)).collect()
     }
 
-    fn look_at(&self, device: *mut c_void) -> Look {
+    fn sample_device(&self, device: *mut c_void) -> GpuSample {
         let number = |call: Number| {
             // Two numbers, for a call that fills two.
             let mut values = [0; 2];
@@ -186,7 +186,7 @@ impl Nvml {
         let has_energy = unsafe { (self.energy)(device, &raw mut millijoules) } == 0;
         let mega = |mhz: f64| mhz * 1e6;
         let kilo = |kb_per_s: f64| kb_per_s * 1e3;
-        Look {
+        GpuSample {
             busy_share: number(self.utilization).map(|percent| f64::from(percent) / 100.0),
             memory_bytes: has_memory.then_some((memory[2], memory[0])),
             sm_clock_hz: number_of(self.clock, CLOCKS[0]).map(mega),

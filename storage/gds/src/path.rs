@@ -56,8 +56,8 @@ impl DevicePath {
 }
 
 /// Shortfall of a run's reads against the requested path: `None` if all reads took it, or if there were no reads.
-pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<String> {
-    (asked == DevicePath::Gds && took.contains(Via::CufilePosix)).then(|| {
+pub fn shortfall(requested: DevicePath, used: ViaSet, missing: &str) -> Option<String> {
+    (requested == DevicePath::Gds && used.contains(Via::CufilePosix)).then(|| {
         format!("GPUDirect Storage was requested, but cuFile's counters show reads by another path; missing: {missing}")
     })
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Minimum block size, in bytes.
-const SMALLEST: usize = 64 << 10;
+const MIN_BLOCK_BYTES: usize = 64 << 10;
 /// Blocks from this size on are whole multiples of it instead of powers of two.
 const LARGE: usize = 64 << 20;
 
@@ -50,7 +50,7 @@ pub struct DeviceBytes {
 }
 
 fn rounded(len: usize) -> Option<usize> {
-    let len = len.max(SMALLEST);
+    let len = len.max(MIN_BLOCK_BYTES);
     if len >= LARGE {
         len.checked_next_multiple_of(LARGE)
     } else {
@@ -261,7 +261,7 @@ pub fn gather(
     for run in runs(&starts, column.len) {
         let begin = from.address() + run.first as u64;
         let copied = if run.rows == 1 {
-            // SAFETY: both stretches lie inside their memory, as checked above.
+            // SAFETY: both ranges lie inside their memory, as checked above.
             unsafe { (driver.inside_async)(to, begin, column.len, stream.at) }
         } else {
             let copy = CUDA_MEMCPY2D {
@@ -292,7 +292,7 @@ pub fn gather(
 }
 
 /// Largest distance of rows in one copy; the driver's limit has been larger on every device since 2010.
-const LARGEST_PITCH: usize = 1 << 20;
+const MAX_PITCH: usize = 1 << 20;
 
 /// Splits positions into runs of equal distances, each no shorter than `width`.
 fn runs(starts: &[usize], width: usize) -> Vec<Run> {
@@ -301,12 +301,12 @@ fn runs(starts: &[usize], width: usize) -> Vec<Run> {
         if let Some(run) = runs.last_mut() {
             let last = run.first + (run.rows - 1) * run.pitch;
             let pitch = start.wrapping_sub(last);
-            let goes_on = if run.rows == 1 {
-                (width..=LARGEST_PITCH).contains(&pitch)
+            let continues = if run.rows == 1 {
+                (width..=MAX_PITCH).contains(&pitch)
             } else {
                 pitch == run.pitch
             };
-            if start > last && goes_on {
+            if start > last && continues {
                 run.pitch = pitch;
                 run.rows += 1;
                 continue;
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn blocks_have_few_sizes() {
-        assert_eq!(rounded(0), Some(SMALLEST));
+        assert_eq!(rounded(0), Some(MIN_BLOCK_BYTES));
         assert_eq!(rounded((64 << 10) + 1), Some(128 << 10));
         assert_eq!(rounded((1 << 30) + 1), Some((1 << 30) + LARGE));
         assert_eq!(rounded(usize::MAX), None);

@@ -27,8 +27,8 @@ async fn main() -> Result<(), StorageError> {
     }
     let seconds = began.elapsed().as_secs_f64();
     if rows != table.manifest().rows {
-        let what = format!("{rows} rows, its manifest says {}", table.manifest().rows);
-        return Err(ErrorKind::Corrupt.error(&folder, what));
+        let detail = format!("{rows} rows, its manifest says {}", table.manifest().rows);
+        return Err(ErrorKind::Corrupt.error(&folder, detail));
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status

@@ -86,7 +86,7 @@ pub(crate) async fn footer(
     (tier, object): (&dyn Tier, &Object),
     header: &TableHeader,
 ) -> Result<(ArrowFooter, Cost), StorageError> {
-    let bad = |what: &str| corrupt(&object.path, format!("not an Arrow IPC file of this table: {what}"));
+    let bad = |detail: &str| corrupt(&object.path, format!("not an Arrow IPC file of this table: {detail}"));
     let tail = object.size.saturating_sub(TAIL_BYTES);
     let mut read = tier.read(object, tail..object.size).await?;
     let trailer = read.bytes.last_chunk::<{ TRAILER_BYTES as usize }>();
@@ -107,8 +107,8 @@ pub(crate) async fn footer(
         more.bytes
     };
     let began = Instant::now();
-    let footer = columns::guarded(|| decode_footer(&bytes, header, object.size), |what| what);
-    let footer = footer.map_err(|what| bad(&format!("footer, offset {start}: {what}")))?;
+    let footer = columns::catch_panics(|| decode_footer(&bytes, header, object.size), |detail| detail);
+    let footer = footer.map_err(|detail| bad(&format!("footer, offset {start}: {detail}")))?;
     Ok((footer, Cost::since(read.cost, began)))
 }
 
@@ -169,8 +169,8 @@ pub(crate) async fn read(
         .collect::<Option<Vec<&Batch>>>();
     let batches = batches.ok_or_else(|| {
         let count = footer.batches.len();
-        let what = format!("{count} batches, fewer than in the manifest: lay the table out again");
-        corrupt(&object.path, what)
+        let detail = format!("{count} batches, fewer than in the manifest: lay the table out again");
+        corrupt(&object.path, detail)
     })?;
     let ranges: Vec<Range<u64>> = batches.iter().map(|batch| batch.range.clone()).collect();
     let (parts, read) = rows::read(tier, object, &ranges).await?;
@@ -189,11 +189,11 @@ fn rows_of<'a>(
 ) -> Result<Vec<u8>, StorageError> {
     let mut out = Vec::new();
     for ((batch, bytes), rows) in wanted {
-        let bad = |what: String| corrupt(&object.path, format!("batch, offset {}: {what}", batch.range.start));
+        let bad = |detail: String| corrupt(&object.path, format!("batch, offset {}: {detail}", batch.range.start));
         if crc32c::crc32c(&bytes) != batch.crc {
             return Err(bad("wrong checksum: the batch is damaged".to_owned()));
         }
-        let decoded = columns::guarded(|| decode((footer, header), batch, bytes), |what| what).map_err(bad)?;
+        let decoded = columns::catch_panics(|| decode((footer, header), batch, bytes), |detail| detail).map_err(bad)?;
         for run in rows.chunk_by(|a, b| a.0 + 1 == b.0) {
             let (start, ids) = (run[0].0, run.iter().map(|row| row.1).collect::<Vec<i64>>());
             if start + ids.len() > decoded.num_rows() {
@@ -208,7 +208,7 @@ fn rows_of<'a>(
 fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
     let at = usize::try_from(batch.block.metaDataLength()).unwrap_or(usize::MAX);
     let (metadata, body) = bytes.split_at_checked(at).ok_or("it is shorter than its metadata")?;
-    check_message(bare(metadata)?, body, columns::most_bytes(header, BATCH_ROWS))?;
+    check_message(bare(metadata)?, body, columns::max_bytes(header, BATCH_ROWS))?;
     let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
     decoded

@@ -65,7 +65,7 @@ pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> 
 
 /// Upper bound on the size of `rows` rows as columns, in bytes. Offsets, nulls and padding add to the rows, but never
 /// several times their size.
-pub(crate) fn most_bytes(header: &TableHeader, rows: usize) -> u64 {
+pub(crate) fn max_bytes(header: &TableHeader, rows: usize) -> u64 {
     // Columns of the table, the id and the checksum.
     let columns = header.schema.columns.len() as u64 + 2;
     let row = u64::from(header.stride) + 16 * columns;
@@ -73,7 +73,7 @@ pub(crate) fn most_bytes(header: &TableHeader, rows: usize) -> u64 {
 }
 
 /// Runs a step of a library that may panic on damaged files.
-pub(crate) fn guarded<T, E>(step: impl FnOnce() -> Result<T, E>, error: impl FnOnce(String) -> E) -> Result<T, E> {
-    let gave_up = |_| Err(error("the reader panicked: the file is damaged".to_owned()));
-    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(gave_up)
+pub(crate) fn catch_panics<T, E>(step: impl FnOnce() -> Result<T, E>, error: impl FnOnce(String) -> E) -> Result<T, E> {
+    let panicked = |_| Err(error("the reader panicked: the file is damaged".to_owned()));
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(panicked)
 }

@@ -33,7 +33,7 @@ struct Pool {
     jobs: Mutex<Sender<Job>>,
     threads: usize,
     /// One permit per thread.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| {
@@ -43,17 +43,17 @@ static POOL: LazyLock<Pool> = LazyLock::new(|| {
     let start = |number: usize| {
         let queue = Arc::clone(&queue);
         let thread = thread::Builder::new().name(format!("decode-{number}"));
-        thread.spawn(move || work_off(&queue)).is_ok()
+        thread.spawn(move || run_jobs(&queue)).is_ok()
     };
     let threads = (0..wanted.max(MIN_THREADS)).filter(|&number| start(number)).count();
     Pool {
         jobs: Mutex::new(jobs),
         threads,
-        places: Arc::new(Semaphore::new(threads)),
+        permits: Arc::new(Semaphore::new(threads)),
     }
 });
 
-fn work_off(queue: &Mutex<Receiver<Job>>) {
+fn run_jobs(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().recv();
         let Ok(job) = job else { return };
@@ -86,30 +86,30 @@ impl Decodes {
         object: &ObjectPath,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, StorageError> {
-        let refuse = |what: String| ErrorKind::Timeout.error(object, what);
+        let refuse = |detail: String| ErrorKind::Timeout.error(object, detail);
         let stuck = self.stuck.load(Relaxed);
         if stuck >= MAX_STUCK_PER_SHARD {
-            let what = format!("{stuck} threads are stuck decoding it: it is damaged; lay the table out again");
-            return Err(refuse(what));
+            let detail = format!("{stuck} threads are stuck decoding it: it is damaged; lay the table out again");
+            return Err(refuse(detail));
         }
-        let Pool { threads, places, .. } = &*POOL;
-        let no_place = || {
+        let Pool { threads, permits, .. } = &*POOL;
+        let no_permit = || {
             let stuck = stuck_decodes();
-            let what = format!("{stuck} of {threads} decoding threads are stuck in damaged files: restart the server");
-            refuse(what)
+            let text = format!("{stuck} of {threads} decoding threads are stuck in damaged files: restart the server");
+            refuse(text)
         };
         if stuck_decodes() >= *threads {
-            return Err(no_place());
+            return Err(no_permit());
         }
-        let place = timeout(LIMIT, Arc::clone(places).acquire_owned()).await;
+        let permit = timeout(LIMIT, Arc::clone(permits).acquire_owned()).await;
         // The semaphore is never closed.
-        let place = place.map_err(|_| no_place())?.map_err(|_| no_place())?;
+        let permit = permit.map_err(|_| no_permit())?.map_err(|_| no_permit())?;
         let (running, ended) = oneshot::channel();
-        let (give, result) = oneshot::channel();
+        let (sender, result) = oneshot::channel();
         let job = move || {
-            let _running: (oneshot::Sender<()>, _) = (running, place);
+            let _running: (oneshot::Sender<()>, _) = (running, permit);
             // Sending fails only if the caller went away.
-            let _ = give.send(work());
+            let _ = sender.send(work());
         };
         let mut watch = Watch {
             ended: Some(ended),
@@ -120,12 +120,12 @@ impl Decodes {
         let _ = POOL.jobs.lock().send(Box::new(job));
         let done = timeout(LIMIT, result).await.map_err(|_| {
             let ms = LIMIT.as_millis();
-            let what = format!("not decoded within {ms} ms: it is damaged; lay the table out again");
-            refuse(what)
+            let detail = format!("not decoded within {ms} ms: it is damaged; lay the table out again");
+            refuse(detail)
         })?;
         watch.ended = None;
-        let gave_up = |_| ErrorKind::Corrupt.error(object, "the reader panicked: it is damaged");
-        done.map_err(gave_up)
+        let panicked = |_| ErrorKind::Corrupt.error(object, "the reader panicked: it is damaged");
+        done.map_err(panicked)
     }
 }
 
@@ -164,8 +164,8 @@ const LARGE_BYTES: usize = 64 << 10;
 /// Runs a decode of `bytes` bytes, after moving the thread's other tasks away if it is large.
 pub(crate) fn decode<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     // A single-threaded runtime has no other thread for its tasks.
-    let has_others = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if bytes >= LARGE_BYTES && has_others() {
+    let can_move = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if bytes >= LARGE_BYTES && can_move() {
         tokio::task::block_in_place(work)
     } else {
         work()
@@ -210,7 +210,7 @@ mod offload_tests {
     use std::time::Duration;
 
     /// Far more than it takes on a busy machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
     fn others_are_served_while_a_page_is_decoded_on_the_only_thread() {
@@ -223,10 +223,10 @@ mod offload_tests {
         let decoding = runtime.spawn(async move {
             decode(LARGE_BYTES, || {
                 ready.send(()).unwrap();
-                answered.recv_timeout(PATIENCE)
+                answered.recv_timeout(WAIT_LIMIT)
             })
         });
-        is_ready.recv_timeout(PATIENCE).unwrap();
+        is_ready.recv_timeout(WAIT_LIMIT).unwrap();
         runtime.spawn(async move { answer.send("served").unwrap() });
         assert_eq!(runtime.block_on(decoding).unwrap(), Ok("served"));
     }

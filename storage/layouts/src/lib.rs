@@ -8,7 +8,7 @@
 //! - [`write`](mod@write): from rows to a layout, shard by shard
 //! - [`prune`]: removal of shards of earlier versions
 //! - [`table`]: look-ups of one key and of many, and scans
-//! - [`laid_out`]: a tier that shows laid-out tables as files of the rows format, for readers that know only that
+//! - [`rows_tier`]: a tier that shows laid-out tables as files of the rows format, for readers that know only that
 //!   format
 //!
 //! ```text
@@ -22,21 +22,21 @@
 mod arrow;
 mod columns;
 mod decoding;
-pub mod laid_out;
 pub mod layout;
 pub mod manifest;
 mod page;
 mod parquet;
 mod rows;
+pub mod rows_tier;
 mod sample;
 pub mod table;
 pub mod write;
 
 pub use decoding::stuck_decodes;
-pub use laid_out::LaidOut;
 pub use layout::Layout;
 pub use manifest::Manifest;
 pub use rows::Cost;
+pub use rows_tier::RowsTier;
 pub use table::{Rows, Scan, Table};
 pub use write::prune;
 pub use write::{Options, lay_out};

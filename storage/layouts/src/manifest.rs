@@ -61,7 +61,7 @@ impl Manifest {
 
     async fn read_once(tier: &dyn Tier, object: &Object) -> Result<Self, StorageError> {
         let path = &object.path;
-        let bad = |what: String| ErrorKind::Corrupt.error(path, what);
+        let bad = |detail: String| ErrorKind::Corrupt.error(path, detail);
         let size = object.size;
         if size > MAX_BYTES {
             return Err(bad(format!("not a manifest: {size} bytes; the limit is {MAX_BYTES}")));

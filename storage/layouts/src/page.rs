@@ -29,14 +29,14 @@ const LONG_VARINT_BYTES: usize = 10;
 /// 0 if the page has none, or is compressed.
 ///
 /// # Errors
-/// Fails if the header is invalid, or claims more than `most` bytes or than are present. Also fails if there are fewer
+/// Fails if the header is invalid, or claims more than `max` bytes or than are present. Also fails if there are fewer
 /// levels than values, since the reader does not finish such a page when it skips rows.
-pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String> {
+pub(crate) fn check(page: &[u8], max: u64, level_bits: u8) -> Result<(), String> {
     let mut rest = page;
     let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
-    if u64::try_from(unpacked).is_ok_and(|bytes| bytes > most) || unpacked < 0 {
-        let what = format!("it claims {unpacked} bytes, but its rows take at most {most}: it is damaged");
-        return Err(what);
+    if u64::try_from(unpacked).is_ok_and(|bytes| bytes > max) || unpacked < 0 {
+        let detail = format!("it claims {unpacked} bytes, but its rows take at most {max}: it is damaged");
+        return Err(detail);
     }
     let other = || "its header is not one that this program writes: it is damaged".to_owned();
     rest = rest
@@ -58,8 +58,8 @@ pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String
         return Err(format!("it claims {packed} packed bytes, but has {has}: it is damaged"));
     }
     let has_levels = level_bits == 0 || has_levels(rest, u64::try_from(values).unwrap_or(u64::MAX), level_bits);
-    let few = || format!("it has fewer levels than its {values} values: it is damaged");
-    has_levels.then_some(()).ok_or_else(few)
+    let too_few = || format!("it has fewer levels than its {values} values: it is damaged");
+    has_levels.then_some(()).ok_or_else(too_few)
 }
 
 /// True if a page's repetition levels are at least as many as its values. Source: the Parquet format, "RLE / Bit-Packing Hybrid".
@@ -101,7 +101,7 @@ pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
     let mut rest = rest;
     let pages = match header >> 4 {
         15 => varint(&mut rest, VARINT_BYTES).ok_or_else(bad)?,
-        few => u64::from(few),
+        number => u64::from(number),
     };
     if header & 0xf != STRUCTS {
         return Err(bad());
@@ -119,9 +119,9 @@ pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
     ends.then_some(()).ok_or_else(bad)
 }
 
-/// Reads a number of at most `most` bytes, seven bits in each.
-fn varint(rest: &mut &[u8], most: usize) -> Option<u64> {
-    let len = rest.iter().take(most).position(|byte| byte & 0x80 == 0)? + 1;
+/// Reads a number of at most `max` bytes, seven bits in each.
+fn varint(rest: &mut &[u8], max: usize) -> Option<u64> {
+    let len = rest.iter().take(max).position(|byte| byte & 0x80 == 0)? + 1;
     let (varint, left) = rest.split_at(len);
     *rest = left;
     let add = |number: u64, byte: &u8| number << 7 | u64::from(byte & 0x7f);
@@ -175,7 +175,7 @@ mod tests {
         for bytes in [0, 1, 63, 64, 8191, 8192, 70_000] {
             assert_eq!(check(&page(bytes, 5, 5), 70_000, 0), Ok(()), "{bytes}");
         }
-        for (bytes, what) in [
+        for (bytes, detail) in [
             (
                 page(70_001, 5, 5),
                 "claims 70001 bytes, but its rows take at most 70000",
@@ -193,7 +193,7 @@ mod tests {
             (b"PAR1PAR1".to_vec(), "does not begin like a page"),
         ] {
             let refused = check(&bytes, 70_000, 0).unwrap_err();
-            assert!(refused.contains(what), "{refused}");
+            assert!(refused.contains(detail), "{refused}");
         }
     }
 

@@ -104,8 +104,8 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(ParquetF
         reading.ranges(&indexes).await?
     };
     for (index, bytes) in indexes.iter().zip(&parts) {
-        let what = |what| corrupt(&object.path, format!("page index, offset {}: {what}", index.start));
-        page::check_locations(bytes).map_err(what)?;
+        let damaged = |detail| corrupt(&object.path, format!("page index, offset {}: {detail}", index.start));
+        page::check_locations(bytes).map_err(damaged)?;
     }
     let decoder = ParquetMetaDataPushDecoder::try_new_with_metadata(object.size, metadata).map_err(bad)?;
     let decoder = decoder
@@ -114,7 +114,7 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(ParquetF
     let metadata = reading.run(decoder, indexes, parts).await?;
     let (decodes, mut cost) = (reading.decodes, reading.cost);
     let began = Instant::now();
-    let footer = guarded(|| {
+    let footer = catch_panics(|| {
         let pages = pages_of(&metadata)?;
         let mut columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
         let is_compressed = columns.any(|column| column.compression() != Compression::UNCOMPRESSED);
@@ -143,8 +143,8 @@ impl Reading<'_> {
     async fn ranges(&mut self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StorageError> {
         let bytes = ranges.iter().map(|range| range.end.saturating_sub(range.start));
         if bytes.fold(0, u64::saturating_add) > MAX_METADATA_BYTES {
-            let what = "the footer is larger than the limit: damaged, or not Parquet";
-            return Err(corrupt(&self.object.path, what));
+            let detail = "the footer is larger than the limit: damaged, or not Parquet";
+            return Err(corrupt(&self.object.path, detail));
         }
         let (parts, cost) = rows::read(self.tier, self.object, ranges).await?;
         self.cost.read.merge(&cost);
@@ -161,7 +161,7 @@ impl Reading<'_> {
         loop {
             let began = Instant::now();
             let step = move || {
-                let step = guarded(|| {
+                let step = catch_panics(|| {
                     decoder.push_ranges(ranges, parts)?;
                     decoder.try_decode()
                 });
@@ -193,7 +193,7 @@ fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetEr
 /// # Errors
 /// Pages that are not in order of their rows and offsets.
 fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> {
-    let bad = |what: &str| ParquetError::General(format!("its page index is damaged: {what}"));
+    let bad = |detail: &str| ParquetError::General(format!("its page index is damaged: {detail}"));
     let mut pages = Vec::new();
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let index = metadata.page_index_for_row_group(number);
@@ -232,12 +232,12 @@ fn check_pages(
     range: &Range<u64>,
     bytes: &[u8],
 ) -> Result<(), String> {
-    let most = columns::most_bytes(header, PAGE_ROWS);
+    let max = columns::max_bytes(header, PAGE_ROWS);
     let after = &footer.pages[footer.pages.partition_point(|page| page.0 < range.start)..];
     for &(page, level_bits) in after.iter().take_while(|page| page.0 < range.end) {
         let from_page = usize::try_from(page - range.start).ok().and_then(|at| bytes.get(at..));
-        page::check(from_page.unwrap_or_default(), most, level_bits)
-            .map_err(|what| format!("page, offset {page}: {what}"))?;
+        page::check(from_page.unwrap_or_default(), max, level_bits)
+            .map_err(|detail| format!("page, offset {page}: {detail}"))?;
     }
     Ok(())
 }
@@ -253,13 +253,13 @@ pub(crate) async fn read(
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let rows = usize::try_from(footer.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
     if numbers.last().is_some_and(|&last| last >= rows) {
-        let what = format!("{rows} rows, fewer than in the manifest: lay the table out again");
-        return Err(corrupt(&object.path, what));
+        let detail = format!("{rows} rows, fewer than in the manifest: lay the table out again");
+        return Err(corrupt(&object.path, detail));
     }
     let mut cost = Cost::default();
     let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
     let mut began = Instant::now();
-    let mut decoder = guarded(|| {
+    let mut decoder = catch_panics(|| {
         let selection = RowSelection::from_consecutive_ranges(numbers.iter().map(|&at| at..at + 1), rows);
         ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
             .with_row_selection(selection)
@@ -269,12 +269,12 @@ pub(crate) async fn read(
     .map_err(bad)?;
     let mut done = 0;
     // Without page bytes, no work can run forever.
-    let (mut batches, mut wanted) = guarded(|| drain(&mut decoder)).map_err(bad)?;
+    let (mut batches, mut wanted) = catch_panics(|| drain(&mut decoder)).map_err(bad)?;
     loop {
         for batch in batches {
             let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
             let rows = decoding::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
-            out.extend(rows.map_err(|what| corrupt(&object.path, what))?);
+            out.extend(rows.map_err(|detail| corrupt(&object.path, detail))?);
             done += batch.num_rows();
         }
         let Some(ranges) = wanted else { break };
@@ -284,10 +284,10 @@ pub(crate) async fn read(
         began = Instant::now();
         let size = parts.iter().map(Bytes::len).sum();
         for (range, part) in ranges.iter().zip(&parts) {
-            check_pages((footer, header), range, part).map_err(|what| corrupt(&object.path, what))?;
+            check_pages((footer, header), range, part).map_err(|detail| corrupt(&object.path, detail))?;
         }
         let step = move || {
-            let step = guarded(|| {
+            let step = catch_panics(|| {
                 decoder.push_ranges(ranges, parts)?;
                 drain(&mut decoder)
             });
@@ -303,8 +303,8 @@ pub(crate) async fn read(
     }
     cost.decode += began.elapsed();
     if done != ids.len() {
-        let what = format!("{done} rows, {} requested", ids.len());
-        return Err(corrupt(&object.path, what));
+        let detail = format!("{done} rows, {} requested", ids.len());
+        return Err(corrupt(&object.path, detail));
     }
     Ok((out, cost))
 }
@@ -324,6 +324,6 @@ fn drain(decoder: &mut ParquetPushDecoder) -> Result<Drained, ParquetError> {
     }
 }
 
-fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    columns::guarded(step, ParquetError::General)
+fn catch_panics<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    columns::catch_panics(step, ParquetError::General)
 }

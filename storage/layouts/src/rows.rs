@@ -47,7 +47,7 @@ impl<'a> Source<'a> {
         let len = header_len(&prelude.bytes).map_err(bad)?.min(object.size);
         let read = tier.read(&object, 0..len).await?;
         let header = TableHeader::decode(&read.bytes, object.size).map_err(bad)?;
-        let refuse = |what: &str| Err(ErrorKind::Unsupported.error(path, what));
+        let refuse = |detail: &str| Err(ErrorKind::Unsupported.error(path, detail));
         if header.rows_per_block == 0 {
             return refuse("it has no block checksums, so it was not written as a file: generate or import it again");
         }
@@ -89,12 +89,12 @@ pub(crate) async fn forget(tier: &dyn Tier, object: &Object) {
     tier.forget(object, std::slice::from_ref(&whole)).await;
 }
 
-pub(crate) fn corrupt(path: &ObjectPath, what: impl std::fmt::Display) -> StorageError {
-    ErrorKind::Corrupt.error(path, what.to_string())
+pub(crate) fn corrupt(path: &ObjectPath, detail: impl std::fmt::Display) -> StorageError {
+    ErrorKind::Corrupt.error(path, detail.to_string())
 }
 
 /// Maximum bytes of a joined read.
-const MOST: u64 = 64 << 20;
+const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// Reads ranges, adjacent ones joined, such as rows of a scan; returns one part per range, in request order. Joining helps
 /// every tier, even one that joins no ranges itself.
@@ -103,9 +103,9 @@ pub(crate) async fn read(
     object: &Object,
     ranges: &[Range<u64>],
 ) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
-    let runs = runs(ranges, 0, MOST);
-    let wholes: Vec<Range<u64>> = runs.iter().map(|run| run.range.clone()).collect();
-    let read = tier.read_many(object, &wholes).await?;
+    let runs = runs(ranges, 0, MAX_READ_BYTES);
+    let joined: Vec<Range<u64>> = runs.iter().map(|run| run.range.clone()).collect();
+    let read = tier.read_many(object, &joined).await?;
     let mut parts = Vec::with_capacity(ranges.len());
     for (run, bytes) in runs.iter().zip(&read.parts) {
         for range in &ranges[parts.len()..parts.len() + run.members] {

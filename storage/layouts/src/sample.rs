@@ -87,8 +87,8 @@ fn from_tar(header: &TableHeader, key: &str, bytes: &[u8], offset: u64, row: &mu
             .find(|member| key_and_extension(&member.name) == wanted)?;
         bytes.get((member.body.start - offset) as usize..(member.body.end - offset) as usize)
     };
-    let missing = |name: &str, what: String| {
-        let what = format!("missing member `{key}.{name}` with {what}");
+    let missing = |name: &str, detail: String| {
+        let what = format!("missing member `{key}.{name}` with {detail}");
         let format = "tar";
         Err(ShardError { format, offset, what })
     };
@@ -101,8 +101,8 @@ fn from_tar(header: &TableHeader, key: &str, bytes: &[u8], offset: u64, row: &mu
         match data.zip(column.of_row_mut(row)) {
             Some((data, to)) if data.len() == to.len() => to.copy_from_slice(data),
             _ => {
-                let what = format!("a {} of shape {:?}", column.dtype.as_str(), column.shape);
-                return missing(&column.name, what);
+                let detail = format!("a {} of shape {:?}", column.dtype.as_str(), column.shape);
+                return missing(&column.name, detail);
             }
         }
     }

@@ -16,7 +16,7 @@ use tierlab_formats::table::TableHeader;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
 
 /// Maximum shards or files read concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENT_READS: usize = 16;
 /// Maximum bytes of samples per read of a scan.
 const SCAN_BYTES: u64 = 8 << 20;
 
@@ -118,7 +118,7 @@ impl Table {
             rows: vec![Bytes::new(); ids.len()],
             cost: Cost::default(),
         };
-        for jobs in jobs.chunks(AT_ONCE) {
+        for jobs in jobs.chunks(CONCURRENT_READS) {
             let reads = jobs.iter().map(|((shard, _), members)| self.job(*shard, members, ids));
             for ((_, members), done) in jobs.iter().zip(try_join_all(reads).await?) {
                 out.cost.merge(&done.cost);
@@ -149,8 +149,8 @@ impl Table {
 
     fn missing(&self, id: i64) -> StorageError {
         let ids = self.header.ids();
-        let what = format!("unknown entity {id}: table has {} to {}", ids.start, ids.end - 1);
-        ErrorKind::NotFound.error(&self.folder, what)
+        let detail = format!("unknown entity {id}: table has {} to {}", ids.start, ids.end - 1);
+        ErrorKind::NotFound.error(&self.folder, detail)
     }
 
     async fn job(&self, shard: u64, members: &[usize], ids: &[i64]) -> Result<Rows, StorageError> {
@@ -196,23 +196,23 @@ impl Table {
 
     /// Reads rows from pages or batches, each only once.
     async fn columnar(&self, shard: &Shard, number: u64, ids: &[i64]) -> Result<Rows, StorageError> {
-        let mut once = ids.to_vec();
-        once.sort_unstable();
-        once.dedup();
-        let numbers: Vec<usize> = once.iter().map(|&id| self.number_in(number, id) as usize).collect();
+        let mut unique = ids.to_vec();
+        unique.sort_unstable();
+        unique.dedup();
+        let numbers: Vec<usize> = unique.iter().map(|&id| self.number_in(number, id) as usize).collect();
         let (from, header) = ((&*self.tier, &shard.object), &self.header);
         let (bytes, cost) = match &shard.positions {
-            Positions::Batches(footer) => arrow::read(from, (footer, header), &numbers, &once).await?,
-            Positions::Pages(footer) => parquet::read(from, (footer, header), &numbers, &once).await?,
+            Positions::Batches(footer) => arrow::read(from, (footer, header), &numbers, &unique).await?,
+            Positions::Pages(footer) => parquet::read(from, (footer, header), &numbers, &unique).await?,
             Positions::Stride | Positions::Index(..) => Default::default(),
         };
         let (bytes, stride) = (Bytes::from(bytes), self.header.stride as usize);
         let row = |at: usize| bytes.slice(at * stride..(at + 1) * stride);
-        let rows = match once == ids {
+        let rows = match unique == ids {
             true => (0..ids.len()).map(row).collect(),
             false => ids
                 .iter()
-                .map(|id| once.binary_search(id).map_or(Bytes::new(), row))
+                .map(|id| unique.binary_search(id).map_or(Bytes::new(), row))
                 .collect(),
         };
         Ok(Rows { rows, cost })
@@ -255,8 +255,8 @@ impl Table {
             .map(|((&id, (key, sample)), bytes)| {
                 let offset = sample.range.start;
                 if crc32c::crc32c(bytes) != sample.crc {
-                    let what = format!("sample of entity {id}, offset {offset}: checksum differs from the index");
-                    return Err(corrupt(path, what));
+                    let detail = format!("sample of entity {id}, offset {offset}: checksum differs from the index");
+                    return Err(corrupt(path, detail));
                 }
                 let row = sample::row(framing, &self.header, (id, key), bytes, offset);
                 row.map(Bytes::from).map_err(|e| corrupt(path, e))
@@ -298,28 +298,28 @@ impl Table {
     /// Reads the index beside a shard.
     async fn index(&self, number: u64, object: &Object) -> Result<(ShardIndex, Cost), StorageError> {
         let path = &object.path;
-        let beside = index_path(path)?;
-        let side = self.tier.stat(&beside).await?;
+        let index_file = index_path(path)?;
+        let side = self.tier.stat(&index_file).await?;
         if side.size > MAX_INDEX_BYTES {
-            let what = format!("index of {} bytes exceeds {MAX_INDEX_BYTES}", side.size);
-            return Err(corrupt(&beside, what));
+            let detail = format!("index of {} bytes exceeds {MAX_INDEX_BYTES}", side.size);
+            return Err(corrupt(&index_file, detail));
         }
         let mut read = self.tier.read(&side, 0..side.size).await?;
         read.cost.requests += 1;
         let began = Instant::now();
-        let index = ShardIndex::decode(&read.bytes).map_err(|e| corrupt(&beside, e))?;
+        let index = ShardIndex::decode(&read.bytes).map_err(|e| corrupt(&index_file, e))?;
         let crcs = &self.manifest.index_crcs;
         let wanted = usize::try_from(number).ok().and_then(|number| crcs.get(number));
         if Some(&crc32c::crc32c(&read.bytes)) != wanted {
-            let what = "index does not match the manifest; lay the table out again";
-            return Err(corrupt(&beside, what));
+            let detail = "index does not match the manifest; lay the table out again";
+            return Err(corrupt(&index_file, detail));
         }
         if index.shard_bytes() != object.size {
             let (size, meant) = (object.size, index.shard_bytes());
-            let what = format!(
+            let detail = format!(
                 "{size} bytes instead of the {meant} in its index: truncated or replaced; lay the table out again"
             );
-            return Err(corrupt(path, what));
+            return Err(corrupt(path, detail));
         }
         Ok((index, Cost::since(read.cost, began)))
     }
@@ -350,8 +350,8 @@ impl Scan<'_> {
         let Some(shard) = self.table.manifest.shard_of(self.at) else {
             return Ok(None);
         };
-        let most = (SCAN_BYTES / u64::from(self.table.header.stride)).max(1);
-        let end = self.at.saturating_add_unsigned(most).min(self.table.header.ids().end);
+        let max = (SCAN_BYTES / u64::from(self.table.header.stride)).max(1);
+        let end = self.at.saturating_add_unsigned(max).min(self.table.header.ids().end);
         let same = |id: &i64| self.table.manifest.shard_of(*id) == Some(shard);
         let ids: Vec<i64> = (self.at..end).take_while(same).collect();
         self.at += ids.len() as i64;

@@ -14,7 +14,7 @@ use tierlab_storage::{Body, ErrorKind, ObjectPath, StorageError, Tier};
 /// Bytes of rows that are read at once.
 const READ_BYTES: u64 = 4 << 20;
 /// Files that are written at the same time.
-const PUTS_AT_ONCE: usize = 32;
+const CONCURRENT_PUTS: usize = 32;
 /// Maximum files per folder, with a file for each entity.
 const FILES_PER_FOLDER: u64 = 1000;
 
@@ -69,7 +69,7 @@ pub async fn lay_out(
                     Coding::Arrow(codec) => arrow::write(header, &rows, codec),
                     _ => Ok(rows.iter().flat_map(|(_, row)| row.iter().copied()).collect()),
                 };
-                let unfit = |what| ErrorKind::Unsupported.error(from, what);
+                let unfit = |detail| ErrorKind::Unsupported.error(from, detail);
                 let path = manifest.shard(folder, number)?;
                 let bytes = bytes.map_err(unfit)?;
                 manifest.bytes += bytes.len() as u64;
@@ -113,8 +113,8 @@ async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, St
     Ok((options.shard_bytes / (bytes.len() as u64).max(1)).max(1))
 }
 
-fn unfit(what: &tierlab_formats::shards::ShardError) -> StorageError {
-    ErrorKind::Unsupported.error("the table", format!("the layout cannot hold it: {what}"))
+fn unfit(error: &tierlab_formats::shards::ShardError) -> StorageError {
+    ErrorKind::Unsupported.error("the table", format!("the layout cannot hold it: {error}"))
 }
 
 /// The ids of a shard, in pieces that are read at once.
@@ -148,7 +148,7 @@ async fn files(
     let mut bytes = 0;
     for ids in pieces(source, manifest, number) {
         let rows = source.rows(ids).await?;
-        for rows in rows.chunks(PUTS_AT_ONCE) {
+        for rows in rows.chunks(CONCURRENT_PUTS) {
             let put = |(id, row): &(i64, Bytes)| {
                 let path = folder.join(&format!("{}.row", key(*id)));
                 let row = row.clone();
@@ -184,8 +184,8 @@ async fn shard(
     let crc = crc32c::crc32c(&index);
     let written = (bytes.len() + index.len()) as u64;
     tier.put(&path, Body::Bytes(bytes.into())).await?;
-    let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
-    tier.put(&beside, Body::Bytes(Bytes::from(index))).await?;
+    let index_file = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
+    tier.put(&index_file, Body::Bytes(Bytes::from(index))).await?;
     Ok((written, crc))
 }
 
@@ -200,8 +200,8 @@ fn push(
     let written = &bytes[start..];
     let back = sample::row(framing, &source.header, (id, &key(id)), written, start as u64).map_err(|e| unfit(&e))?;
     if back != row {
-        let what = "it holds bytes between its columns, which the layout cannot store: write the table again";
-        return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, what));
+        let detail = "it holds bytes between its columns, which the layout cannot store: write the table again";
+        return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, detail));
     }
     Ok(Sample {
         key: key(id),
@@ -215,12 +215,12 @@ fn push(
 ///
 /// # Errors
 /// Fails if the tier cannot list or refuses to remove; objects removed before stay removed.
-pub async fn prune(tier: &dyn Tier, folder: &ObjectPath, keep: &Manifest) -> Result<(u64, u64), StorageError> {
-    let (own, manifest) = (folder.join(&keep.version)?, folder.join(manifest::NAME)?);
-    let own = format!("{own}/");
+pub async fn prune(tier: &dyn Tier, folder: &ObjectPath, current: &Manifest) -> Result<(u64, u64), StorageError> {
+    let (folder_prefix, manifest) = (folder.join(&current.version)?, folder.join(manifest::NAME)?);
+    let folder_prefix = format!("{folder_prefix}/");
     let (mut objects, mut bytes) = (0, 0);
     for object in tier.list(Some(folder)).await? {
-        if object.path == manifest || object.path.as_str().starts_with(&own) {
+        if object.path == manifest || object.path.as_str().starts_with(&folder_prefix) {
             continue;
         }
         match tier.delete(&object.path).await {

@@ -298,8 +298,8 @@ async fn every_codec_is_read_by_arrows_own_reader_too() {
 #[tokio::test]
 async fn rows_that_columns_cannot_keep_are_refused() {
     let place = Place::new().await;
-    let (_, odd) = table_with(1, 0xff);
-    std::fs::write(place.folder.path().join("t.rows"), odd).unwrap();
+    let (_, other_rows) = table_with(1, 0xff);
+    std::fs::write(place.folder.path().join("t.rows"), other_rows).unwrap();
     let options = Options {
         layout: Layout::Parquet,
         shard_bytes: 1 << 20,
@@ -548,10 +548,10 @@ async fn python_reads_what_is_written() {
             .args([place.shard(&table), place.folder.path().join("t.rows")])
             .output()
             .expect("python3 is missing (Debian: apt-get install python3)");
-        let said = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+        let out = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{out}{}", String::from_utf8_lossy(&done.stderr));
         let rows = table.manifest().rows_per_shard.min(ROWS);
-        assert_eq!(said.trim(), format!("{rows} samples"));
+        assert_eq!(out.trim(), format!("{rows} samples"));
     }
 }
 

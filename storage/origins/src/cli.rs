@@ -164,7 +164,7 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
         servers.push(flight(root, flags.flight_listen, &mut ready, wait(stopped.clone())).await?);
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let told = async move {
+    let stop_requested = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -180,7 +180,7 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
         .context("cannot write to stdout")?;
     tokio::select! {
         served = try_join_all(servers) => served.map(drop),
-        () = told => Ok(()),
+        () = stop_requested => Ok(()),
     }
 }
 

@@ -300,10 +300,10 @@ fn what_may_not_be_read_is_denied_and_then_read() {
     let output = command
         .output()
         .unwrap_or_else(|e| panic!("setpriv cannot be run: {e}; it comes with util-linux"));
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}\n{}",
+        output.status.success() && stdout.contains("1 passed"),
+        "{stdout}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
 }

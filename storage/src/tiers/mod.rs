@@ -39,11 +39,11 @@ pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), S
     }
 }
 
-/// Checks that a size is a multiple of `unit`, and at most `largest`.
-pub(crate) fn check_multiple(key: &str, value: u64, unit: u64, largest: u64) -> Result<(), StorageError> {
-    if value == 0 || !value.is_multiple_of(unit) || value > largest {
-        let what = format!("must be a multiple of {unit}, at most {largest}: {value}");
-        return Err(ErrorKind::Invalid.error(key, what));
+/// Checks that a size is a multiple of `unit`, and at most `max`.
+pub(crate) fn check_multiple(key: &str, value: u64, unit: u64, max: u64) -> Result<(), StorageError> {
+    if value == 0 || !value.is_multiple_of(unit) || value > max {
+        let detail = format!("must be a multiple of {unit}, at most {max}: {value}");
+        return Err(ErrorKind::Invalid.error(key, detail));
     }
     Ok(())
 }
@@ -53,10 +53,10 @@ pub(crate) fn changed(object: impl Display, was: impl Display, now: impl Display
     ErrorKind::Changed.error(object, format!("version was {was} at the look-up, is {now} now"))
 }
 
-/// Adds an entry to a cache of at most `most` entries. A full cache is cleared before.
-pub(crate) fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, most: usize, key: K, value: V) {
+/// Adds an entry to a cache of at most `max` entries. A full cache is cleared before.
+pub(crate) fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, max: usize, key: K, value: V) {
     let mut cache = cache.lock();
-    if cache.len() >= most {
+    if cache.len() >= max {
         cache.clear();
     }
     cache.insert(key, value);

@@ -25,11 +25,11 @@ impl Metered {
         Self { inner, metrics }
     }
 
-    /// Times and counts a read of `asked` bytes. Its error names `path`.
+    /// Times and counts a read of `requested` bytes. Its error names `path`.
     async fn counted<T>(
         &self,
         path: &ObjectPath,
-        asked: u64,
+        requested: u64,
         read: impl Future<Output = Result<T, StorageError>>,
         cost: impl Fn(&T) -> &ReadCost,
     ) -> Result<T, StorageError> {
@@ -40,7 +40,7 @@ impl Metered {
             self.metrics.record(0, &cost);
         }
         match &read {
-            Ok(read) => self.metrics.record(asked, cost(read)),
+            Ok(read) => self.metrics.record(requested, cost(read)),
             Err(error) => self.metrics.record_error(error),
         }
         read
@@ -66,7 +66,7 @@ impl DeviceReads for Metered {
             ErrorKind::Unsupported.error(&object.path, "the tier does not support reads into device memory")
         })?;
         let read = below.read_to_device(object, ranges);
-        self.counted(&object.path, bytes_of(ranges), read, |landed| &landed.cost)
+        self.counted(&object.path, bytes_of(ranges), read, |read| &read.cost)
             .await
     }
 }
@@ -94,8 +94,8 @@ impl Tier for Metered {
         self.counted(path, bytes, read, |read| &read.cost).await
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.inner.shortfall(took)
+    fn shortfall(&self, used: ViaSet) -> Option<String> {
+        self.inner.shortfall(used)
     }
 
     fn device(&self) -> Option<&dyn DeviceReads> {

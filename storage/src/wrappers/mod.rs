@@ -154,7 +154,7 @@ impl Fetched {
 
     /// Cuts a range out of the sorted parts that cover it: a slice if a single part holds it, else a copy.
     fn cut(&self, object: &Object, range: &Range<u64>) -> Result<Bytes, StorageError> {
-        let (mut whole, mut at) = (BytesMut::new(), range.start);
+        let (mut buffer, mut at) = (BytesMut::new(), range.start);
         while at < range.end {
             // Parts that begin before the range may also end before it.
             let before = self.parts.partition_point(|(extent, _)| extent.start <= at);
@@ -168,12 +168,12 @@ impl Fetched {
                 if to == range.end {
                     return Ok(piece);
                 }
-                whole = buffer_for(object.path.as_str(), range.end - range.start)?;
+                buffer = buffer_for(object.path.as_str(), range.end - range.start)?;
             }
-            whole.extend_from_slice(&piece);
+            buffer.extend_from_slice(&piece);
             at = to;
         }
-        Ok(whole.freeze())
+        Ok(buffer.freeze())
     }
 }
 

@@ -85,12 +85,12 @@ pub(super) struct FetchTicket<V> {
 
 impl<V> FetchTicket<V> {
     /// True if the fetch has already ended.
-    pub(super) fn has_landed(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.outcome.borrow().is_some()
     }
 
     /// Waits for the fetch.
-    pub(super) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
+    pub(super) async fn result(&self, object: &Object) -> Result<Arc<V>, StorageError> {
         let mut outcome = self.outcome.clone();
         let arrived = outcome.wait_for(Option::is_some).await.ok();
         arrived.and_then(|outcome| outcome.clone()).unwrap_or_else(|| {
@@ -101,7 +101,7 @@ impl<V> FetchTicket<V> {
 }
 
 /// Fetches that cover all keys of a call.
-pub(super) struct Boarded<V> {
+pub(super) struct SharedFetches<V> {
     pub(super) tickets: Vec<FetchTicket<V>>,
     /// Number of keys whose fetch was already in flight.
     pub(super) joined: u64,
@@ -126,7 +126,7 @@ impl<V> SingleFlight<V> {
     }
 
     /// Joins the fetches in flight, and registers a single fetch for all other keys.
-    pub(super) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
+    pub(super) fn join(self: &Arc<Self>, missing: Vec<ExtentKey>) -> SharedFetches<V> {
         let (sender, receiver) = watch::channel(None);
         let mut tickets: Vec<FetchTicket<V>> = Vec::new();
         let mut keys = Vec::new();
@@ -158,7 +158,7 @@ impl<V> SingleFlight<V> {
                 sender,
             }
         });
-        Boarded { tickets, joined, lead }
+        SharedFetches { tickets, joined, lead }
     }
 }
 

@@ -120,9 +120,9 @@ pub(super) async fn run(suite: &Suite, case: Case, reach: &Reach) -> Result<()> 
 }
 
 /// Runs a case that needs access to the storage behind the tier, if access is given.
-async fn with<T, F: Future<Output = Result<()>>>(given: Option<T>, case: impl FnOnce(T) -> F) -> Result<()> {
-    match given {
-        Some(given) => case(given).await,
+async fn with<T, F: Future<Output = Result<()>>>(access: Option<T>, case: impl FnOnce(T) -> F) -> Result<()> {
+    match access {
+        Some(access) => case(access).await,
         None => Ok(()),
     }
 }
@@ -165,10 +165,10 @@ impl Bench<'_> {
             self.tier.stat(&self.folder).await,
             &[ErrorKind::NotFound, ErrorKind::Invalid],
         )?;
-        let made_up = Object { path: absent, ..object };
+        let fabricated = Object { path: absent, ..object };
         expect_kind(
             "read of nothing",
-            self.read(&made_up, 0..1).await,
+            self.read(&fabricated, 0..1).await,
             &[ErrorKind::NotFound],
         )
     }
@@ -191,9 +191,9 @@ impl Bench<'_> {
         for at in [0, 1, 4096, 4999, 5000] {
             self.expect(&object, 2, at..at).await?;
         }
-        let nothing = self.put("nothing", 2, 0).await?;
-        ensure!(self.tier.stat(&nothing.path).await? == nothing, "size 0 is lost");
-        self.expect(&nothing, 2, 0..0).await?;
+        let empty = self.put("nothing", 2, 0).await?;
+        ensure!(self.tier.stat(&empty.path).await? == empty, "size 0 is lost");
+        self.expect(&empty, 2, 0..0).await?;
         let none = self.tier.read_many(&object, &[]).await?;
         ensure!(none.parts.is_empty(), "no ranges gave parts");
         Ok(())
@@ -213,10 +213,10 @@ impl Bench<'_> {
         #[expect(clippy::reversed_empty_ranges, reason = "a reversed range is what is tested")]
         let reversed = [10..9, 5000..0];
         for range in past.into_iter().chain(reversed) {
-            let what = format!("read of {range:?} of 5000 bytes");
-            expect_kind(&what, self.read(&object, range.clone()).await, &[ErrorKind::OutOfRange])?;
+            let text = format!("read of {range:?} of 5000 bytes");
+            expect_kind(&text, self.read(&object, range.clone()).await, &[ErrorKind::OutOfRange])?;
             let many = self.tier.read_many(&object, &[0..10, range]).await;
-            expect_kind(&what, many, &[ErrorKind::OutOfRange])?;
+            expect_kind(&text, many, &[ErrorKind::OutOfRange])?;
         }
         self.expect(&object, 3, 0..5000).await
     }

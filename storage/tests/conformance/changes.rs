@@ -16,8 +16,8 @@ impl Bench<'_> {
             self.expect(&old, 8, 0..5000).await?;
             let new = self.put(name, 9, new_size).await?;
             for range in [0..size, 0..100, 4000..9000, size - 1..size] {
-                let what = format!("{name}: {range:?} of the old version");
-                self.expect_gone(&what, self.read(&old, range.clone()).await, 8, &range)?;
+                let label = format!("{name}: {range:?} of the old version");
+                self.expect_changed(&label, self.read(&old, range.clone()).await, 8, &range)?;
             }
             self.expect(&new, 9, 0..new_size).await?;
         }
@@ -29,7 +29,7 @@ impl Bench<'_> {
         self.expect(&object, 10, 0..5000).await?;
         self.tier.delete(&object.path).await?;
         for range in [0..20_000, 0..100, 15_000..15_001] {
-            self.expect_gone(
+            self.expect_changed(
                 "read of what was removed",
                 self.read(&object, range.clone()).await,
                 10,
@@ -104,7 +104,7 @@ impl Bench<'_> {
                 &[ErrorKind::Invalid],
             )?;
         }
-        let odd = [
+        let unusual = [
             "with space",
             "per%2Fcent",
             "plus+sign",
@@ -115,14 +115,14 @@ impl Bench<'_> {
             "a&b=c;d",
             "~",
         ];
-        for (seed, name) in odd.into_iter().enumerate() {
+        for (seed, name) in unusual.into_iter().enumerate() {
             let object = self.put(name, seed as u64, 1000).await?;
             self.expect(&object, seed as u64, 0..1000)
                 .await
                 .with_context(|| format!("{name:?}"))?;
         }
         let listed = self.names_below(&self.folder).await?;
-        let mut want = odd.map(str::to_owned);
+        let mut want = unusual.map(str::to_owned);
         want.sort();
         ensure!(listed == want, "listed {listed:?}");
         Ok(())
@@ -147,13 +147,13 @@ impl Bench<'_> {
                 Err(e) => expect_kind("a long name", Err::<(), _>(e), &[ErrorKind::Invalid])?,
             }
         }
-        for (what, name) in [
+        for (label, name) in [
             ("segment", segment + "s"),
             ("path", deep + "d"),
             ("path", "x/".repeat(50_000) + "x"),
         ] {
             let refused = self.folder.join(&name);
-            expect_kind(&format!("too long a {what}"), refused, &[ErrorKind::Invalid])?;
+            expect_kind(&format!("too long a {label}"), refused, &[ErrorKind::Invalid])?;
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Bench<'_> {
         tokio::fs::write(&file, content(12, 0..size)).await?;
         let new = self.tier.put(&path, Body::File(file)).await?;
         let range = size - 5000..size;
-        self.expect_gone(
+        self.expect_changed(
             "the old big object",
             self.read(&object, range.clone()).await,
             11,

@@ -64,8 +64,8 @@ pub(crate) struct Failures(pub(crate) Vec<(Case, String)>);
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} conformance cases failed:", self.0.len(), Case::ALL.len())?;
-        for (case, why) in &self.0 {
-            write!(f, "\n  {}: {why}", case.name())?;
+        for (case, error) in &self.0 {
+            write!(f, "\n  {}: {error}", case.name())?;
         }
         Ok(())
     }
@@ -96,8 +96,8 @@ impl Suite {
     pub(crate) async fn run_with(&self, reach: &Reach) -> Result<(), Failures> {
         let mut failures = Vec::new();
         for (case, _) in Case::ALL {
-            if let Err(why) = self.run_case(case, reach).await {
-                failures.push((case, why));
+            if let Err(error) = self.run_case(case, reach).await {
+                failures.push((case, error));
             }
         }
         if failures.is_empty() {

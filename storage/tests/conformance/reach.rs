@@ -85,13 +85,13 @@ impl Bench<'_> {
             let path = self.path(name)?;
             expect_kind(&format!("stat of {path}"), self.tier.stat(&path).await, &refused)?;
             // A caller that knows the stored object would ask for this version.
-            let made_up = Object {
+            let fabricated = Object {
                 path,
                 size: SECRET.len() as u64,
                 version: "1".to_owned(),
             };
-            let read = self.read(&made_up, 0..1).await;
-            ensure!(read.is_err(), "{} was read", made_up.path);
+            let read = self.read(&fabricated, 0..1).await;
+            ensure!(read.is_err(), "{} was read", fabricated.path);
         }
         for name in ["folder/new", "up/new"] {
             let put = self.tier.put(&self.path(name)?, Body::Bytes(Bytes::new())).await;

@@ -16,21 +16,21 @@ pub(super) struct Bench<'a> {
     pub(super) folder: ObjectPath,
 }
 
-pub(super) fn expect_kind<T: Debug>(what: &str, result: Result<T, StorageError>, kinds: &[ErrorKind]) -> Result<()> {
+pub(super) fn expect_kind<T: Debug>(label: &str, result: Result<T, StorageError>, kinds: &[ErrorKind]) -> Result<()> {
     match result {
         Err(e) if kinds.contains(&e.kind()) && !e.object().is_empty() => Ok(()),
-        Err(e) => bail!("{what}: {e}, where {kinds:?} with the object's name should be"),
-        Ok(_) => bail!("{what}: succeeded, where {kinds:?} should be"),
+        Err(e) => bail!("{label}: {e}, where {kinds:?} with the object's name should be"),
+        Ok(_) => bail!("{label}: succeeded, where {kinds:?} should be"),
     }
 }
 
 /// Compares without printing megabytes: reports only the first difference.
-fn expect_bytes(what: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Result<()> {
+fn expect_bytes(label: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Result<()> {
     let want = content(seed, range.clone());
-    ensure!(got.len() == want.len(), "{what} {range:?}: {} bytes", got.len());
+    ensure!(got.len() == want.len(), "{label} {range:?}: {} bytes", got.len());
     match got.iter().zip(&want).position(|(a, b)| a != b) {
         None => Ok(()),
-        Some(at) => bail!("{what} {range:?}: the byte at {} is wrong", range.start + at as u64),
+        Some(at) => bail!("{label} {range:?}: the byte at {} is wrong", range.start + at as u64),
     }
 }
 
@@ -67,16 +67,16 @@ impl Bench<'_> {
     }
 
     /// Checks a read of a version that is gone: an error that names the change, or, if allowed, exactly the old bytes.
-    pub(super) fn expect_gone(
+    pub(super) fn expect_changed(
         &self,
-        what: &str,
+        label: &str,
         result: Result<Read, StorageError>,
         seed: u64,
         range: &Range<u64>,
     ) -> Result<()> {
         match result {
-            Ok(read) if !self.suite.notices_changes => expect_bytes(what, &read.bytes, seed, range),
-            other => expect_kind(what, other, &[ErrorKind::Changed, ErrorKind::NotFound]),
+            Ok(read) if !self.suite.notices_changes => expect_bytes(label, &read.bytes, seed, range),
+            other => expect_kind(label, other, &[ErrorKind::Changed, ErrorKind::NotFound]),
         }
     }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::ops::Range;
 use std::sync::Arc;
-use tierlab_gds::routes::{Landing, Reader, RouteOptions, SourceFile, Stretch};
+use tierlab_gds::routes::{FileRange, Landing, Reader, RouteOptions, SourceFile};
 use tierlab_protocol::via::{Via, ViaSet};
 use tierlab_storage::device::nvml::Nvml;
 use tierlab_storage::device::{Column, DeviceErrorKind, DevicePath, DevicePool, Gpu, Search, Stream, gather};
@@ -14,7 +14,7 @@ use tierlab_storage::{ObjectPath, Tier};
 
 const SIZE: usize = 1_000_003;
 
-fn asked(bytes: &[u8], ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
+fn expected_parts(bytes: &[u8], ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
     ranges
         .iter()
         .map(|range| bytes[range.start as usize..range.end as usize].to_vec())
@@ -38,7 +38,7 @@ async fn every_path_brings_the_bytes_and_names_itself() {
             100_000..500_001,
         ];
         let landed = read(&tier, &object, &ranges).await.unwrap();
-        assert!(on_host(&landed) == asked(&bytes, &ranges), "{path:?}");
+        assert!(on_host(&landed) == expected_parts(&bytes, &ranges), "{path:?}");
         let direct = if landed.cost.via == ViaSet::of(Via::Bounce) && path == DevicePath::BounceDirect {
             eprintln!("{}: this file system refuses O_DIRECT", harness.root.path().display());
             Via::Bounce
@@ -59,7 +59,7 @@ async fn every_path_brings_the_bytes_and_names_itself() {
         assert!(
             host.parts
                 .iter()
-                .zip(asked(&bytes, &ranges))
+                .zip(expected_parts(&bytes, &ranges))
                 .all(|(a, b)| a[..] == b[..])
         );
         let copied = harness.count("async_copies");
@@ -127,7 +127,7 @@ fn any_ranges_of_any_path_come_right() {
         harness.set("short", short);
         for (path, tier, object) in &tiers {
             let landed = runtime.block_on(read(tier, object, &ranges)).unwrap();
-            prop_assert!(on_host(&landed) == asked(&bytes, &ranges), "{:?}", path);
+            prop_assert!(on_host(&landed) == expected_parts(&bytes, &ranges), "{:?}", path);
         }
         Ok(())
     });
@@ -149,7 +149,7 @@ async fn many_at_once_share_the_device() {
                 tokio::spawn(async move {
                     let range = i * 20_000..i * 20_000 + 30_000;
                     let landed = read(&tier, &object, std::slice::from_ref(&range)).await.unwrap();
-                    assert!(on_host(&landed) == asked(&bytes, &[range]));
+                    assert!(on_host(&landed) == expected_parts(&bytes, &[range]));
                     landed.cost.via
                 })
             })
@@ -240,14 +240,14 @@ fn the_gpu_is_seen_from_outside() {
     let identities = nvml.identities();
     assert_eq!(identities.len(), 1);
     assert!(identities[0].name.contains("stand-in") && identities[0].uuid.starts_with("GPU-"));
-    let look = nvml.look()[0];
-    assert_eq!((look.busy_share, look.power_watts), (Some(0.4), Some(250.0)));
-    assert_eq!(look.memory_bytes, Some((3 << 30, 80 << 30)));
-    assert_eq!((look.sm_clock_hz, look.memory_clock_hz), (Some(1980e6), Some(2619e6)));
-    assert_eq!((look.pcie_received, look.pcie_sent), (Some(7e6), Some(3e6)));
-    assert!(look.energy_joules.is_some());
+    let gpu = nvml.sample()[0];
+    assert_eq!((gpu.busy_share, gpu.power_watts), (Some(0.4), Some(250.0)));
+    assert_eq!(gpu.memory_bytes, Some((3 << 30, 80 << 30)));
+    assert_eq!((gpu.sm_clock_hz, gpu.memory_clock_hz), (Some(1980e6), Some(2619e6)));
+    assert_eq!((gpu.pcie_received, gpu.pcie_sent), (Some(7e6), Some(3e6)));
+    assert!(gpu.energy_joules.is_some());
     harness.set("no_energy", 1);
-    assert_eq!(nvml.look()[0].energy_joules, None, "what a GPU has not is left out");
+    assert_eq!(nvml.sample()[0].energy_joules, None, "what a GPU has not is left out");
     drop(nvml);
     assert_eq!(harness.count("nvml"), 0);
     harness.set("devices", 0);
@@ -285,27 +285,27 @@ fn a_stretch_without_room_is_refused_before_anything_is_read() {
         };
         let mut reader = Reader::open(&gpu, &options).unwrap();
         let pool = DevicePool::new(&gpu, 1 << 20);
-        let stretch = |len| Stretch {
+        let range = |len| FileRange {
             offset: 0,
             len,
             wanted: len,
             into: 0,
         };
         let mut long = Landing::new(pool.take(128 << 10).unwrap());
-        let beyond = long.ask(file.clone(), stretch((128 << 10) + 1)).unwrap_err();
+        let beyond = long.add(file.clone(), range((128 << 10) + 1)).unwrap_err();
         assert_eq!(
             beyond.kind,
             DeviceErrorKind::OutOfRange,
             "{path:?}: the memory ends before"
         );
-        long.ask(file.clone(), stretch(128 << 10)).unwrap();
+        long.add(file.clone(), range(128 << 10)).unwrap();
         let mut short = Landing::new(pool.take(64 << 10).unwrap());
-        short.ask(file.clone(), stretch(64 << 10)).unwrap();
+        short.add(file.clone(), range(64 << 10)).unwrap();
         reader.run([&mut long, &mut short].into_iter());
-        let refused = long.came().unwrap_err();
+        let refused = long.totals().unwrap_err();
         assert_eq!(refused.kind, DeviceErrorKind::OutOfRange, "{path:?}: {refused}");
         assert_eq!(
-            (long.bytes_read(), short.came().unwrap().bytes),
+            (long.bytes_read(), short.totals().unwrap().bytes),
             (0, 64 << 10),
             "{path:?}"
         );

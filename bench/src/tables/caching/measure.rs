@@ -149,7 +149,7 @@ impl<'a> Placed<'a> {
 }
 
 fn computed(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Result<ComputedHits> {
-    let entries = ram.config(table.bytes.len() as u64, table.row_bytes).most_blocks();
+    let entries = ram.config(table.bytes.len() as u64, table.row_bytes).max_blocks();
     let keys = units(&ram, table, rows);
     Ok(ComputedHits {
         policy: match ram.policy {

@@ -176,7 +176,7 @@ fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usiz
     let share = |hits: u64| hits as f64 / keys.len().max(1) as f64;
     let of_size = |&size: &f64| {
         let ram = computed_ram(settings, size, unit);
-        let entries = ram.config(plan.table_bytes(), plan.row_bytes.0).most_blocks();
+        let entries = ram.config(plan.table_bytes(), plan.row_bytes.0).max_blocks();
         Ok(Ratios {
             entries,
             distinct: lru.distinct,

@@ -246,7 +246,7 @@ impl CachingPlan {
                 unit,
             };
             let config = ram.config(self.table_bytes(), self.row_bytes.0);
-            if config.most_blocks() == 0 {
+            if config.max_blocks() == 0 {
                 return Err(format!(
                     "{key}: {least} of the table is {} bytes, too few for one entry of {unit} with its bookkeeping; raise the shares \
                     or `rows`",

@@ -274,13 +274,13 @@ fn a_long_name_is_not_quoted_at_length() {
     let mut named = request(vec![input("x", "UINT8", &[1], None)], &[&[1]]);
     named.outputs = vec![output(&long), output(&long)];
     let typed = request(vec![input("x", &long, &[1], None)], &[&[1]]);
-    for (sent, told) in [
+    for (sent, detail) in [
         (named, "`outputs`: a name is longer than 1024"),
         (typed, "`datatype`: `é"),
     ] {
         let refused = InferRequest::try_from(sent).unwrap_err().to_string();
         assert!(
-            refused.len() < 1000 && refused.contains(told),
+            refused.len() < 1000 && refused.contains(detail),
             "{} bytes: {:.200}",
             refused.len(),
             refused

@@ -175,7 +175,7 @@ impl Providers {
             let there = if path.exists() { "there" } else { "not there" };
             looked_for.push(format!("{}: {there}", path.display()));
         }
-        looked_for.extend(search.looked_for().iter().cloned());
+        looked_for.extend(search.searched().iter().cloned());
         looked_for.extend(device_nodes(self.cuda.device_id));
         format!(
             "`runtime.provider = \"{}\"` cannot be used: {what}. Searched:\n  {}\nInstall NVIDIA's driver, and an ONNX Runtime \

@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
 use tierlab_storage::device::Search;
-use tierlab_storage::device::nvml::{Look, Nvml};
+use tierlab_storage::device::nvml::{GpuSample, Nvml};
 
 /// Starts a thread that measures until the returned sender is dropped; `None` if there is no GPU or `every` is zero.
 ///
@@ -29,8 +29,8 @@ pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncS
     };
     let mut gpus = register(registry, &nvml)?;
     let mut measure = move || {
-        for (gpu, look) in gpus.iter_mut().zip(nvml.look()) {
-            gpu.note(Instant::now(), look);
+        for (gpu, sample) in gpus.iter_mut().zip(nvml.sample()) {
+            gpu.note(Instant::now(), sample);
         }
     };
     measure();
@@ -51,7 +51,7 @@ struct Gpu {
     energy_joules: Counter,
     /// Gauges in the order of [`Gpu::note`].
     gauges: [Gauge; 8],
-    before: Option<(Instant, Look)>,
+    before: Option<(Instant, GpuSample)>,
 }
 
 fn register(registry: &Registry, nvml: &Nvml) -> Result<Vec<Gpu>, prometheus::Error> {
@@ -93,34 +93,34 @@ fn register(registry: &Registry, nvml: &Nvml) -> Result<Vec<Gpu>, prometheus::Er
 }
 
 impl Gpu {
-    fn note(&mut self, now: Instant, look: Look) {
+    fn note(&mut self, now: Instant, sample: GpuSample) {
         if let Some((then, before)) = &self.before {
             let seconds = now.saturating_duration_since(*then).as_secs_f64();
-            self.busy_seconds.inc_by(look.busy_share.unwrap_or(0.0) * seconds);
-            self.energy_joules.inc_by(joules(before, &look, seconds));
+            self.busy_seconds.inc_by(sample.busy_share.unwrap_or(0.0) * seconds);
+            self.energy_joules.inc_by(joules(before, &sample, seconds));
         }
-        let (used, total) = look.memory_bytes.unzip();
+        let (used, total) = sample.memory_bytes.unzip();
         let values = [
-            look.power_watts,
+            sample.power_watts,
             used.map(|bytes| bytes as f64),
             total.map(|bytes| bytes as f64),
-            look.sm_clock_hz,
-            look.memory_clock_hz,
-            look.pcie_received,
-            look.pcie_sent,
-            look.temperature_celsius,
+            sample.sm_clock_hz,
+            sample.memory_clock_hz,
+            sample.pcie_received,
+            sample.pcie_sent,
+            sample.temperature_celsius,
         ];
         for (gauge, value) in self.gauges.iter().zip(values) {
             if let Some(value) = value {
                 gauge.set(value);
             }
         }
-        self.before = Some((now, look));
+        self.before = Some((now, sample));
     }
 }
 
 /// Energy between two measurements, from the GPU's own counter, or from its power if it has none.
-fn joules(before: &Look, after: &Look, seconds: f64) -> f64 {
+fn joules(before: &GpuSample, after: &GpuSample, seconds: f64) -> f64 {
     let energies = before.energy_joules.zip(after.energy_joules);
     let counted = energies.map(|(before, after)| after - before);
     let by_power = || after.power_watts.unwrap_or(0.0) * seconds;
@@ -133,15 +133,15 @@ mod tests {
 
     #[test]
     fn energy_is_counted_or_comes_of_the_power() {
-        let look = |energy_joules, power_watts| Look {
+        let sample = |energy_joules, power_watts| GpuSample {
             energy_joules,
             power_watts,
-            ..Look::default()
+            ..GpuSample::default()
         };
-        let (before, after) = (look(Some(10.0), Some(5.0)), look(Some(30.0), Some(5.0)));
+        let (before, after) = (sample(Some(10.0), Some(5.0)), sample(Some(30.0), Some(5.0)));
         assert_eq!(joules(&before, &after, 2.0), 20.0);
-        assert_eq!(joules(&look(None, None), &look(None, Some(5.0)), 2.0), 10.0);
+        assert_eq!(joules(&sample(None, None), &sample(None, Some(5.0)), 2.0), 10.0);
         assert_eq!(joules(&after, &before, 2.0), 10.0, "the counter started anew");
-        assert_eq!(joules(&look(None, None), &look(None, None), 2.0), 0.0);
+        assert_eq!(joules(&sample(None, None), &sample(None, None), 2.0), 0.0);
     }
 }

@@ -31,8 +31,8 @@ pub(super) fn slots(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Vec<Sl
 pub(super) fn begin_copy(slot: &Slot, piece: &mut Piece, stream: &Stream) {
     // SAFETY: the piece's place is device memory of its length, owned by its job until the run is over; the slot is not
     // written before its event, and the run waits for the stream before it returns.
-    let begun = unsafe { slot.memory.copy_to(0, piece.to(), piece.wanted, stream) };
-    if let Err(error) = begun.and_then(|()| slot.copied.record(stream)) {
+    let started = unsafe { slot.memory.copy_to(0, piece.to(), piece.wanted, stream) };
+    if let Err(error) = started.and_then(|()| slot.copied.record(stream)) {
         piece.fail(error);
     }
 }

@@ -59,14 +59,14 @@ impl CuFileRoute {
 
 /// Reads a piece until its wanted bytes have arrived.
 fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
-    while piece.came < piece.wanted {
-        let left = piece.len - piece.came;
-        let target = (piece.base, piece.into + piece.came);
+    while piece.done < piece.wanted {
+        let left = piece.len - piece.done;
+        let target = (piece.base, piece.into + piece.done);
         piece.requests += 1;
         // SAFETY: the handle stays registered for the run, and the job owns the device memory that contains the piece.
-        match unsafe { cufile.read(handle, target, left, piece.offset + piece.came as u64) } {
-            Ok(came) if came == 0 || came > left => return piece.cut_short(),
-            Ok(came) => piece.came += came,
+        match unsafe { cufile.read(handle, target, left, piece.offset + piece.done as u64) } {
+            Ok(count) if count == 0 || count > left => return piece.cut_short(),
+            Ok(count) => piece.done += count,
             Err(error) => return piece.fail(error),
         }
     }

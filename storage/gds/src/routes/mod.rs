@@ -1,4 +1,4 @@
-//! Paths from a file to device memory. In: memory, and stretches of files to read into it. Out: the result of each, and
+//! Paths from a file to device memory. In: memory, and ranges of files to read into it. Out: the result of each, and
 //! the time of each phase.
 
 use crate::gpu::Gpu;
@@ -50,16 +50,16 @@ impl Reader {
         Ok(Self { route, chunk_bytes })
     }
 
-    /// Reads all stretches of these landings. No read is in flight when it has returned; each landing holds its bytes
-    /// and errors. A stretch longer than `chunk_bytes` fails, and is not read at all.
+    /// Reads all ranges of these landings. No read is in flight when it has returned; each landing holds its bytes
+    /// and errors. A range longer than `chunk_bytes` fails, and is not read at all.
     pub fn run<'a>(&mut self, landings: impl Iterator<Item = &'a mut Landing>) -> PhaseTimes {
         let mut pieces: Vec<&mut Piece> = landings.flat_map(Landing::pieces).collect();
         // Checked before any read is in flight: buffers have no room for more.
         pieces.retain_mut(|piece| {
             let fits = piece.len <= self.chunk_bytes;
             if !fits {
-                let what = format!("read of {} bytes exceeds the limit of {}", piece.len, self.chunk_bytes);
-                piece.fail(DeviceError::new(DeviceErrorKind::OutOfRange, what));
+                let detail = format!("read of {} bytes exceeds the limit of {}", piece.len, self.chunk_bytes);
+                piece.fail(DeviceError::new(DeviceErrorKind::OutOfRange, detail));
             }
             fits
         });
@@ -67,7 +67,7 @@ impl Reader {
     }
 }
 
-/// Alignment of stretches in device memory, which suits direct reads of all usual devices.
+/// Alignment of ranges in device memory, which suits direct reads of all usual devices.
 pub const ALIGN: usize = 4096;
 
 /// Times of a run by phase.
@@ -88,15 +88,15 @@ trait Route {
 /// Fills a buffer from a file until the wanted bytes have arrived, with plain reads.
 fn read_whole(piece: &mut Piece, buffer: &mut [u8]) {
     let buffer = &mut buffer[..piece.len];
-    while piece.came < piece.wanted {
-        let left = &mut buffer[piece.came..];
-        let at = libc::off_t::try_from(piece.offset + piece.came as u64).unwrap_or(libc::off_t::MAX);
+    while piece.done < piece.wanted {
+        let left = &mut buffer[piece.done..];
+        let at = libc::off_t::try_from(piece.offset + piece.done as u64).unwrap_or(libc::off_t::MAX);
         piece.requests += 1;
         // SAFETY: the descriptor is open as long as the piece holds the file, and the buffer is ours and that long.
-        let came = unsafe { libc::pread(piece.fd(), left.as_mut_ptr().cast(), left.len(), at) };
-        match usize::try_from(came) {
+        let count = unsafe { libc::pread(piece.fd(), left.as_mut_ptr().cast(), left.len(), at) };
+        match usize::try_from(count) {
             Ok(0) => return piece.cut_short(),
-            Ok(came) => piece.came += came,
+            Ok(count) => piece.done += count,
             Err(_) => {
                 let error = io::Error::last_os_error();
                 if error.kind() != io::ErrorKind::Interrupted {
@@ -117,9 +117,9 @@ pub trait SourceFile: fmt::Debug + Send + Sync {
     fn direct_align(&self) -> Option<u32>;
 }
 
-/// Stretch of a file, and its position in memory.
+/// Range of a file, and its position in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
+pub struct FileRange {
     /// Offset in the file.
     pub offset: u64,
     /// Bytes to read: aligned if the file is read directly, possibly past its end.
@@ -130,9 +130,9 @@ pub struct Stretch {
     pub into: usize,
 }
 
-/// Result of the stretches of a [`Landing`].
+/// Result of the ranges of a [`Landing`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Came {
+pub struct Totals {
     /// Bytes, over-read included.
     pub bytes: u64,
     /// Number of reads.
@@ -141,7 +141,7 @@ pub struct Came {
     pub retries: u32,
 }
 
-/// Stretch being read.
+/// Range being read.
 #[derive(Debug)]
 struct Piece {
     file: Arc<dyn SourceFile>,
@@ -152,7 +152,7 @@ struct Piece {
     base: u64,
     into: usize,
     /// Bytes that arrived.
-    came: usize,
+    done: usize,
     requests: u32,
     retries: u32,
     error: Option<DeviceError>,
@@ -173,9 +173,9 @@ impl Piece {
 
     /// Fails the piece: the file ended before the bytes that were looked up.
     fn cut_short(&mut self) {
-        let end = self.offset + self.came as u64;
-        let what = format!("ends at byte {end}, before the looked-up length");
-        self.fail(DeviceError::new(DeviceErrorKind::Changed, what));
+        let end = self.offset + self.done as u64;
+        let detail = format!("ends at byte {end}, before the looked-up length");
+        self.fail(DeviceError::new(DeviceErrorKind::Changed, detail));
     }
 
     fn fail_io(&mut self, error: &io::Error) {
@@ -183,7 +183,7 @@ impl Piece {
     }
 }
 
-/// Device memory, and the stretches to read into it. Owns both, so that no read outlives its memory.
+/// Device memory, and the ranges to read into it. Owns both, so that no read outlives its memory.
 #[derive(Debug)]
 pub struct Landing {
     bytes: DeviceBytes,
@@ -191,26 +191,26 @@ pub struct Landing {
 }
 
 impl Landing {
-    /// Creates a landing without stretches.
+    /// Creates a landing without ranges.
     pub fn new(bytes: DeviceBytes) -> Self {
         let pieces = Vec::new();
         Self { bytes, pieces }
     }
 
-    /// Adds a stretch of a file.
+    /// Adds a range of a file.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::OutOfRange`] if the stretch does not fit in the memory.
-    pub fn ask(&mut self, file: Arc<dyn SourceFile>, stretch: Stretch) -> Result<(), DeviceError> {
-        self.bytes.check(stretch.into, stretch.len)?;
+    /// [`DeviceErrorKind::OutOfRange`] if the range does not fit in the memory.
+    pub fn add(&mut self, file: Arc<dyn SourceFile>, range: FileRange) -> Result<(), DeviceError> {
+        self.bytes.check(range.into, range.len)?;
         self.pieces.push(Piece {
             file,
-            offset: stretch.offset,
-            len: stretch.len,
-            wanted: stretch.wanted.min(stretch.len),
+            offset: range.offset,
+            len: range.len,
+            wanted: range.wanted.min(range.len),
             base: self.bytes.address(),
-            into: stretch.into,
-            came: 0,
+            into: range.into,
+            done: 0,
             requests: 0,
             retries: 0,
             error: None,
@@ -222,26 +222,26 @@ impl Landing {
         &mut self.pieces
     }
 
-    /// Bytes that arrived so far, including those of failed stretches.
+    /// Bytes that arrived so far, including those of failed ranges.
     pub fn bytes_read(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.came as u64).sum()
+        self.pieces.iter().map(|piece| piece.done as u64).sum()
     }
 
-    /// Returns the result of all stretches.
+    /// Returns the result of all ranges.
     ///
     /// # Errors
-    /// Returns the error of the first stretch that failed.
-    pub fn came(&self) -> Result<Came, DeviceError> {
-        let mut came = Came::default();
+    /// Returns the error of the first range that failed.
+    pub fn totals(&self) -> Result<Totals, DeviceError> {
+        let mut sum = Totals::default();
         for piece in &self.pieces {
             if let Some(error) = &piece.error {
                 return Err(error.clone());
             }
-            came.bytes += piece.came as u64;
-            came.requests += piece.requests;
-            came.retries += piece.retries;
+            sum.bytes += piece.done as u64;
+            sum.requests += piece.requests;
+            sum.retries += piece.retries;
         }
-        Ok(came)
+        Ok(sum)
     }
 
     /// Returns the memory.

@@ -61,10 +61,10 @@ impl Ring {
     fn push(&mut self, at: usize, piece: &mut Piece) -> Result<(), DeviceError> {
         debug_assert!(piece.len <= self.slots[at].memory.as_slice().len());
         // Earlier reads of the piece ended at a multiple of the alignment.
-        let buffer = self.slots[at].memory.as_mut_ptr().wrapping_add(piece.came);
-        let len = u32::try_from(piece.len - piece.came).unwrap_or(u32::MAX);
+        let buffer = self.slots[at].memory.as_mut_ptr().wrapping_add(piece.done);
+        let len = u32::try_from(piece.len - piece.done).unwrap_or(u32::MAX);
         let fd = types::Fd(piece.fd());
-        let offset = piece.offset + piece.came as u64;
+        let offset = piece.offset + piece.done as u64;
         let entry = match u16::try_from(at) {
             Ok(index) if self.registered => opcode::ReadFixed::new(fd, buffer, len, index).offset(offset).build(),
             _ => opcode::Read::new(fd, buffer, len).offset(offset).build(),
@@ -79,16 +79,16 @@ impl Ring {
     fn take(piece: &mut Piece, result: i32) -> bool {
         match usize::try_from(result) {
             Ok(0) => piece.cut_short(),
-            Ok(came) if piece.came + came >= piece.wanted => piece.came += came,
-            Ok(came) => {
+            Ok(count) if piece.done + count >= piece.wanted => piece.done += count,
+            Ok(count) => {
                 // After a short read, the rest must start at a multiple of the alignment.
                 let align = piece.file.direct_align().map_or(1, |align| align as usize).max(1);
-                let whole = (piece.came + came) / align * align;
-                if whole > piece.came {
-                    piece.came = whole;
+                let whole = (piece.done + count) / align * align;
+                if whole > piece.done {
+                    piece.done = whole;
                     return true;
                 }
-                piece.came += came;
+                piece.done += count;
                 piece.cut_short();
             }
             // The kernel cancels reads when the thread that submitted them ends.
@@ -217,7 +217,7 @@ mod tests {
                 wanted: 4096,
                 base: 0,
                 into: 0,
-                came: 0,
+                done: 0,
                 requests: 0,
                 retries: 0,
                 error: None,

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tierlab_formats::table::{KeyKind, TableHeader};
-use tierlab_layouts::{LaidOut, Layout};
+use tierlab_layouts::{Layout, RowsTier};
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierInfo};
 
 const FILE: &str = "t.rows";
@@ -35,14 +35,14 @@ fn shown(place: &Place) -> Vec<u8> {
     file
 }
 
-async fn laid_out(place: &Place, layout: Layout) -> LaidOut {
+async fn laid_out(place: &Place, layout: Layout) -> RowsTier {
     place.laid_out(layout).await;
     // The folder that the helper lays it out in is named by the layout alone.
     let from = place.folder.path().join(layout.as_str());
     let to = place.folder.path().join(format!("t.{layout}"));
     let _ = std::fs::remove_dir_all(&to);
     std::fs::rename(from, to).unwrap();
-    LaidOut::new(Arc::clone(&place.tier), layout)
+    RowsTier::new(Arc::clone(&place.tier), layout)
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_table_that_was_laid_out_again_is_a_new_version_and_the_old_one_stays_
         let of_new = tier.read(&new, range.clone()).await.unwrap().bytes;
         assert_eq!(of_new, other[other.len() - 100..], "{layout}");
         // A reader that has not seen the old manifest cannot read by it.
-        let later = LaidOut::new(Arc::clone(&place.tier), layout);
+        let later = RowsTier::new(Arc::clone(&place.tier), layout);
         assert_eq!(
             later.read(&old, range).await.unwrap_err().kind(),
             ErrorKind::Changed,
@@ -159,7 +159,7 @@ async fn what_earlier_versions_left_is_removed_and_nothing_else() {
         let (objects, bytes) = tierlab_layouts::prune(to_tier, &to, &manifest).await.unwrap();
         assert!(objects > 0 && bytes > 0, "{layout}");
         assert_eq!(tier.read(&file, 0..file.size).await.unwrap().bytes, before, "{layout}");
-        let fresh = LaidOut::new(Arc::clone(&place.tier), layout);
+        let fresh = RowsTier::new(Arc::clone(&place.tier), layout);
         let again = fresh.stat(&path(FILE)).await.unwrap();
         assert_eq!(
             fresh.read(&again, 0..again.size).await.unwrap().bytes,
@@ -193,9 +193,9 @@ async fn an_index_of_keys_that_is_not_the_manifest_s_is_told() {
         .unwrap();
     let right = std::fs::read(&beside).unwrap();
     std::fs::write(&beside, &right[..right.len() - 8]).unwrap();
-    let told = tier.read(&file, index.clone()).await.unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::Corrupt);
-    assert!(told.to_string().contains("lay the table out again"), "{told}");
+    let error = tier.read(&file, index.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("lay the table out again"), "{error}");
     std::fs::remove_file(&beside).unwrap();
     assert_eq!(
         tier.read(&file, index.clone()).await.unwrap_err().kind(),
@@ -226,8 +226,8 @@ async fn damage_is_told_and_gone_once_the_shard_is_right_again() {
             damaged[at] ^= 1;
         }
         std::fs::write(&shard, damaged).unwrap();
-        let told = tier.read(&file, first_rows.clone()).await.unwrap_err();
-        assert_eq!(told.kind(), ErrorKind::Corrupt, "{layout}: {told}");
+        let error = tier.read(&file, first_rows.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{layout}: {error}");
         std::fs::write(&shard, right).unwrap();
         tier.read(&file, first_rows).await.unwrap();
     }
@@ -276,7 +276,7 @@ async fn damaged_copies_are_forgotten_before_anything_was_read_well() {
             inner: Arc::clone(&place.tier),
             forgotten: Mutex::default(),
         };
-        let tier = LaidOut::new(Arc::new(copy), layout);
+        let tier = RowsTier::new(Arc::new(copy), layout);
         let file = tier.stat(&path(FILE)).await.unwrap();
         let read = tier.read(&file, 0..file.size).await;
         assert_eq!(

@@ -114,8 +114,8 @@ struct TableFolder {
     open: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
 
-fn corrupt(object: &Object, what: &impl ToString) -> StorageError {
-    ErrorKind::Corrupt.error(&object.path, what.to_string())
+fn corrupt(object: &Object, detail: &impl ToString) -> StorageError {
+    ErrorKind::Corrupt.error(&object.path, detail.to_string())
 }
 
 impl TableFolder {
@@ -131,7 +131,7 @@ impl TableFolder {
 
     /// Opens a ticket's table, which must be of the ticket's version.
     async fn table(&self, ticket: &TableTicket) -> Result<Arc<Table>, StorageError> {
-        let path = table_path(&ticket.table).map_err(|what| ErrorKind::Invalid.error("ticket", what))?;
+        let path = table_path(&ticket.table).map_err(|detail| ErrorKind::Invalid.error("ticket", detail))?;
         let object = self.tier.stat(&path).await?;
         match &ticket.version {
             Some(version) if *version != object.version => {

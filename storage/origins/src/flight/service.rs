@@ -25,10 +25,10 @@ pub(super) struct Service {
 }
 
 type Reply<T> = Result<Response<T>, Status>;
-type Several<T> = BoxStream<'static, Result<T, Status>>;
+type ReplyStream<T> = BoxStream<'static, Result<T, Status>>;
 
-fn invalid(what: String) -> Status {
-    refusal(ErrorKind::Invalid, what)
+fn invalid(detail: String) -> Status {
+    refusal(ErrorKind::Invalid, detail)
 }
 
 impl Service {
@@ -65,13 +65,13 @@ fn unsupported<T>(call: &str) -> Result<T, Status> {
 
 #[tonic::async_trait]
 impl FlightService for Service {
-    type HandshakeStream = Several<HandshakeResponse>;
-    type ListFlightsStream = Several<FlightInfo>;
+    type HandshakeStream = ReplyStream<HandshakeResponse>;
+    type ListFlightsStream = ReplyStream<FlightInfo>;
     type DoGetStream = Messages;
-    type DoPutStream = Several<PutResult>;
-    type DoActionStream = Several<arrow_flight::Result>;
-    type ListActionsStream = Several<ActionType>;
-    type DoExchangeStream = Several<FlightData>;
+    type DoPutStream = ReplyStream<PutResult>;
+    type DoActionStream = ReplyStream<arrow_flight::Result>;
+    type ListActionsStream = ReplyStream<ActionType>;
+    type DoExchangeStream = ReplyStream<FlightData>;
 
     async fn list_flights(&self, request: Request<Criteria>) -> Reply<Self::ListFlightsStream> {
         if !request.get_ref().expression.is_empty() {
@@ -146,8 +146,8 @@ fn rows(folder: &TableFolder, table: &Arc<Table>, ids: Option<Vec<i64>>) -> Resu
     }
     let per_message = (MESSAGE_BYTES / u64::from(table.header.stride)).max(1);
     // No more than requested: the ids of a whole message are allocated at once.
-    let most = ids.as_ref().map_or(MESSAGE_ROWS, Vec::len).clamp(1, MESSAGE_ROWS);
-    let per_message = usize::try_from(per_message).unwrap_or(1).min(most);
+    let max = ids.as_ref().map_or(MESSAGE_ROWS, Vec::len).clamp(1, MESSAGE_ROWS);
+    let per_message = usize::try_from(per_message).unwrap_or(1).min(max);
     let ids: Box<dyn Iterator<Item = i64> + Send> = match ids {
         Some(ids) => Box::new(ids.into_iter()),
         None => Box::new(have),
@@ -173,8 +173,8 @@ async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBa
     let ranges: Vec<_> = ids.iter().map(|&id| start(id)..start(id) + stride).collect();
     let read = tier.read_many(&table.object, &ranges).await.map_err(|e| failed(&e))?;
     // A damaged row must not get a new checksum.
-    to_batch(&table.header, &table.schema, &ids, &read.parts).map_err(|what| {
-        let error = ErrorKind::Corrupt.error(&table.object.path, what);
+    to_batch(&table.header, &table.schema, &ids, &read.parts).map_err(|detail| {
+        let error = ErrorKind::Corrupt.error(&table.object.path, detail);
         failed(&error)
     })
 }

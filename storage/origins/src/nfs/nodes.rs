@@ -23,12 +23,12 @@ pub(super) struct NodeId([u8; 16]);
 impl NodeId {
     pub(super) fn of(meta: &Metadata) -> Self {
         // Without birth times in the file system, the inode alone identifies the file.
-        let born = meta.created().unwrap_or(UNIX_EPOCH);
-        let born = born.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let born = u64::try_from(born.as_nanos()).unwrap_or_default();
+        let created = meta.created().unwrap_or(UNIX_EPOCH);
+        let created = created.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let created = u64::try_from(created.as_nanos()).unwrap_or_default();
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&meta.ino().to_le_bytes());
-        bytes[8..].copy_from_slice(&born.to_le_bytes());
+        bytes[8..].copy_from_slice(&created.to_le_bytes());
         Self(bytes)
     }
 }
@@ -63,8 +63,8 @@ impl Nodes {
         let root = fs::canonicalize(root)?;
         let meta = fs::symlink_metadata(&root)?;
         if !meta.is_dir() {
-            let what = format!("{} is not a folder", root.display());
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
+            let detail = format!("{} is not a folder", root.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, detail));
         }
         let root_id = NodeId::of(&meta);
         let paths = Mutex::new(HashMap::from([(root_id, root.clone())]));

@@ -269,9 +269,9 @@ impl S3 for Backend {
         let buckets = self.run(|folder| Ok(folder.buckets()?)).await?;
         let buckets = buckets
             .into_iter()
-            .map(|(name, made)| Bucket {
+            .map(|(name, created)| Bucket {
                 name: Some(name),
-                creation_date: Some(made.into()),
+                creation_date: Some(created.into()),
                 ..Bucket::default()
             })
             .collect();
@@ -300,8 +300,8 @@ impl S3 for Backend {
         req: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let CreateMultipartUploadInput { bucket, key, .. } = req.input;
-        let begun = self.run(move |folder| Ok((folder.begin_upload(&bucket, &key)?, bucket, key)));
-        let (id, bucket, key) = begun.await?;
+        let upload = self.run(move |folder| Ok((folder.begin_upload(&bucket, &key)?, bucket, key)));
+        let (id, bucket, key) = upload.await?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
             bucket: Some(bucket),
             key: Some(key),
@@ -314,10 +314,10 @@ impl S3 for Backend {
         let input = req.input;
         let announced = announced(input.content_length);
         let staged = body::receive(&self.folder, input.body, announced, input.content_md5.as_deref()).await?;
-        let keep = self.run(move |folder| {
-            Ok(folder.keep_part(&input.bucket, &input.key, &input.upload_id, input.part_number, staged)?)
+        let part = self.run(move |folder| {
+            Ok(folder.store_part(&input.bucket, &input.key, &input.upload_id, input.part_number, staged)?)
         });
-        let stored = keep.await?;
+        let stored = part.await?;
         Ok(S3Response::new(UploadPartOutput {
             e_tag: etag(&stored),
             ..UploadPartOutput::default()

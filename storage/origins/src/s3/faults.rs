@@ -1,4 +1,4 @@
-//! Deliberate faults and delays of the origin. In: a plan, written `key=value,key=value`. Out: the fate of each
+//! Deliberate faults and delays of the origin. In: a plan, written `key=value,key=value`. Out: the fault of each
 //! request, the same for the same seed and order. Pure, except for the holder of the current plan.
 
 use parking_lot::Mutex;
@@ -95,7 +95,7 @@ pub(super) enum Fault {
 
 /// Fault of a request and its position.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Fate {
+pub(super) struct FaultDraw {
     pub(super) fault: Option<Fault>,
     /// Position of the fault in the body, as a share of the body's length.
     pub(super) at: f64,
@@ -106,8 +106,8 @@ impl FaultPlan {
         let rates = self.rates().map(|(_, rate)| rate);
         let sum: f64 = rates.iter().sum();
         if rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) || sum > 1.0 + 1e-9 {
-            let what = format!("invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}");
-            return Err(what);
+            let detail = format!("invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}");
+            return Err(detail);
         }
         if self.slow_ms.max(self.first_byte_ms) > MAX_WAIT_MS {
             return Err(format!("wait too long: the limit is {MAX_WAIT_MS} milliseconds"));
@@ -129,8 +129,8 @@ impl FaultPlan {
         ]
     }
 
-    /// Fate of the `nth` request.
-    fn fate(&self, nth: u64) -> Fate {
+    /// Fault of the `nth` request.
+    fn fault_for(&self, nth: u64) -> FaultDraw {
         let mut state = self.seed ^ nth.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut draw = || {
             state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -148,7 +148,7 @@ impl FaultPlan {
             Some(Fault::Status(_)) if self.retry_after_s.is_some() => Some(Fault::Status(429)),
             other => other,
         };
-        Fate { fault, at }
+        FaultDraw { fault, at }
     }
 }
 
@@ -175,15 +175,15 @@ impl Faults {
         *self.0.lock() = FaultState { plan, drawn: 0 };
     }
 
-    /// Returns the current plan, and its fate for the next request. Only requests that `may_fail` are counted.
-    pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, Fate) {
+    /// Returns the current plan, and its fault for the next request. Only requests that `may_fail` are counted.
+    pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, FaultDraw) {
         let mut state = self.0.lock();
         let plan = state.plan;
         if !may_fail {
-            return (plan, Fate { fault: None, at: 0.0 });
+            return (plan, FaultDraw { fault: None, at: 0.0 });
         }
         state.drawn += 1;
-        (plan, plan.fate(state.drawn))
+        (plan, plan.fault_for(state.drawn))
     }
 }
 
@@ -225,14 +225,14 @@ mod tests {
     #[test]
     fn rates_hold_and_a_seed_repeats() {
         let plan: FaultPlan = "error-rate=0.2,reset-rate=0.1,change-rate=0.05".parse().unwrap();
-        let fates: Vec<Fate> = (0..20_000).map(|nth| plan.fate(nth)).collect();
+        let draws: Vec<FaultDraw> = (0..20_000).map(|nth| plan.fault_for(nth)).collect();
         assert!(
-            fates
+            draws
                 .iter()
                 .enumerate()
-                .all(|(nth, fate)| *fate == plan.fate(nth as u64))
+                .all(|(nth, draw)| *draw == plan.fault_for(nth as u64))
         );
-        let share = |fault| fates.iter().filter(|fate| fate.fault == fault).count() as f64 / fates.len() as f64;
+        let share = |fault| draws.iter().filter(|draw| draw.fault == fault).count() as f64 / draws.len() as f64;
         for (fault, want) in [
             (Some(Fault::Status(500)), 0.1),
             (Some(Fault::Status(503)), 0.1),
@@ -243,6 +243,6 @@ mod tests {
         ] {
             assert!((share(fault) - want).abs() < 0.015, "{fault:?}: {}", share(fault));
         }
-        assert!(fates.iter().all(|fate| (0.0..1.0).contains(&fate.at)));
+        assert!(draws.iter().all(|draw| (0.0..1.0).contains(&draw.at)));
     }
 }

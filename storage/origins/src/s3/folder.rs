@@ -156,8 +156,8 @@ impl Folder {
     fn target(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
         let bucket = self.bucket(bucket)?;
         let key = ObjectPath::new(key).map_err(|_| {
-            let what = format!("this origin stores objects as files: `{key}` is not a relative path of plain segments");
-            FolderError::BadKey(what)
+            let text = format!("this origin stores objects as files: `{key}` is not a relative path of plain segments");
+            FolderError::BadKey(text)
         })?;
         Ok(bucket.join(key.as_str()))
     }
@@ -291,13 +291,13 @@ fn bucket_name(name: &str) -> Result<&str, FolderError> {
 /// Creates the folder of `target`, and nothing beyond a link.
 fn make_parent<'a>(target: &'a Path, key: &str) -> Result<&'a Path, FolderError> {
     let parent = target.parent().ok_or(FolderError::NoSuchBucket)?;
-    let taken = || FolderError::BadKey(format!("a leading part of `{key}` is an object or a link here"));
+    let conflict = || FolderError::BadKey(format!("a leading part of `{key}` is an object or a link here"));
     let Some(existing) = parent.ancestors().find(|path| fs::symlink_metadata(path).is_ok()) else {
         return Err(FolderError::NoSuchBucket);
     };
     // Checked before anything is made, so that no folder is made beyond a link.
     if fs::canonicalize(existing)? != existing || !fs::metadata(existing)?.is_dir() {
-        return Err(taken());
+        return Err(conflict());
     }
     fs::create_dir_all(parent)?;
     Ok(parent)
@@ -337,7 +337,7 @@ impl Folder {
     }
 
     /// Stores a part, replacing an earlier part of that number.
-    pub(super) fn keep_part(
+    pub(super) fn store_part(
         &self,
         bucket: &str,
         key: &str,
@@ -523,13 +523,13 @@ mod uploads_tests {
         let folder = Folder::open(dir.path()).unwrap();
         folder.create_bucket("tierlab").unwrap();
         let id = folder.begin_upload("tierlab", "k").unwrap();
-        let keep = |number: i32, byte: u8, len: usize| {
+        let put = |number: i32, byte: u8, len: usize| {
             let mut staged = folder.stage().unwrap();
             staged.file.write_all(&vec![byte; len]).unwrap();
-            folder.keep_part("tierlab", "k", &id, number, staged).unwrap().version
+            folder.store_part("tierlab", "k", &id, number, staged).unwrap().version
         };
         let min = usize::try_from(MIN_PART_BYTES).unwrap();
-        let (second, first, small) = (keep(2, b'b', 3), keep(1, b'a', min), keep(3, b'c', 1));
+        let (second, first, small) = (put(2, b'b', 3), put(1, b'a', min), put(3, b'c', 1));
         let complete = |parts: &[(i32, String)]| folder.complete_upload("tierlab", "k", &id, parts, &Condition::Always);
         let pair = |number, version: &String| (number, version.clone());
         assert!(matches!(

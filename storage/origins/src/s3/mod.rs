@@ -91,8 +91,8 @@ impl S3Origin {
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let mut builder = S3ServiceBuilder::new(Backend { folder: self.folder });
         builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
-        builder.set_access(Unsigned);
-        builder.set_host(BelowLocalhost);
+        builder.set_access(AllowUnsigned);
+        builder.set_host(LocalhostBuckets);
         let service = builder.build();
         let graceful = GracefulShutdown::new();
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -126,9 +126,9 @@ impl S3Origin {
 }
 
 /// `bucket.localhost` names a bucket; for any other host, the path does.
-struct BelowLocalhost;
+struct LocalhostBuckets;
 
-impl S3Host for BelowLocalhost {
+impl S3Host for LocalhostBuckets {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
         let name = host.split_once(':').map_or(host, |(name, _)| name);
         Ok(match name.strip_suffix(".localhost") {
@@ -139,10 +139,10 @@ impl S3Host for BelowLocalhost {
 }
 
 /// Accepts unsigned requests. Wrong signatures are refused before this is called.
-struct Unsigned;
+struct AllowUnsigned;
 
 #[async_trait::async_trait]
-impl S3Access for Unsigned {
+impl S3Access for AllowUnsigned {
     async fn check(&self, _: &mut S3AccessContext<'_>) -> S3Result<()> {
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! HTTP side of faults: a service and a body that follow a plan. In: the requests of the S3 service. Out: its replies,
 //! delayed, paced, broken off or of another version. Independent of folders.
 
-use super::faults::{Fate, Fault, FaultPlan, Faults};
+use super::faults::{Fault, FaultDraw, FaultPlan, Faults};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
@@ -38,22 +38,22 @@ impl Service<Request<Incoming>> for Shaped {
         let (is_get, is_head) = (request.method() == Method::GET, request.method() == Method::HEAD);
         // `/bucket/key`, or with the bucket in the host's name `/key`; `?` alone is a listing.
         let of_object = request.uri().query().is_none() && request.uri().path().len() > 1;
-        let (plan, fate) = self.faults.next((is_get || is_head) && of_object);
+        let (plan, draw) = self.faults.next((is_get || is_head) && of_object);
         let inner = self.inner.clone();
         let reset = Arc::clone(&self.reset);
         Box::pin(async move {
             let mut wait_ms = plan.first_byte_ms;
-            if fate.fault == Some(Fault::Slow) {
+            if draw.fault == Some(Fault::Slow) {
                 wait_ms += plan.slow_ms;
             }
             if wait_ms > 0 {
                 tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             }
-            if let Some(Fault::Status(status)) = fate.fault {
+            if let Some(Fault::Status(status)) = draw.fault {
                 return Ok(refusal(status, plan.retry_after_s).map(|body| ShapedBody::plain(body, reset)));
             }
             let mut reply = inner.call(request.map(Body::from)).await?;
-            let changed = is_get && fate.fault == Some(Fault::Change) && reply.status().is_success();
+            let changed = is_get && draw.fault == Some(Fault::Change) && reply.status().is_success();
             if changed {
                 reply
                     .headers_mut()
@@ -64,7 +64,7 @@ impl Service<Request<Incoming>> for Shaped {
                 let mut body = ShapedBody::plain(body, reset);
                 body.inverted = changed;
                 if shaped {
-                    body.shape(&plan, fate);
+                    body.shape(&plan, draw);
                 }
                 body
             }))
@@ -99,7 +99,7 @@ pub(super) struct ShapedBody {
     bytes_per_s: Option<f64>,
     pause: Option<Pin<Box<Sleep>>>,
     /// Fault, and the number of bytes before it.
-    breaks: Option<(Fault, u64)>,
+    break_at: Option<(Fault, u64)>,
     paused: bool,
     inverted: bool,
     reset: Arc<AtomicBool>,
@@ -114,25 +114,25 @@ impl ShapedBody {
             began: None,
             bytes_per_s: None,
             pause: None,
-            breaks: None,
+            break_at: None,
             paused: false,
             inverted: false,
             reset,
         }
     }
 
-    fn shape(&mut self, plan: &FaultPlan, fate: Fate) {
+    fn shape(&mut self, plan: &FaultPlan, draw: FaultDraw) {
         self.bytes_per_s = plan.mb_per_s.map(|mb| mb * 1e6);
         let breaking = |fault: &Fault| matches!(fault, Fault::Stall | Fault::Truncate | Fault::Reset);
-        if let Some(fault) = fate.fault.filter(breaking) {
+        if let Some(fault) = draw.fault.filter(breaking) {
             let len = self.inner.size_hint().exact().unwrap_or(0);
             // Below the length, so that something is always missing.
-            self.breaks = Some((fault, (len as f64 * fate.at) as u64));
+            self.break_at = Some((fault, (len as f64 * draw.at) as u64));
         }
     }
 
     /// Ends the body at the fault's position.
-    fn break_off(&mut self, fault: Fault, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn abort(&mut self, fault: Fault, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         if !self.paused {
             self.paused = true;
             let mut pause = Box::pin(tokio::time::sleep(FLUSH_PAUSE));
@@ -150,9 +150,9 @@ impl ShapedBody {
     }
 
     /// Returns the maximum bytes to release now.
-    fn longest(&self) -> usize {
+    fn max_piece(&self) -> usize {
         let paced = self.bytes_per_s.map_or(usize::MAX, |_| PACED_BYTES);
-        let unbroken = self.breaks.map_or(usize::MAX, |(_, at)| {
+        let unbroken = self.break_at.map_or(usize::MAX, |(_, at)| {
             usize::try_from(at - self.sent).unwrap_or(usize::MAX)
         });
         paced.min(unbroken)
@@ -168,10 +168,10 @@ impl HttpBody for ShapedBody {
             ready!(pause.as_mut().poll(cx));
             self.pause = None;
         }
-        if let Some((fault, at)) = self.breaks
+        if let Some((fault, at)) = self.break_at
             && self.sent >= at
         {
-            return self.break_off(fault, cx);
+            return self.abort(fault, cx);
         }
         if self.held.is_empty() {
             let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)?) else {
@@ -183,7 +183,7 @@ impl HttpBody for ShapedBody {
                 Err(other) => return Poll::Ready(Some(Ok(other))),
             }
         }
-        let longest = self.longest().min(self.held.len());
+        let longest = self.max_piece().min(self.held.len());
         let piece = self.held.split_to(longest);
         self.sent += piece.len() as u64;
         if let Some(rate) = self.bytes_per_s {
@@ -195,7 +195,7 @@ impl HttpBody for ShapedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.held.is_empty() && self.breaks.is_none() && self.inner.is_end_stream()
+        self.held.is_empty() && self.break_at.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -91,8 +91,8 @@ fn what_fails_is_one_and_names_it() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("file");
     std::fs::write(&file, b"").unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
     let cases: [(&[&str], &str); 3] = [
         (&["--s3-root", text(&file)], text(&file)),
         (&["--nfs-root", text(&file)], text(&file)),
@@ -126,12 +126,12 @@ fn it_ends_with_its_parent() {
 
 #[test]
 fn name_version_and_help_are_the_binarys_own() {
-    let said = |flag: &str| {
+    let output = |flag: &str| {
         let output = run(&[flag]);
         assert!(output.status.success(), "{flag}");
         String::from_utf8(output.stdout).unwrap()
     };
     let version = format!("tierlab-origin {} (commit ", env!("CARGO_PKG_VERSION"));
-    assert!(said("--version").starts_with(&version), "{}", said("--version"));
-    assert!(said("--help").contains("Usage: tierlab-origin"));
+    assert!(output("--version").starts_with(&version), "{}", output("--version"));
+    assert!(output("--help").contains("Usage: tierlab-origin"));
 }

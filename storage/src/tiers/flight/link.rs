@@ -48,7 +48,7 @@ impl FlightConfig {
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
         // The part before an `@` may contain a password.
         let shown = self.url.rsplit('@').next().unwrap_or_default();
-        let invalid = |what: String| ErrorKind::Invalid.error(shown, what);
+        let invalid = |detail: String| ErrorKind::Invalid.error(shown, detail);
         let keys = [
             ("connections", u64::from(self.connections)),
             ("concurrency", u64::from(self.concurrency)),
@@ -60,8 +60,8 @@ impl FlightConfig {
         ];
         check_not_zero(shown, &keys)?;
         if self.url.starts_with("grpc+tls://") {
-            let what = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
-            return Err(invalid(what.into()));
+            let detail = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
+            return Err(invalid(detail.into()));
         }
         let (plain, tcp) = (self.url.strip_prefix("grpc://"), self.url.strip_prefix("grpc+tcp://"));
         let rest = plain.or(tcp).filter(|_| shown == self.url);
@@ -151,7 +151,7 @@ impl RetriedCall<'_> {
     }
 
     /// Waits for an answer like [`attempt`](Self::attempt), and converts its status.
-    pub(super) async fn ask<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, StorageError> {
+    pub(super) async fn reply<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, StorageError> {
         let answer = self.attempt(answer).await?;
         answer.map_err(|status| from_status(&self.object, &status))
     }
@@ -177,7 +177,7 @@ impl RetriedCall<'_> {
         }
         self.link.renew(self.used);
         let Some(wait) = self.retries.next(Duration::ZERO) else {
-            let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
+            let detail = format!("{}; {}", failure.detail(), self.retries.describe_attempts());
             return Err(failure.kind().error(failure.object(), detail));
         };
         tracing::debug!("retry in {} ms: {failure}", wait.as_millis());
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn backoff_grows_and_is_bounded() {
         for nth in 1..41 {
-            let (least, most) = (BACKOFF.wait(nth, 0), BACKOFF.wait(nth, u64::MAX));
-            assert!(least <= most && most <= Duration::from_millis(1200));
-            assert!(least <= BACKOFF.wait(nth + 1, 0));
+            let (min, max) = (BACKOFF.wait(nth, 0), BACKOFF.wait(nth, u64::MAX));
+            assert!(min <= max && max <= Duration::from_millis(1200));
+            assert!(min <= BACKOFF.wait(nth + 1, 0));
         }
     }
 

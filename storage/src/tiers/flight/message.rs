@@ -117,7 +117,7 @@ pub fn check(message: &FlightData) -> Result<(), String> {
         return Ok(());
     }
     arrow::check_message(&message.data_header, &message.data_body, MAX_UNPACKED_BYTES)
-        .map_err(|what| format!("invalid Arrow message: {what}"))
+        .map_err(|detail| format!("invalid Arrow message: {detail}"))
 }
 
 fn check_sum(message: &FlightData) -> Result<(), String> {
@@ -129,8 +129,8 @@ fn check_sum(message: &FlightData) -> Result<(), String> {
         return Ok(());
     }
     let expected = String::from_utf8_lossy(expected);
-    let what = format!("its checksum is {sum}, expected {expected}");
-    Err(format!("message damaged in transit: {what}"))
+    let detail = format!("its checksum is {sum}, expected {expected}");
+    Err(format!("message damaged in transit: {detail}"))
 }
 
 fn sum(message: &FlightData) -> u32 {

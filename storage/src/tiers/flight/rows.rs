@@ -95,14 +95,14 @@ pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: 
         }
     }
     for column in &header.schema.columns {
-        let named = |what: String| format!("column `{}`: {what}", column.name);
+        let named = |detail: String| format!("column `{}`: {detail}", column.name);
         let array = batch.column_by_name(&column.name);
         let array = array.ok_or_else(|| named("missing".into()))?;
         let bytes = element_bytes(array).map_err(named)?;
         let (from, len) = (column.offset as usize, column.byte_len().unwrap_or(0));
         if bytes.len() != len * ids.len() {
-            let what = format!("{} bytes for {} rows of {len} bytes each", bytes.len(), ids.len());
-            return Err(named(what));
+            let detail = format!("{} bytes for {} rows of {len} bytes each", bytes.len(), ids.len());
+            return Err(named(detail));
         }
         if len > 0 {
             for (row, value) in rows.chunks_exact_mut(stride).zip(bytes.chunks_exact(len)) {
@@ -122,7 +122,7 @@ fn put_keys<'a>(
     keys: &ArrayRef,
     rows: impl ExactSizeIterator<Item = &'a mut [u8]>,
 ) -> Result<(), String> {
-    let named = |what: &str| format!("key column `{}`: {what}", column.name);
+    let named = |detail: &str| format!("key column `{}`: {detail}", column.name);
     if keys.null_count() > 0 || keys.len() != rows.len() {
         return Err(named("the number of keys is not the number of rows"));
     }

@@ -133,16 +133,16 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         format!("missing id column `{id_column}`; columns: {names}; set `id_column`")
     })?;
     if *ids.data_type() != Arrow::Int64 {
-        let what = "(create one with `tierlab-models import-table`)";
-        return Err(format!("column `{id_column}` is {}: {KEYS} {what}", ids.data_type()));
+        let detail = "(create one with `tierlab-models import-table`)";
+        return Err(format!("column `{id_column}` is {}: {KEYS} {detail}", ids.data_type()));
     }
     let mut columns = Vec::new();
     for field in schema.fields().iter().filter(|field| field.name() != id_column) {
-        let (dtype, shape) = column(field).map_err(|what| format!("column `{}`: {what}", field.name()))?;
+        let (dtype, shape) = column(field).map_err(|detail| format!("column `{}`: {detail}", field.name()))?;
         columns.push((field.name().as_str(), dtype, shape));
     }
-    let laid = columns.iter().map(|(name, dtype, shape)| (*name, *dtype, &shape[..]));
-    let laid: Vec<(&str, DataType, &[i64])> = laid.collect();
+    let fields = columns.iter().map(|(name, dtype, shape)| (*name, *dtype, &shape[..]));
+    let fields: Vec<(&str, DataType, &[i64])> = fields.collect();
     let number = |key: &str| match schema.metadata().get(key) {
         None => Ok(None),
         Some(text) => text
@@ -154,7 +154,7 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         .map(|rows| u64::try_from(rows).map_err(|_| "`rows` of the schema's metadata is negative".to_owned()))
         .transpose()?;
     Ok(ForeignTable {
-        schema: TableSchema::lay_out(table, &laid).map_err(|e| e.to_string())?,
+        schema: TableSchema::lay_out(table, &fields).map_err(|e| e.to_string())?,
         rows,
         first_id: number("first_id")?.unwrap_or(0),
     })
@@ -234,9 +234,9 @@ mod tests {
         let schema = of_table(&header, "v1").unwrap();
         assert_eq!(schema.field(0).name(), ID_COLUMN);
         assert_eq!(schema.metadata()["version"], "v1");
-        let told = to_table("all", ID_COLUMN, &schema).unwrap();
-        assert_eq!((told.rows, told.first_id), (Some(10), -3));
-        assert_eq!(told.schema, header.schema);
+        let table = to_table("all", ID_COLUMN, &schema).unwrap();
+        assert_eq!((table.rows, table.first_id), (Some(10), -3));
+        assert_eq!(table.schema, header.schema);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::message::{self, TableTicket, from_flight, table_name, table_path};
 use super::rows::lay_out;
 use super::schema::to_table;
 use crate::limits::{Listing, buffer_for, check_ranges};
-use crate::tasks::at_once;
+use crate::tasks::concurrently;
 use crate::tiers::remember;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use arrow_array::RecordBatch;
@@ -29,13 +29,13 @@ use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// Maximum tables remembered; one more clears them all.
-const MAX_KNOWN: usize = 256;
+const MAX_TABLES: usize = 256;
 
 /// Tier over an Arrow Flight server.
 #[derive(Debug)]
 pub struct FlightTier {
     link: Arc<Link>,
-    known: Mutex<HashMap<ObjectPath, Arc<Table>>>,
+    tables: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
 
 impl FlightTier {
@@ -48,23 +48,23 @@ impl FlightTier {
         let mut call = link.begin("");
         loop {
             let mut client = call.client();
-            match call.ask(client.list_actions(Empty {})).await {
+            match call.reply(client.list_actions(Empty {})).await {
                 Ok(_) => break,
                 Err(e) if e.kind() == ErrorKind::Unsupported => break,
                 Err(failure) => call.retry(failure).await?,
             }
         }
-        let known = Mutex::default();
-        Ok(Self { link, known })
+        let tables = Mutex::default();
+        Ok(Self { link, tables })
     }
 
-    fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
-        kind.error(self.link.name(path.as_str()), what)
+    fn error(&self, kind: ErrorKind, path: &ObjectPath, detail: impl Into<String>) -> StorageError {
+        kind.error(self.link.name(path.as_str()), detail)
     }
 
     fn read_only(&self, path: &ObjectPath) -> StorageError {
-        let what = "the Flight tier is read-only: write tables to the server's own storage, and models to another tier";
-        self.error(ErrorKind::Unsupported, path, what)
+        let text = "the Flight tier is read-only: write tables to the server's own storage, and models to another tier";
+        self.error(ErrorKind::Unsupported, path, text)
     }
 
     async fn look_up(&self, path: &ObjectPath) -> Result<Arc<Table>, StorageError> {
@@ -76,15 +76,15 @@ impl FlightTier {
         let mut call = self.link.begin(path.as_str());
         let info = loop {
             let mut client = call.client();
-            match call.ask(client.get_flight_info(descriptor.clone())).await {
+            match call.reply(client.get_flight_info(descriptor.clone())).await {
                 Ok(info) => break info.into_inner(),
                 Err(failure) => call.retry(failure).await?,
             }
         };
         let table = Table::describe(name, path, &self.link.config.id_column, info);
-        let table = table.map_err(|what| self.error(ErrorKind::Invalid, path, what))?;
+        let table = table.map_err(|detail| self.error(ErrorKind::Invalid, path, detail))?;
         let table = Arc::new(table);
-        remember(&self.known, MAX_KNOWN, path.clone(), Arc::clone(&table));
+        remember(&self.tables, MAX_TABLES, path.clone(), Arc::clone(&table));
         Ok(table)
     }
 
@@ -112,7 +112,7 @@ impl FlightTier {
         let gets = ids.chunks(self.per_request(table)).map(get).collect();
         let mut cost = ReadCost::default();
         let name = self.link.name(table.object.path.as_str());
-        let chunks = at_once(&name, gets, |(_, of_get)| cost.merge(of_get)).await?;
+        let chunks = concurrently(&name, gets, |(_, of_get)| cost.merge(of_get)).await?;
         Ok((chunks.into_iter().map(|(rows, _)| rows).collect(), cost))
     }
 }
@@ -131,21 +131,21 @@ impl Tier for FlightTier {
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
-        let known = self.known.lock().get(&object.path).cloned();
-        let table = match known {
+        let cached = self.tables.lock().get(&object.path).cloned();
+        let table = match cached {
             Some(table) if table.object == *object => table,
             _ => self.look_up(&object.path).await?,
         };
         if table.object != *object {
-            let what = "its description changed on the server";
-            return Err(self.error(ErrorKind::Changed, &object.path, what));
+            let detail = "its description changed on the server";
+            return Err(self.error(ErrorKind::Changed, &object.path, detail));
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
         let ids = table.ids(&wanted)?;
         let read = self.rows(&table, &ids).await;
         let (chunks, cost) = read.inspect_err(|e| {
             if e.kind() == ErrorKind::Changed {
-                self.known.lock().remove(&object.path);
+                self.tables.lock().remove(&object.path);
             }
         })?;
         let began = Instant::now();
@@ -173,9 +173,9 @@ impl Tier for FlightTier {
         let infos = loop {
             let mut client = call.client();
             let listed = async {
-                let mut infos = call.ask(client.list_flights(Criteria::default())).await?.into_inner();
+                let mut infos = call.reply(client.list_flights(Criteria::default())).await?.into_inner();
                 let (mut all, mut listing) = (Vec::new(), Listing::of(&call.object));
-                while let Some(info) = call.ask(infos.message()).await? {
+                while let Some(info) = call.reply(infos.message()).await? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
                     // The rest is dropped: a reply may hold any number of endpoints.
                     all.push(FlightInfo {
@@ -201,7 +201,7 @@ impl Tier for FlightTier {
                     objects.push(table.object);
                 }
                 Ok(_) => {}
-                Err(what) => tracing::warn!(flight = name, "skipped in listing: {what}"),
+                Err(detail) => tracing::warn!(flight = name, "skipped in listing: {detail}"),
             }
         }
         objects.sort_by(|a, b| a.path.cmp(&b.path));
@@ -229,7 +229,7 @@ async fn get_rows(link: &Link, table: &Table, ids: &[i64]) -> Result<(Vec<u8>, R
         ..ReadCost::default()
     };
     let name = call.object.clone();
-    let mut laying = Laying {
+    let mut reply = ReplyRows {
         name: &name,
         table,
         id_column: &link.config.id_column,
@@ -242,26 +242,26 @@ async fn get_rows(link: &Link, table: &Table, ids: &[i64]) -> Result<(Vec<u8>, R
         // The ticket has no version, since other servers do not know it: the version in the reply's schema is compared.
         let ticket = TableTicket {
             table: table.name.clone(),
-            ids: Some(laying.missing.to_vec()),
+            ids: Some(reply.missing.to_vec()),
             version: None,
         };
-        match get(&call, &mut client, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
+        match get(&call, &mut client, ticket.encode(), &mut reply, &mut cost.wire_bytes).await {
             Ok(()) => break,
             Err(failure) => call.retry(failure).await?,
         }
     }
-    if !laying.missing.is_empty() {
-        let (all, missing) = (ids.len(), laying.missing.len());
+    if !reply.missing.is_empty() {
+        let (all, missing) = (ids.len(), reply.missing.len());
         let detail = format!("reply is incomplete: {missing} of {all} rows missing");
         return Err(ErrorKind::Corrupt.error(name, detail));
     }
-    cost.retries = call.retries.made;
+    cost.retries = call.retries.count;
     cost.device = sent.elapsed();
-    Ok((laying.rows, cost))
+    Ok((reply.rows, cost))
 }
 
 /// Rows of a reply, laid out as they arrive.
-struct Laying<'a> {
+struct ReplyRows<'a> {
     name: &'a str,
     table: &'a Table,
     id_column: &'a str,
@@ -269,14 +269,14 @@ struct Laying<'a> {
     rows: Vec<u8>,
 }
 
-impl Laying<'_> {
+impl ReplyRows<'_> {
     /// Compares the schema, which precedes any batch, with the looked-up table.
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError> {
         let version = schema.metadata().get(VERSION_KEY);
         if version.is_some() && version != self.table.version.as_ref() {
             let was = &self.table.version;
-            let what = format!("table changed on the server: version was {was:?}, is {version:?} now");
-            return Err(ErrorKind::Changed.error(self.name, what));
+            let detail = format!("table changed on the server: version was {was:?}, is {version:?} now");
+            return Err(ErrorKind::Changed.error(self.name, detail));
         }
         let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|table| table.schema);
         if columns(schema).as_ref() != Ok(&self.table.header.schema) {
@@ -286,7 +286,7 @@ impl Laying<'_> {
     }
 
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError> {
-        let corrupt = |what: String| ErrorKind::Corrupt.error(self.name, what);
+        let corrupt = |detail: String| ErrorKind::Corrupt.error(self.name, detail);
         let Some((now, later)) = self.missing.split_at_checked(batch.num_rows()) else {
             return Err(corrupt("server sent more rows than requested".into()));
         };
@@ -302,20 +302,20 @@ async fn get(
     call: &RetriedCall<'_>,
     client: &mut Client,
     ticket: Vec<u8>,
-    laying: &mut Laying<'_>,
+    rows: &mut ReplyRows<'_>,
     wire_bytes: &mut u64,
 ) -> Result<(), StorageError> {
     let ticket = Ticket { ticket: ticket.into() };
-    let reply = call.ask(client.do_get(ticket)).await?;
-    let came = Arc::new(AtomicU64::new(0));
-    let (counter, object) = (Arc::clone(&came), call.object.clone());
+    let reply = call.reply(client.do_get(ticket)).await?;
+    let received = Arc::new(AtomicU64::new(0));
+    let (counter, object) = (Arc::clone(&received), call.object.clone());
     let messages = reply.into_inner().map(move |message| {
         let message = message?;
         let bytes = message.data_header.len() + message.data_body.len() + message.app_metadata.len();
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
         // Damage in transit may not recur on a retry.
-        message::check(&message).map_err(|what| {
-            let error = ErrorKind::Unavailable.error(&object, what);
+        message::check(&message).map_err(|detail| {
+            let error = ErrorKind::Unavailable.error(&object, detail);
             FlightError::from_external_error(error.into())
         })?;
         Ok(message)
@@ -325,14 +325,14 @@ async fn get(
         while let Some(decoded) = call.attempt(decoder.next()).await? {
             match decoded.map_err(|e| from_flight(&call.object, &e))?.payload {
                 DecodedPayload::None => {}
-                DecodedPayload::Schema(schema) => laying.schema(&schema)?,
-                DecodedPayload::RecordBatch(batch) => laying.batch(&batch)?,
+                DecodedPayload::Schema(schema) => rows.schema(&schema)?,
+                DecodedPayload::RecordBatch(batch) => rows.batch(&batch)?,
             }
         }
         Ok(())
     }
     .await;
-    *wire_bytes += came.load(Ordering::Relaxed);
+    *wire_bytes += received.load(Ordering::Relaxed);
     ended
 }
 

@@ -25,15 +25,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_gds::Reads;
-use tierlab_gds::routes::{ALIGN, Landing, PhaseTimes, Reader, RouteOptions, Stretch};
+use tierlab_gds::routes::{ALIGN, FileRange, Landing, PhaseTimes, Reader, RouteOptions};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum jobs waiting for the thread; further callers wait.
 const BACKLOG: usize = 1024;
 /// Maximum number of jobs read together.
-const MOST_TOGETHER: usize = 64;
-const MOST_BYTES_TOGETHER: u64 = 64 << 20;
+const MAX_BATCH_JOBS: usize = 64;
+const MAX_BATCH_BYTES: u64 = 64 << 20;
 
 /// Local files into device memory. Writes, listings and look-ups are plain file operations.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl GdsTier {
     }
 
     /// Sends a job to the thread, and waits for its reply.
-    async fn ask<T>(
+    async fn submit<T>(
         &self,
         object: &Object,
         ranges: &[Range<u64>],
@@ -126,7 +126,7 @@ impl DeviceReads for GdsTier {
     }
 
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
-        self.ask(object, ranges, ReplyTo::Device).await
+        self.submit(object, ranges, ReplyTo::Device).await
     }
 }
 
@@ -143,8 +143,8 @@ impl Tier for GdsTier {
         TierInfo::new("gds", self.files.root.location.display().to_string(), notes)
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        shortfall(self.path, took, &self.missing)
+    fn shortfall(&self, used: ViaSet) -> Option<String> {
+        shortfall(self.path, used, &self.missing)
     }
 
     fn device(&self) -> Option<&dyn DeviceReads> {
@@ -156,7 +156,7 @@ impl Tier for GdsTier {
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        self.ask(object, ranges, ReplyTo::Host).await
+        self.submit(object, ranges, ReplyTo::Host).await
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
@@ -239,7 +239,7 @@ fn start(
             }
         }
     };
-    let unavailable = |what: String| ErrorKind::Unavailable.error("gds", what);
+    let unavailable = |detail: String| ErrorKind::Unavailable.error("gds", detail);
     let thread = std::thread::Builder::new().name("tierlab-gds".to_owned()).spawn(body);
     let thread = thread.map_err(|e| unavailable(format!("cannot start a thread: {e}")))?;
     match is_ready.recv() {
@@ -252,15 +252,15 @@ fn start(
 fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
     let Landed { bytes, parts, mut cost } = landed;
     let began = Instant::now();
-    let mut whole = Vec::with_capacity(parts.len());
+    let mut copies = Vec::with_capacity(parts.len());
     for part in parts {
         let mut copy = vec![0; part.len()];
         let copied = bytes.to_host(part.start, &mut copy);
         copied.map_err(|e| StorageError::of_device(path, e))?;
-        whole.push(Bytes::from(copy));
+        copies.push(Bytes::from(copy));
     }
     cost.copy += began.elapsed();
-    Ok(ReadMany { parts: whole, cost })
+    Ok(ReadMany { parts: copies, cost })
 }
 
 /// Job being read.
@@ -289,7 +289,7 @@ impl DeviceWorker {
         while let Some(first) = self.held.pop_front().or_else(|| queue.blocking_recv()) {
             let mut bytes = first.bytes();
             let mut jobs = vec![first];
-            while jobs.len() < MOST_TOGETHER && bytes < MOST_BYTES_TOGETHER {
+            while jobs.len() < MAX_BATCH_JOBS && bytes < MAX_BATCH_BYTES {
                 let Ok(next) = queue.try_recv() else { break };
                 bytes += next.bytes();
                 jobs.push(next);
@@ -329,7 +329,7 @@ impl DeviceWorker {
         let bytes = readings.iter().map(|reading| reading.landing.bytes_read()).sum();
         let direct = self.count(before, after, bytes);
         for reading in readings {
-            let cost = self.settle(&reading, times, direct);
+            let cost = self.cost_of(&reading, times, direct);
             let (job, bytes, parts) = (reading.job, reading.landing.into_bytes(), reading.parts);
             let landed = cost.map(|cost| Landed { bytes, parts, cost });
             job.reply.send(landed, job.file.path.as_str());
@@ -353,13 +353,13 @@ impl DeviceWorker {
             let wanted = (segment.wanted_end - segment.start) as usize;
             while at < wanted {
                 let piece = self.chunk_bytes.min(len - at);
-                let stretch = Stretch {
+                let range = FileRange {
                     offset: segment.start + at as u64,
                     len: piece,
                     wanted: piece.min(wanted - at),
                     into: start + at,
                 };
-                landing.ask(job.file.clone(), stretch)?;
+                landing.add(job.file.clone(), range)?;
                 at += piece;
             }
         }
@@ -397,17 +397,17 @@ impl DeviceWorker {
     }
 
     /// Returns the cost of a job's reads, or the job's error.
-    fn settle(&self, reading: &DeviceReading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
+    fn cost_of(&self, reading: &DeviceReading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();
-        let came = reading.landing.came().map_err(|e| StorageError::of_device(path, e))?;
+        let totals = reading.landing.totals().map_err(|e| StorageError::of_device(path, e))?;
         let mut cost = ReadCost {
             queue: reading.queue,
             device: times.reading,
             copy: times.copying,
-            wire_bytes: came.bytes,
-            requests: came.requests,
-            retries: came.retries,
+            wire_bytes: totals.bytes,
+            requests: totals.requests,
+            retries: totals.retries,
             ..ReadCost::default()
         };
         if cost.requests > 0 {
@@ -431,20 +431,20 @@ impl DeviceWorker {
 
 /// Unit of piece sizes, in bytes: the largest alignment of a direct read.
 const CHUNK_UNIT: u64 = 64 << 10;
-const LARGEST_CHUNK: u64 = 64 << 20;
+const MAX_CHUNK_BYTES: u64 = 64 << 20;
 const PINNED_BUFFERS: RangeInclusive<u32> = 2..=256;
 const THREADS: RangeInclusive<u32> = 1..=64;
 
 /// Checks a config's options, and returns those of its route.
 fn route_options(config: &GdsConfig) -> Result<RouteOptions, StorageError> {
-    check_multiple("chunk_bytes", config.chunk_bytes.into(), CHUNK_UNIT, LARGEST_CHUNK)?;
+    check_multiple("chunk_bytes", config.chunk_bytes.into(), CHUNK_UNIT, MAX_CHUNK_BYTES)?;
     for (key, value, allowed) in [
         ("pinned_buffers", config.pinned_buffers, PINNED_BUFFERS),
         ("threads", config.threads, THREADS),
     ] {
         if !allowed.contains(&value) {
-            let what = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
-            return Err(ErrorKind::Invalid.error(key, what));
+            let detail = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
+            return Err(ErrorKind::Invalid.error(key, detail));
         }
     }
     Ok(RouteOptions {

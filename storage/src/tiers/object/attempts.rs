@@ -61,10 +61,10 @@ impl Drop for RequestTally {
 }
 
 /// Wait that the server asks for because of overload.
-fn asked_wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+fn retry_after_of(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let is_load = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
-    let asked = headers.get(RETRY_AFTER).filter(|_| is_load)?;
-    retry_after(asked.to_str().ok()?, SystemTime::now())
+    let value = headers.get(RETRY_AFTER).filter(|_| is_load)?;
+    retry_after(value.to_str().ok()?, SystemTime::now())
 }
 
 /// Parses `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for anything else.
@@ -115,40 +115,40 @@ impl HttpService for CountingService {
         }
         let response = self.0.execute(request).await?;
         let status = response.status();
-        if let Some((attempts, wait)) = attempts.as_ref().zip(asked_wait(status, response.headers())) {
+        if let Some((attempts, wait)) = attempts.as_ref().zip(retry_after_of(status, response.headers())) {
             attempts.lock().retry_after = Some(wait);
         }
         // Object data is counted as it is received; other replies are received whole.
         match (status.is_success(), &attempts) {
             (true, Some(_)) => Ok(response),
-            (true, None) => whole(response, MAX_REPLY_BYTES, true).await,
-            (false, _) => whole(response, MAX_ERROR_BYTES, false).await,
+            (true, None) => receive_body(response, MAX_REPLY_BYTES, true).await,
+            (false, _) => receive_body(response, MAX_ERROR_BYTES, false).await,
         }
     }
 }
 
 /// Receives a reply's body up to `limit`. A longer body is refused, or truncated if it is only an error text.
-async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
+async fn receive_body(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
-    let mut taken = BytesMut::new();
+    let mut received = BytesMut::new();
     let mut chunks = body.bytes_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
-        let room = limit - taken.len();
+        let room = limit - received.len();
         if chunk.len() > room {
             if all {
-                let what = format!("reply exceeds {limit} bytes");
-                return Err(HttpError::new(HttpErrorKind::Decode, io::Error::other(what)));
+                let detail = format!("reply exceeds {limit} bytes");
+                return Err(HttpError::new(HttpErrorKind::Decode, io::Error::other(detail)));
             }
-            taken.extend_from_slice(&chunk[..room]);
+            received.extend_from_slice(&chunk[..room]);
             break;
         }
-        taken.extend_from_slice(&chunk);
+        received.extend_from_slice(&chunk);
     }
     let body = if all {
-        taken.freeze()
+        received.freeze()
     } else {
-        String::from_utf8_lossy(&taken).into_owned().into()
+        String::from_utf8_lossy(&received).into_owned().into()
     };
     Ok(HttpResponse::from_parts(parts, body.into()))
 }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn only_refusals_for_load_say_when_to_come_back() {
         let headers = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
-        let seen = |status: u16, headers: &HeaderMap| asked_wait(status.try_into().unwrap(), headers);
+        let seen = |status: u16, headers: &HeaderMap| retry_after_of(status.try_into().unwrap(), headers);
         for (status, want) in [(503, Some(7)), (429, Some(7)), (500, None), (200, None)] {
             assert_eq!(seen(status, &headers), want.map(Duration::from_secs), "{status}");
         }

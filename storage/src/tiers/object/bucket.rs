@@ -41,7 +41,7 @@ impl Bucket {
     /// Builds the client. Sends nothing.
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
-        let invalid = |what: String| ErrorKind::Invalid.error(&place, what);
+        let invalid = |detail: String| ErrorKind::Invalid.error(&place, detail);
         let endpoint = config.endpoint.clone();
         let Clients { store, reads } = service::build(config, &place).map_err(invalid)?;
         Ok(Self {
@@ -67,18 +67,18 @@ impl Bucket {
 
     /// Key of a path, byte for byte.
     pub(super) fn key(&self, path: &ObjectPath) -> Result<Key, StorageError> {
-        let whole = if self.place.prefix.is_empty() {
+        let key = if self.place.prefix.is_empty() {
             path.to_string()
         } else {
             format!("{}/{path}", self.place.prefix)
         };
         let refuse = |why: String| ErrorKind::Invalid.error(path, why);
-        if whole.len() > MAX_KEY_BYTES {
-            let len = whole.len();
+        if key.len() > MAX_KEY_BYTES {
+            let len = key.len();
             let why = format!("key of {len} bytes, including the prefix, exceeds the limit of {MAX_KEY_BYTES}");
             return Err(refuse(why));
         }
-        Key::parse(&whole).map_err(|e| refuse(e.to_string()))
+        Key::parse(&key).map_err(|e| refuse(e.to_string()))
     }
 
     /// Path of a key below the prefix; `None` for keys that are not valid paths.
@@ -111,15 +111,15 @@ impl Bucket {
         match tokio::time::timeout(limit, call).await {
             Ok(done) => done.map_err(|e| self.error(key, &e)),
             Err(_) => {
-                let what = format!(" did not answer within {} ms, including retries", limit.as_millis());
-                Err(self.fault(ErrorKind::Timeout, key, &what))
+                let detail = format!(" did not answer within {} ms, including retries", limit.as_millis());
+                Err(self.fault(ErrorKind::Timeout, key, &detail))
             }
         }
     }
 
     /// Creates an error about the endpoint's answer for a key.
-    pub(super) fn fault(&self, kind: ErrorKind, key: &Key, what: &str) -> StorageError {
-        kind.error(self.object(key), format!("{}{what}", self.endpoint))
+    pub(super) fn fault(&self, kind: ErrorKind, key: &Key, detail: &str) -> StorageError {
+        kind.error(self.object(key), format!("{}{detail}", self.endpoint))
     }
 
     /// Version mark of an object: its ETag, or its date and size if the server sends none. Azure's listings omit the
@@ -147,10 +147,10 @@ impl Bucket {
         use ErrorKind::{Changed, Denied, Invalid, NotFound, Timeout, Unavailable};
         let text = with_causes(error.to_string(), error);
         let status = status(error, &text);
-        let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
+        let reply = code_and_message(&text).map_or_else(String::new, |reply| format!("; the server says {reply}"));
         // Address that serves a cloud machine's own credentials, used if no others are set.
         let of_machine = ["169.254.16", "metadata.google.internal"];
-        let (kind, what) = match status {
+        let (kind, detail) = match status {
             _ if of_machine.iter().any(|at| text.contains(at)) => (Denied, self.place.service.credentials().to_owned()),
             _ if matches!(error, object_store::Error::InvalidPath { .. }) => {
                 let hint = "rename the key, or set a prefix without it";
@@ -173,13 +173,13 @@ impl Bucket {
             Some(412) => (Changed, "the object is no longer the looked-up version".to_owned()),
             Some(416) => (Changed, "the object is shorter than at the look-up".to_owned()),
             Some(401 | 403) => {
-                let what = format!("access denied; check the credentials, or `anonymous`{said}");
-                (Denied, what)
+                let detail = format!("access denied; check the credentials, or `anonymous`{reply}");
+                (Denied, detail)
             }
             None if timed_out(error) => (Timeout, without_body(&text)),
-            _ => (Unavailable, format!("{}{said}", without_body(&text))),
+            _ => (Unavailable, format!("{}{reply}", without_body(&text))),
         };
-        self.fault(kind, key, &format!(": {what}"))
+        self.fault(kind, key, &format!(": {detail}"))
     }
 }
 
@@ -261,7 +261,7 @@ pub(super) fn without_secrets(text: &str) -> String {
 /// Wait before the first retry; it doubles with each.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 /// Minimum time of an attempt: a shorter one would give up on a merely slow reply.
-const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
+const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// Retry policy of a GET: the time limit of an attempt, and the waits between attempts.
 #[derive(Debug)]
@@ -289,13 +289,13 @@ impl RetryPolicy {
     /// that a stall leaves time for another attempt. It is never less than the time of the bytes, and never more than
     /// `left`.
     pub(super) fn of_attempt(&self, bytes: u64, left: Duration, retries: u32) -> Duration {
-        let moving = Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_s as f64);
-        let fair = if retries == 0 || left < 2 * LEAST_ATTEMPT {
+        let transfer = Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_s as f64);
+        let share = if retries == 0 || left < 2 * MIN_ATTEMPT {
             left
         } else {
-            (left / 2).max(moving)
+            (left / 2).max(transfer)
         };
-        self.floor.saturating_add(moving).min(fair).min(left)
+        self.floor.saturating_add(transfer).min(share).min(left)
     }
 
     /// Waits before retries: at most a quarter of the limit, of which a random share of at least half is used.
@@ -314,9 +314,9 @@ mod tests {
         let body = "<?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>The request signature we \
             calculated with AKIAIOSFODNN7EXAMPLE does not match</Message><AWSAccessKeyId>AKIAIOSFODNN7EXAMPLE\
             </AWSAccessKeyId><CanonicalRequest>GET\n/b/k\nx-amz-security-token:FwoGZXIvYXdzEXAMPLETOKEN</CanonicalRequest>";
-        let told = code_and_message(body).unwrap();
+        let text = code_and_message(body).unwrap();
         assert_eq!(
-            told,
+            text,
             "SignatureDoesNotMatch (The request signature we calculated with … does not match)"
         );
         assert_eq!(code_and_message("<html>busy</html>"), None);
@@ -330,9 +330,9 @@ mod tests {
         #[test]
         fn what_is_told_is_short_and_holds_no_long_run(body in ".{0,400}", secret in "[A-Za-z0-9+/=]{16,80}") {
             let body = format!("<Code>X</Code><Message>{body} {secret} </Message>");
-            let told = code_and_message(&body).unwrap();
-            prop_assert!(told.chars().count() <= CODE_CHARS + MESSAGE_CHARS + 4);
-            prop_assert!(!told.contains(&secret));
+            let text = code_and_message(&body).unwrap();
+            prop_assert!(text.chars().count() <= CODE_CHARS + MESSAGE_CHARS + 4);
+            prop_assert!(!text.contains(&secret));
         }
     }
 

@@ -63,10 +63,10 @@ fn with_environment(builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builde
         AmazonS3ConfigKey::ContainerCredentialsFullUri,
     ];
     let keyless = !anonymous && sources.into_iter().all(missing);
-    let placeless = missing(AmazonS3ConfigKey::Region) && missing(AmazonS3ConfigKey::DefaultRegion);
+    let without_region = missing(AmazonS3ConfigKey::Region) && missing(AmazonS3ConfigKey::DefaultRegion);
     let profile = Profile::load();
     let builder = if keyless { with_keys(builder, &profile) } else { builder };
-    match profile.region.filter(|_| placeless) {
+    match profile.region.filter(|_| without_region) {
         Some(region) => builder.with_region(region),
         None => builder,
     }
@@ -116,8 +116,8 @@ pub(super) fn is_local(endpoint: &Url) -> bool {
 /// Endpoint with the bucket prepended to its host.
 fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
     let Some(name) = endpoint.domain() else {
-        let what = "`virtual_host` requires a host name, but endpoint";
-        return Err(format!("{what} `{endpoint}` has an IP address"));
+        let detail = "`virtual_host` requires a host name, but endpoint";
+        return Err(format!("{detail} `{endpoint}` has an IP address"));
     };
     let mut with_bucket = endpoint.clone();
     let set = with_bucket.set_host(Some(&format!("{bucket}.{name}")));
@@ -156,11 +156,11 @@ fn certificates(config: &BucketConfig) -> Result<Vec<Certificate>, String> {
     let Some(file) = &config.ca_file else {
         return Ok(Vec::new());
     };
-    let wrong = |why: String| format!("`ca_file` {}: {why}", file.display());
-    let pem = std::fs::read(file).map_err(|e| wrong(e.to_string()))?;
-    let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| wrong(e.to_string()))?;
+    let invalid = |detail: String| format!("`ca_file` {}: {detail}", file.display());
+    let pem = std::fs::read(file).map_err(|e| invalid(e.to_string()))?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| invalid(e.to_string()))?;
     if certificates.is_empty() {
-        return Err(wrong("contains no PEM certificate".into()));
+        return Err(invalid("contains no PEM certificate".into()));
     }
     Ok(certificates)
 }
@@ -194,8 +194,8 @@ impl Resolve for Resolver {
                 return Ok(Box::new(std::iter::once(here)) as Addrs);
             }
             let mut addresses: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let chance = RandomState::new();
-            addresses.sort_by_cached_key(|address| chance.hash_one(address));
+            let seed = RandomState::new();
+            addresses.sort_by_cached_key(|address| seed.hash_one(address));
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }

@@ -54,8 +54,8 @@ impl Bucket {
                 Ok(Ok(())) => None,
                 Ok(Err(e)) => Some(e),
                 Err(_) => {
-                    let what = format!(" did not finish within {} ms", limit.as_millis());
-                    Some(self.fault(ErrorKind::Timeout, key, &what))
+                    let detail = format!(" did not finish within {} ms", limit.as_millis());
+                    Some(self.fault(ErrorKind::Timeout, key, &detail))
                 }
             };
             // All bytes may have arrived before the failure.
@@ -65,27 +65,27 @@ impl Bucket {
                 let cost = ReadCost {
                     wire_bytes: into.len() as u64 + attempts.lost_bytes,
                     requests: attempts.requests,
-                    retries: retries.made,
+                    retries: retries.count,
                     hedges: attempts.hedges,
                     ..ReadCost::default()
                 };
                 return Ok((into, cost));
             };
-            let asked = attempts.lock().retry_after.take();
+            let retry_after = attempts.lock().retry_after.take();
             let wait = match failure.kind().is_transient() {
-                true => retries.next(asked.unwrap_or_default()),
+                true => retries.next(retry_after.unwrap_or_default()),
                 false => None,
             };
             let Some(wait) = wait else {
                 attempts.lock().lost_bytes += into.len() as u64;
                 if !failure.kind().is_transient() {
-                    return Err(self.gone_or(key, failure).await);
+                    return Err(self.not_found_or(key, failure).await);
                 }
-                let asked = asked.map_or_else(String::new, |asked| {
-                    format!("; it asked to retry after {} s", asked.as_secs())
+                let retry_after = retry_after.map_or_else(String::new, |retry_after| {
+                    format!("; it asked to retry after {} s", retry_after.as_secs())
                 });
-                let (said, tried, got) = (failure.detail(), retries.given_up(), into.len());
-                let detail = format!("{said}{asked}; {tried} with {got} of {len} bytes");
+                let (cause, tried, got) = (failure.detail(), retries.describe_attempts(), into.len());
+                let detail = format!("{cause}{retry_after}; {tried} with {got} of {len} bytes");
                 return Err(failure.kind().error(failure.object(), detail));
             };
             tracing::debug!("retrying from byte {}: {failure}", range.start + into.len() as u64);
@@ -95,12 +95,12 @@ impl Bucket {
 
     /// Returns `failure`, or `NotFound` if the object is gone: Azure's emulator reports a missing object as another
     /// version.
-    async fn gone_or(&self, key: &Key, failure: StorageError) -> StorageError {
+    async fn not_found_or(&self, key: &Key, failure: StorageError) -> StorageError {
         if self.place.service != Service::Azure || failure.kind() != ErrorKind::Changed {
             return failure;
         }
         match self.head(key).await {
-            Err(gone) if gone.kind() == ErrorKind::NotFound => gone,
+            Err(not_found) if not_found.kind() == ErrorKind::NotFound => not_found,
             _ => failure,
         }
     }
@@ -126,14 +126,14 @@ impl Bucket {
         let result = reply(hedging, &self.reads, key, options, (missing, attempts)).await;
         let result = result.map_err(|e| self.error(key, &e))?;
         if let Some(size) = size.filter(|size| *size != result.meta.size) {
-            let what = format!(": object has {} bytes instead of {size}", result.meta.size);
-            return Err(self.fault(ErrorKind::Corrupt, key, &what));
+            let detail = format!(": object has {} bytes instead of {size}", result.meta.size);
+            return Err(self.fault(ErrorKind::Corrupt, key, &detail));
         }
         let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
-            let what = format!(" has version {found} instead of {version}");
-            return Err(self.fault(ErrorKind::Changed, key, &what));
+            let detail = format!(" has version {found} instead of {version}");
+            return Err(self.fault(ErrorKind::Changed, key, &detail));
         }
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
@@ -143,8 +143,8 @@ impl Bucket {
             into.extend_from_slice(&chunk);
         }
         if missing > 0 {
-            let what = format!(" ended its reply {missing} bytes early");
-            return Err(self.fault(ErrorKind::Unavailable, key, &what));
+            let detail = format!(" ended its reply {missing} bytes early");
+            return Err(self.fault(ErrorKind::Unavailable, key, &detail));
         }
         Ok(())
     }

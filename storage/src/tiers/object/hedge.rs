@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 /// Number of replies from which the quantile is computed.
 const WINDOW: usize = 256;
 /// Minimum replies before the first hedge.
-const WARM: u64 = 32;
+const MIN_REPLIES: u64 = 32;
 /// Number of replies between two computations of the quantile.
-const EVERY: u64 = 16;
+const UPDATE_INTERVAL: u64 = 16;
 
 /// Hedging state of a bucket.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct HedgeCounts {
 impl Hedging {
     /// Creates hedging as configured; `None` without a quantile.
     pub(super) fn new(bucket: &str, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
-        let invalid = |what: &str| ErrorKind::Invalid.error(bucket, format!("`{what}` must be between 0 and 1"));
+        let invalid = |key: &str| ErrorKind::Invalid.error(bucket, format!("`{key}` must be between 0 and 1"));
         if !(0.0..=1.0).contains(&max_share) {
             return Err(invalid("hedge_max_share"));
         }
@@ -84,7 +84,7 @@ impl Hedging {
             counts.recent[oldest] = first_byte;
         }
         counts.replies += 1;
-        if counts.replies >= WARM && counts.replies.is_multiple_of(EVERY) {
+        if counts.replies >= MIN_REPLIES && counts.replies.is_multiple_of(UPDATE_INTERVAL) {
             let mut sorted = counts.recent.clone();
             // Other GETs do not wait for the selection.
             drop(counts);
@@ -100,7 +100,7 @@ impl Hedging {
 const DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-type Sent = BoxFuture<'static, object_store::Result<GetResult>>;
+type Request = BoxFuture<'static, object_store::Result<GetResult>>;
 
 /// Waits for the first bytes of the reply to a GET of `bytes`.
 pub(super) async fn reply(
@@ -134,15 +134,15 @@ pub(super) async fn reply(
     result
 }
 
-fn send(store: &Arc<dyn ObjectStore>, key: &Key, options: GetOptions) -> Sent {
+fn send(store: &Arc<dyn ObjectStore>, key: &Key, options: GetOptions) -> Request {
     let (store, key) = (Arc::clone(store), key.clone());
     Box::pin(async move { store.get_opts(&key, options).await })
 }
 
 /// Returns the first reply that is not an error. If one GET fails, the other decides.
-async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
+async fn race(first: Request, second: Request, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
     let hedge = attempts.clone();
-    let second: Sent = Box::pin(async move {
+    let second: Request = Box::pin(async move {
         hedge.lock().hedges += 1;
         second.await
     });
@@ -254,7 +254,7 @@ mod reply_tests {
             // The first GET went out before the race.
             attempts.lock().requests += 1;
             let (counted, reply) = (attempts.clone(), get(second == Second::Replied));
-            let sent: Sent = Box::pin(async move {
+            let sent: Request = Box::pin(async move {
                 if second == Second::HeldUp {
                     pending::<()>().await;
                 }

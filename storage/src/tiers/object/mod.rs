@@ -14,7 +14,7 @@
 use crate::deadline;
 use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
 use crate::ranges::{self, Span};
-use crate::tasks::at_once;
+use crate::tasks::concurrently;
 use crate::tiers::{check_not_zero, cut, number};
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
@@ -126,12 +126,12 @@ impl BucketTier {
             }
         }
         let mut cost = PendingCost::new(&self.bucket.unreported);
-        let parts = at_once(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
-        let mut wholes = vec![BytesMut::new(); spans.len()];
+        let parts = concurrently(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
+        let mut buffers = vec![BytesMut::new(); spans.len()];
         for (of, bytes, _) in parts {
-            rejoin(&mut wholes[of], bytes);
+            rejoin(&mut buffers[of], bytes);
         }
-        Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost.report()))
+        Ok((buffers.into_iter().map(BytesMut::freeze).collect(), cost.report()))
     }
 }
 
@@ -148,8 +148,8 @@ async fn get(
         None => slots.acquire().await,
         Some(deadline) => {
             let slot = tokio::time::timeout_at(deadline.into(), slots.acquire()).await;
-            let what = ": no free slot for a GET in time; raise `concurrency`";
-            slot.map_err(|_| bucket.fault(ErrorKind::Timeout, wanted.key, what))?
+            let detail = ": no free slot for a GET in time; raise `concurrency`";
+            slot.map_err(|_| bucket.fault(ErrorKind::Timeout, wanted.key, detail))?
         }
     };
     let sent = Instant::now();
@@ -313,12 +313,12 @@ impl BucketConfig {
     /// URL of the server that answers for the bucket; `None` if only the environment names it.
     pub fn address(&self) -> Option<String> {
         let region = self.region.as_deref().unwrap_or("us-east-1");
-        let own = || match service::Place::of(self).ok()?.service {
+        let default_endpoint = || match service::Place::of(self).ok()?.service {
             service::Service::S3 => Some(format!("https://s3.{region}.amazonaws.com")),
             service::Service::Google => Some("https://storage.googleapis.com".to_owned()),
             service::Service::Azure => Some(format!("https://{}.blob.core.windows.net", self.account.as_ref()?)),
         };
-        self.endpoint.clone().or_else(own)
+        self.endpoint.clone().or_else(default_endpoint)
     }
 
     /// Refuses a config without a bucket, and keys that its service does not support.

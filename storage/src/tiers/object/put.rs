@@ -32,8 +32,8 @@ pub(super) async fn put(
         bucket.within(key, bucket.store.put(key, payload)).await?
     } else {
         let mut upload = Upload::begin(Arc::clone(bucket), key.clone()).await?;
-        let at_once = PARTS_IN_FLIGHT.min(config.concurrency as usize);
-        upload.send(&source, part_bytes, at_once).await?
+        let concurrency = PARTS_IN_FLIGHT.min(config.concurrency as usize);
+        upload.send(&source, part_bytes, concurrency).await?
     };
     Ok((size, result.e_tag))
 }
@@ -50,35 +50,35 @@ impl Upload {
     /// upload, which aborts it.
     async fn begin(bucket: Arc<Bucket>, key: Key) -> Result<Self, StorageError> {
         let name = key.to_string();
-        let begun = tokio::spawn(async move {
+        let result = tokio::spawn(async move {
             let inner = Some(bucket.within(&key, bucket.store.put_multipart(&key)).await?);
             Ok(Self { bucket, key, inner })
         });
-        let begun = begun.await;
-        begun.map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
+        let result = result.await;
+        result.map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
     }
 
-    async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {
+    async fn send(&mut self, source: &Source, part_bytes: u64, concurrency: usize) -> Result<PutResult, StorageError> {
         let Some(upload) = self.inner.as_mut() else {
             return Err(ErrorKind::Unavailable.error(self.key.as_ref(), "the upload has ended already"));
         };
-        let mut flying = FuturesUnordered::new();
+        let mut uploads = FuturesUnordered::new();
         let mut at = 0;
         while at < source.size {
             let bytes = source.piece(at, part_bytes).await?;
             at += bytes.len() as u64;
             let part = upload.put_part(PutPayload::from_bytes(bytes));
-            flying.push(self.bucket.within(&self.key, part));
-            if flying.len() >= at_once.max(1)
-                && let Some(done) = flying.next().await
+            uploads.push(self.bucket.within(&self.key, part));
+            if uploads.len() >= concurrency.max(1)
+                && let Some(done) = uploads.next().await
             {
                 done?;
             }
         }
-        while let Some(done) = flying.next().await {
+        while let Some(done) = uploads.next().await {
             done?;
         }
-        drop(flying);
+        drop(uploads);
         let result = self.bucket.within(&self.key, upload.complete()).await?;
         self.inner = None;
         Ok(result)

@@ -74,7 +74,7 @@ pub(super) struct Place {
 impl Place {
     /// Parses `url`, or `bucket` and `prefix`.
     pub(super) fn of(config: &BucketConfig) -> Result<Self, StorageError> {
-        let invalid = |what: String| Err(ErrorKind::Invalid.error("tier", what));
+        let invalid = |detail: String| Err(ErrorKind::Invalid.error("tier", detail));
         let (service, bucket, prefix) = match (&config.url, &config.bucket) {
             (None, Some(bucket)) => (
                 Service::S3,
@@ -95,8 +95,8 @@ impl Place {
                 (service, bucket, prefix)
             }
             (None, None) => {
-                let what = "missing bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`";
-                return invalid(what.to_owned());
+                let detail = "missing bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`";
+                return invalid(detail.to_owned());
             }
         };
         let place = Self {

@@ -14,8 +14,8 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 impl RedisConfig {
-    fn invalid(&self, what: impl Into<String>) -> StorageError {
-        ErrorKind::Invalid.error(self.url_without_secrets(), what)
+    fn invalid(&self, detail: impl Into<String>) -> StorageError {
+        ErrorKind::Invalid.error(self.url_without_secrets(), detail)
     }
 
     /// Address for errors: the part after the last `@`, since a password may precede it.
@@ -40,8 +40,8 @@ impl RedisConfig {
             return Err(self.invalid("invalid `prefix`: use at most 64 letters, digits, `-`, `_` and `.`"));
         }
         if self.url.contains('@') {
-            let what = "`url` contains a user or password: set `username`, and `password_env` or `password_file`";
-            return Err(self.invalid(what));
+            let detail = "`url` contains a user or password: set `username`, and `password_env` or `password_file`";
+            return Err(self.invalid(detail));
         }
         let (rest, is_tls) = match self.url.split_once("://") {
             Some(("redis", rest)) => (rest, false),
@@ -60,8 +60,8 @@ impl RedisConfig {
         let password = match (&self.password_env, &self.password_file) {
             (Some(_), Some(_)) => return Err(self.invalid("set either `password_env` or `password_file`, not both")),
             (Some(name), None) => Some(std::env::var(name).map_err(|_| {
-                let what = "of `password_env` is not set or not UTF-8: export it";
-                self.invalid(format!("environment variable `{name}` {what}"))
+                let detail = "of `password_env` is not set or not UTF-8: export it";
+                self.invalid(format!("environment variable `{name}` {detail}"))
             })?),
             (None, Some(file)) => Some(std::fs::read_to_string(file).map_err(|e| at(file, "`password_file`", &e))?),
             (None, None) if self.username.is_some() => {
@@ -91,8 +91,8 @@ impl RedisConfig {
             }
         }
         if roots.is_empty() {
-            let what = "no trusted certificates: set `ca_file` to the certificate of the server's authority";
-            return Err(self.invalid(what));
+            let detail = "no trusted certificates: set `ca_file` to the certificate of the server's authority";
+            return Err(self.invalid(detail));
         }
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -104,8 +104,8 @@ impl RedisConfig {
 }
 
 fn at(file: &Path, key: &str, error: &dyn std::fmt::Display) -> StorageError {
-    let what = format!("cannot read file of {key}: {error}");
-    ErrorKind::Invalid.error(file.display(), what)
+    let detail = format!("cannot read file of {key}: {error}");
+    ErrorKind::Invalid.error(file.display(), detail)
 }
 
 #[cfg(test)]

@@ -49,9 +49,9 @@ pub(super) struct Command {
     pub(super) cmd: Cmd,
     pub(super) slot: u16,
     /// Approximate bytes of its arguments.
-    pub(super) sends: u64,
+    pub(super) sent_bytes: u64,
     /// Maximum bytes of its values.
-    pub(super) brings: u64,
+    pub(super) reply_bytes: u64,
 }
 
 /// Connections to a store.
@@ -150,7 +150,10 @@ impl Link {
         commands: &[Command],
         cost: &mut PendingCost<'_>,
     ) -> Result<Vec<Value>, StorageError> {
-        let bytes = commands.iter().map(|command| command.sends + command.brings).sum();
+        let bytes = commands
+            .iter()
+            .map(|command| command.sent_bytes + command.reply_bytes)
+            .sum();
         let limit = deadline::remaining(Duration::from_millis(self.config.timeout_ms) + of_bytes(bytes));
         let mut call = Call {
             object,
@@ -166,7 +169,7 @@ impl Link {
                 Err(failure) => failure,
             };
             let Some(wait) = call.retries.next(Duration::ZERO) else {
-                let detail = format!("{}; {}", failure.detail(), call.retries.given_up());
+                let detail = format!("{}; {}", failure.detail(), call.retries.describe_attempts());
                 return Err(failure.kind().error(object, detail));
             };
             tracing::debug!("retrying in {} ms: {failure}", wait.as_millis());
@@ -187,8 +190,8 @@ impl Link {
         for is_asking in [false, true] {
             let mut sent = Vec::new();
             for (address, members) in std::mem::take(&mut requests) {
-                let asked = self.send(call, address.clone(), (&members, is_asking), cost).await?;
-                sent.push((address, members, asked));
+                let reply = self.send(call, address.clone(), (&members, is_asking), cost).await?;
+                sent.push((address, members, reply));
             }
             // A permanent failure takes precedence.
             let mut fails = |error| match &failure {
@@ -196,9 +199,9 @@ impl Link {
                 _ => failure = Some(error),
             };
             let mut moving: HashMap<String, Vec<usize>> = HashMap::new();
-            for (address, members, asked) in sent {
+            for (address, members, reply) in sent {
                 let broken = |e: JoinError| ErrorKind::Unavailable.error(call.object, e.to_string());
-                let values = match asked.await.map_err(broken).flatten() {
+                let values = match reply.await.map_err(broken).flatten() {
                     Ok(values) => values,
                     Err(error) => {
                         fails(error);
@@ -224,13 +227,13 @@ impl Link {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Address of the node to which a command's keys have moved, if the node `asked` refused the command for that
+    /// Address of the node to which a command's keys have moved, if the node `from` refused the command for that
     /// reason.
-    fn moving_to(&self, asked: &str, error: &ServerError) -> Option<String> {
+    fn moving_to(&self, from: &str, error: &ServerError) -> Option<String> {
         let names = self.config.cluster && error.code() == "ASK";
         let (_, node) = error.details().filter(|_| names)?.rsplit_once(' ')?;
         let (host, port) = node.rsplit_once(':')?;
-        Some(address_of(host, port.parse().ok()?, asked))
+        Some(address_of(host, port.parse().ok()?, from))
     }
 
     /// Sends commands to a node once a slot is free; each after `ASKING` if its keys are being moved to that node.
@@ -245,25 +248,25 @@ impl Link {
         let slot = tokio::time::timeout(left, Arc::clone(&self.slots).acquire_owned()).await;
         // The semaphore is never closed.
         let slot = slot.map_err(|_| {
-            let (url, what) = (self.url(), "no free slot for a request in time; raise `concurrency`");
-            ErrorKind::Timeout.error(call.object, format!("{url}: {what}"))
+            let (url, detail) = (self.url(), "no free slot for a request in time; raise `concurrency`");
+            ErrorKind::Timeout.error(call.object, format!("{url}: {detail}"))
         })?;
         let queue = queued.elapsed();
-        let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);
+        let (mut pipeline, mut max_bytes, mut bytes) = (Pipeline::new(), 0, 0);
         for command in members.iter().map(|&i| &call.commands[i]) {
             if is_asking {
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(command.cmd.clone());
-            most += command.brings + REPLY_BYTES;
-            bytes += command.sends + command.brings;
+            max_bytes += command.reply_bytes + REPLY_BYTES;
+            bytes += command.sent_bytes + command.reply_bytes;
         }
         let limit = call.retries.left().min(self.attempt() + of_bytes(bytes));
         cost.add(&ReadCost {
             via: ViaSet::of(Via::Redis),
             queue,
             requests: 1,
-            retries: u32::from(call.retries.made > 0),
+            retries: u32::from(call.retries.count > 0),
             ..ReadCost::default()
         });
         call.first_sent.get_or_insert_with(Instant::now);
@@ -271,9 +274,9 @@ impl Link {
         // On its own task, which outlives a caller that goes away, because the reply still arrives.
         Ok(tokio::spawn(async move {
             let _slot = slot;
-            let values = link.ask(&object, &address, &pipeline, most, limit).await?;
-            let asking = usize::from(is_asking);
-            Ok(values.into_iter().skip(asking).step_by(1 + asking).collect())
+            let values = link.execute(&object, &address, &pipeline, max_bytes, limit).await?;
+            let skip = usize::from(is_asking);
+            Ok(values.into_iter().skip(skip).step_by(1 + skip).collect())
         }))
     }
 
@@ -289,10 +292,10 @@ impl Link {
             }
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
             let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
-                let what = format!("{}: cluster has no node for slot {}", self.url(), command.slot);
-                return Err(ErrorKind::Unavailable.error(call.object, what));
+                let detail = format!("{}: cluster has no node for slot {}", self.url(), command.slot);
+                return Err(ErrorKind::Unavailable.error(call.object, detail));
             };
-            let bytes = command.sends + command.brings;
+            let bytes = command.sent_bytes + command.reply_bytes;
             let address = address.as_str();
             match open.get_mut(address) {
                 Some((request, sum)) if *sum + bytes <= self.config.part_bytes => {
@@ -314,16 +317,16 @@ impl Link {
         if !self.config.cluster {
             return Ok(());
         }
-        let known = Arc::clone(&self.owners.lock());
-        let known = known.iter().map(|(_, _, address)| address.clone());
-        let addresses: HashSet<String> = known.filter(|address| *address != self.seed).collect();
+        let current = Arc::clone(&self.owners.lock());
+        let nodes = current.iter().map(|(_, _, address)| address.clone());
+        let addresses: HashSet<String> = nodes.filter(|address| *address != self.seed).collect();
         let mut pipeline = Pipeline::new();
         pipeline.cmd("CLUSTER").arg("SLOTS");
         let mut failure = None;
         for address in std::iter::once(self.seed.clone()).chain(addresses) {
             let limit = deadline::remaining(self.attempt());
-            let asked = self.ask(object, &address, &pipeline, CLUSTER_BYTES, limit);
-            let error = match asked.await.map(|mut values| values.pop()) {
+            let reply = self.execute(object, &address, &pipeline, CLUSTER_BYTES, limit);
+            let error = match reply.await.map(|mut values| values.pop()) {
                 Ok(Some(Value::ServerError(error))) => self.refused(object, &address, &error),
                 Ok(reply) => match owners(&reply.unwrap_or(Value::Nil), &address) {
                     Some(owners) => {
@@ -342,18 +345,18 @@ impl Link {
     }
 
     /// Sends commands to a node together, and waits for their replies.
-    async fn ask(
+    async fn execute(
         &self,
         object: &str,
         address: &str,
         commands: &Pipeline,
-        most: u64,
+        max_bytes: u64,
         limit: Duration,
     ) -> Result<Vec<Value>, StorageError> {
-        let asked = async {
+        let replies = async {
             let connection = self.connection(address).await?;
             // If dropped before the replies have arrived, it spoils the connection.
-            let expected = connection.allowance.expect(most);
+            let expected = connection.allowance.expect(max_bytes);
             let mut inner = connection.inner.clone();
             let values = inner.send_packed_commands(commands, 0, commands.len()).await;
             let values = values.map_err(|error| connection.allowance.overrun().map_or(error, Into::into))?;
@@ -368,8 +371,8 @@ impl Link {
             }
             Ok(values)
         };
-        match tokio::time::timeout(limit, asked).await {
-            Ok(asked) => asked.map_err(|error: RedisError| {
+        match tokio::time::timeout(limit, replies).await {
+            Ok(replies) => replies.map_err(|error: RedisError| {
                 // A code means a refused login. Its text is omitted, because it may contain the password.
                 let text = with_causes(error.to_string(), &error);
                 match error.code() {
@@ -381,8 +384,8 @@ impl Link {
                 }
             }),
             Err(_) => {
-                let what = format!("{address} did not answer within {} ms", limit.as_millis());
-                Err(ErrorKind::Timeout.error(object, what))
+                let detail = format!("{address} did not answer within {} ms", limit.as_millis());
+                Err(ErrorKind::Timeout.error(object, detail))
             }
         }
     }
@@ -447,7 +450,7 @@ impl Link {
     }
 
     /// Error of a node: its code and text, or the text of a broken connection.
-    fn failed(&self, object: &str, address: &str, code: Option<&str>, said: &str) -> StorageError {
+    fn failed(&self, object: &str, address: &str, code: Option<&str>, text: &str) -> StorageError {
         use ErrorKind::{Corrupt, Denied, Invalid, Unavailable, Unsupported};
         let (kind, hint) = match code {
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => (
@@ -457,10 +460,10 @@ impl Link {
             Some("MOVED" | "ASK" | "CROSSSLOT") if !self.config.cluster => {
                 (Invalid, "server is a node of a cluster; set `cluster = true`")
             }
-            Some("ERR") if said.contains("cluster support disabled") => {
+            Some("ERR") if text.contains("cluster support disabled") => {
                 (Invalid, "server is not a cluster; remove `cluster`")
             }
-            Some("ERR") if said.contains(FULL) => (
+            Some("ERR") if text.contains(FULL) => (
                 Unavailable,
                 "store has too many clients; raise `maxclients` or lower `connections`",
             ),
@@ -468,18 +471,18 @@ impl Link {
             Some("WRONGTYPE") => (Invalid, "another program uses these keys; change `prefix`"),
             Some("OOM") => (Unavailable, "store's memory is full; raise `maxmemory` or add nodes"),
             Some("READONLY") => (Unavailable, "server is a replica; set `url` to the primary"),
-            None if said.contains(TOO_MUCH) => (Corrupt, "reply is too long"),
-            None if said.contains("invalid peer certificate") => (
+            None if text.contains(TOO_MUCH) => (Corrupt, "reply is too long"),
+            None if text.contains("invalid peer certificate") => (
                 Unavailable,
                 "unknown certificate authority; set `ca_file` to its certificate",
             ),
             _ => (Unavailable, "store does not answer"),
         };
         // Removes a command's arguments, which may be rows.
-        let said = said.split(", with args").next().unwrap_or_default();
-        let said: String = said.chars().take(160).collect();
+        let text = text.split(", with args").next().unwrap_or_default();
+        let text: String = text.chars().take(160).collect();
         let code = code.unwrap_or_default();
-        let detail = format!("{address}: {hint} ({})", format!("{code} {said}").trim().escape_debug());
+        let detail = format!("{address}: {hint} ({})", format!("{code} {text}").trim().escape_debug());
         kind.error(object, detail)
     }
 }
@@ -494,9 +497,9 @@ fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// Parses a reply to `CLUSTER SLOTS`, in which a node without a name is the node `asked`. `None` if a slot is missing,
+/// Parses a reply to `CLUSTER SLOTS`, in which a node without a name is the node `from`. `None` if a slot is missing,
 /// as in the reply of a node that was removed from its cluster.
-fn owners(reply: &Value, asked: &str) -> Option<Owners> {
+fn owners(reply: &Value, from: &str) -> Option<Owners> {
     let Value::Array(ranges) = reply else { return None };
     let slot = |value: &Value| match value {
         Value::Int(slot) => u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS),
@@ -513,7 +516,7 @@ fn owners(reply: &Value, asked: &str) -> Option<Owners> {
             [Value::Nil, Value::Int(port), ..] => (String::new(), *port),
             _ => return None,
         };
-        let node = address_of(&host, u16::try_from(port).ok()?, asked);
+        let node = address_of(&host, u16::try_from(port).ok()?, from);
         owners.push((slot(first)?, slot(last)?, node));
     }
     owners.sort_unstable_by_key(|(first, ..)| *first);
@@ -522,10 +525,10 @@ fn owners(reply: &Value, asked: &str) -> Option<Owners> {
     (covered == Some(SLOTS)).then_some(owners)
 }
 
-/// Address of a node that the node `asked` names.
-fn address_of(named: &str, port: u16, asked: &str) -> String {
+/// Address of a node that the node `from` names.
+fn address_of(named: &str, port: u16, from: &str) -> String {
     match named {
-        "" | "?" => format!("{}:{port}", host(asked)),
+        "" | "?" => format!("{}:{port}", host(from)),
         // IPv6 address.
         named if named.contains(':') => format!("[{named}]:{port}"),
         named => format!("{named}:{port}"),
@@ -558,17 +561,14 @@ mod tests {
         let node = |host: Value| Value::Array(vec![host, Value::Int(6379), bulk("id")]);
         let range = |first, last, host| Value::Array(vec![Value::Int(first), Value::Int(last), node(host)]);
         let reply = Value::Array(vec![range(8_000, 16_383, bulk("b")), range(0, 7_999, Value::Nil)]);
-        let found = owners(&reply, "asked:1").unwrap();
+        let found = owners(&reply, "seed:1").unwrap();
         let found: Vec<_> = found
             .iter()
             .map(|(first, last, at)| (*first, *last, at.clone()))
             .collect();
         assert_eq!(
             found,
-            [
-                (0, 7_999, "asked:6379".to_owned()),
-                (8_000, 16_383, "b:6379".to_owned())
-            ]
+            [(0, 7_999, "seed:6379".to_owned()), (8_000, 16_383, "b:6379".to_owned())]
         );
         for other in [
             Value::Nil,
@@ -578,7 +578,7 @@ mod tests {
             Value::Array(vec![range(0, 16_382, Value::Nil)]),
             Value::Array(vec![range(0, 7_000, Value::Nil), range(7_002, 16_383, Value::Nil)]),
         ] {
-            assert_eq!(owners(&other, "asked:1"), None);
+            assert_eq!(owners(&other, "seed:1"), None);
         }
     }
 }

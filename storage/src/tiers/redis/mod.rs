@@ -33,7 +33,7 @@ mod version;
 pub use config::RedisConfig;
 
 /// Entries of a hash requested at a time. An entry is a path and a mark.
-const SCANNED: u32 = 1000;
+const SCAN_COUNT: u32 = 1000;
 const SCAN_BYTES: u64 = 16 << 20;
 /// Maximum bytes of a mark, a record or a script's reply.
 const ENTRY_BYTES: u64 = 4 << 10;
@@ -53,14 +53,14 @@ impl RedisTier {
         let tier = Self { link };
         let url = tier.link.url();
         tier.link.find_owners(url).await?;
-        let mut get = tier.of_hashes("HGET", ENTRY_BYTES);
+        let mut get = tier.hash_command("HGET", ENTRY_BYTES);
         get.cmd.arg(hashes(tier.prefix()).0).arg("");
-        tier.one(url, get).await?;
+        tier.run_one(url, get).await?;
         Ok(tier)
     }
 
     /// Runs a single command other than a read.
-    async fn one(&self, object: &str, command: Command) -> Result<Value, StorageError> {
+    async fn run_one(&self, object: &str, command: Command) -> Result<Value, StorageError> {
         let mut replies = self.link.run_all(object, &[command]).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
@@ -74,24 +74,24 @@ impl RedisTier {
         format!("{}/{path}", self.link.url())
     }
 
-    fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
-        kind.error(self.name(path), what)
+    fn error(&self, kind: ErrorKind, path: &ObjectPath, detail: impl Into<String>) -> StorageError {
+        kind.error(self.name(path), detail)
     }
 
     /// Creates a command on the hashes.
-    fn of_hashes(&self, name: &str, brings: u64) -> Command {
-        command(name, self.link.slot(self.prefix().as_bytes()), brings)
+    fn hash_command(&self, name: &str, reply_bytes: u64) -> Command {
+        command(name, self.link.slot(self.prefix().as_bytes()), reply_bytes)
     }
 
     /// Current version of a path.
     async fn look_up(&self, path: &ObjectPath) -> Result<Version, StorageError> {
-        let mut get = self.of_hashes("HGET", ENTRY_BYTES);
+        let mut get = self.hash_command("HGET", ENTRY_BYTES);
         get.cmd.arg(hashes(self.prefix()).0).arg(path.as_str());
-        match self.one(&self.name(path), get).await? {
+        match self.run_one(&self.name(path), get).await? {
             Value::Nil => Err(self.error(ErrorKind::NotFound, path, "no such object")),
             mark => text(&mark).and_then(Version::parse).ok_or_else(|| {
-                let what = "entry was not written by this tier; another program may use the same `prefix`";
-                self.error(ErrorKind::Corrupt, path, what)
+                let detail = "entry was not written by this tier; another program may use the same `prefix`";
+                self.error(ErrorKind::Corrupt, path, detail)
             }),
         }
     }
@@ -99,28 +99,28 @@ impl RedisTier {
     /// All entries of a hash.
     async fn scan(&self, hash: &str) -> Result<BTreeMap<String, String>, StorageError> {
         let about = format!("{} {hash}", self.link.url());
-        let odd = || ErrorKind::Corrupt.error(&about, "invalid reply to HSCAN");
+        let invalid = || ErrorKind::Corrupt.error(&about, "invalid reply to HSCAN");
         // Counts the received entries, which ends an endless scan.
         let mut bounds = Listing::of(about.as_str());
         let (mut entries, mut cursor) = (BTreeMap::new(), "0".to_owned());
         loop {
-            let mut scan = self.of_hashes("HSCAN", SCAN_BYTES);
-            scan.cmd.arg(hash).arg(&cursor).arg("COUNT").arg(SCANNED);
-            let Value::Array(reply) = self.one(&about, scan).await? else {
-                return Err(odd());
+            let mut scan = self.hash_command("HSCAN", SCAN_BYTES);
+            scan.cmd.arg(hash).arg(&cursor).arg("COUNT").arg(SCAN_COUNT);
+            let Value::Array(reply) = self.run_one(&about, scan).await? else {
+                return Err(invalid());
             };
             let [next, Value::Array(found)] = &reply[..] else {
-                return Err(odd());
+                return Err(invalid());
             };
             bounds.named(0)?;
             for pair in found.chunks(2) {
                 let [Some(field), Some(value)] = [0, 1].map(|i| pair.get(i).and_then(text)) else {
-                    return Err(odd());
+                    return Err(invalid());
                 };
                 bounds.named(field.len() + value.len())?;
                 entries.insert(field.to_owned(), value.to_owned());
             }
-            text(next).ok_or_else(odd)?.clone_into(&mut cursor);
+            text(next).ok_or_else(invalid)?.clone_into(&mut cursor);
             if cursor == "0" {
                 return Ok(entries);
             }
@@ -129,23 +129,23 @@ impl RedisTier {
 
     /// Commands on chunks, each with the indices of its chunks. `chunks` has numbers and expected bytes. Keys of one
     /// slot share a command.
-    fn of_chunks(&self, name: &str, stem: &str, chunks: &[(u64, u64)]) -> (Vec<Command>, Vec<Vec<usize>>) {
+    fn chunk_commands(&self, name: &str, stem: &str, chunks: &[(u64, u64)]) -> (Vec<Command>, Vec<Vec<usize>>) {
         let (mut commands, mut members) = (Vec::<Command>::new(), Vec::<Vec<usize>>::new());
         let mut open: HashMap<u16, usize> = HashMap::new();
-        for (i, (number, brings)) in chunks.iter().enumerate() {
+        for (i, (number, reply_bytes)) in chunks.iter().enumerate() {
             let key = format!("{stem}{number:x}");
             let slot = self.link.slot(key.as_bytes());
             let at = open.entry(slot).or_insert(usize::MAX);
-            let is_full = |command: &Command| command.brings + command.sends >= self.link.config.part_bytes;
+            let is_full = |command: &Command| command.reply_bytes + command.sent_bytes >= self.link.config.part_bytes;
             if commands.get(*at).is_none_or(is_full) {
                 *at = commands.len();
                 commands.push(command(name, slot, 0));
                 members.push(Vec::new());
             }
             let command = &mut commands[*at];
-            command.sends += key.len() as u64;
+            command.sent_bytes += key.len() as u64;
             // Bytes of a value's length and line ends.
-            command.brings += brings + 16;
+            command.reply_bytes += reply_bytes + 16;
             command.cmd.arg(key);
             members[*at].push(i);
         }
@@ -166,7 +166,7 @@ impl RedisTier {
         };
         let wanted: Vec<(u64, u64)> = numbers.iter().map(lengths).collect();
         let stem = version.keys(self.prefix(), &object.path);
-        let (commands, members) = self.of_chunks("MGET", &stem, &wanted);
+        let (commands, members) = self.chunk_commands("MGET", &stem, &wanted);
         let replies = self.link.run(&self.name(&object.path), &commands, cost).await?;
         let mut chunks = vec![Bytes::new(); wanted.len()];
         for (reply, members) in replies.into_iter().zip(members) {
@@ -177,15 +177,15 @@ impl RedisTier {
             for (i, value) in members.into_iter().zip(values) {
                 match value {
                     Value::BulkString(bytes) => chunks[i] = bytes.into(),
-                    _ => return Err(self.gone(object, version, wanted[i].0).await),
+                    _ => return Err(self.missing_chunk(object, version, wanted[i].0).await),
                 }
             }
         }
         let mut pairs = wanted.iter().zip(&chunks);
         if let Some(((number, len), chunk)) = pairs.find(|((_, len), chunk)| chunk.len() as u64 != *len) {
             let found = chunk.len();
-            let what = format!("chunk {number} has {found} bytes instead of {len}; publish the object again");
-            return Err(self.error(ErrorKind::Corrupt, &object.path, what));
+            let detail = format!("chunk {number} has {found} bytes instead of {len}; publish the object again");
+            return Err(self.error(ErrorKind::Corrupt, &object.path, detail));
         }
         cost.add(&ReadCost {
             wire_bytes: wanted.iter().map(|(_, len)| len).sum(),
@@ -195,13 +195,13 @@ impl RedisTier {
     }
 
     /// Error for a missing chunk of a version.
-    async fn gone(&self, object: &Object, version: &Version, number: u64) -> StorageError {
+    async fn missing_chunk(&self, object: &Object, version: &Version, number: u64) -> StorageError {
         match self.look_up(&object.path).await {
             Err(error) => error,
             Ok(now) if now == *version => {
                 let hint = "set `maxmemory-policy noeviction`, remove the object and publish it again";
-                let what = format!("chunk {number} is missing: the store dropped it; {hint}");
-                self.error(ErrorKind::Corrupt, &object.path, what)
+                let detail = format!("chunk {number} is missing: the store dropped it; {hint}");
+                self.error(ErrorKind::Corrupt, &object.path, detail)
             }
             Ok(now) => self.changed(object, &now.to_string()),
         }
@@ -232,12 +232,12 @@ fn join(
     if let [chunk] = chunks {
         return Ok(cut(chunk, at..at + len));
     }
-    let mut whole = buffer_for(object, range.end - range.start)?;
+    let mut joined = buffer_for(object, range.end - range.start)?;
     for (i, chunk) in chunks.iter().enumerate() {
         let chunk = if i == 0 { &chunk[at..] } else { &chunk[..] };
-        whole.extend_from_slice(&chunk[..chunk.len().min(len - whole.len())]);
+        joined.extend_from_slice(&chunk[..chunk.len().min(len - joined.len())]);
     }
-    Ok(whole.freeze())
+    Ok(joined.freeze())
 }
 
 /// Hashes of all objects and of unfinished work, both on one node.
@@ -245,14 +245,14 @@ fn hashes(prefix: &str) -> (String, String) {
     (format!("{{{prefix}}}:objects"), format!("{{{prefix}}}:unfinished"))
 }
 
-fn command(name: &str, slot: u16, brings: u64) -> Command {
+fn command(name: &str, slot: u16, reply_bytes: u64) -> Command {
     let mut cmd = Cmd::new();
     cmd.arg(name);
     Command {
         cmd,
         slot,
-        sends: name.len() as u64,
-        brings,
+        sent_bytes: name.len() as u64,
+        reply_bytes,
     }
 }
 

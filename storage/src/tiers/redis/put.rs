@@ -20,9 +20,9 @@ const WINDOW_BYTES: u64 = 8 << 20;
 /// Keys removed at a time.
 const MAX_UNLINKED: u64 = 32 << 10;
 /// Idle seconds after which an upload of the same bytes is resumed. A window takes less.
-const RESTED_S: u64 = 10;
+const IDLE_S: u64 = 10;
 /// Idle seconds after which work is removed.
-const GIVEN_UP_S: u64 = 3600;
+const ABANDONED_S: u64 = 3600;
 
 /// Changes the record ARGV[1] from ARGV[2] to ARGV[3]; empty text means no record. Returns 1 if the record is now
 /// ARGV[3].
@@ -105,8 +105,8 @@ impl RedisTier {
     pub(super) async fn publish(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let source = Source::open(body).await?;
         let digest = digest(&source).await?;
-        let rested = self.clear(Some((path, &digest))).await?;
-        let mut record = match self.resumed(rested).await? {
+        let unfinished = self.clear(Some((path, &digest))).await?;
+        let mut record = match self.resumed(unfinished).await? {
             Some(record) => record,
             None => {
                 let id = RandomState::new().hash_one(&digest);
@@ -128,7 +128,7 @@ impl RedisTier {
         }
         let (is_done, old) = self.swap(path, Some(&record)).await?;
         if !is_done {
-            return Err(self.taken(path));
+            return Err(self.superseded(path));
         }
         if let Some(old) = old
             && let Err(error) = self.remove_chunks(&old).await
@@ -151,29 +151,29 @@ impl RedisTier {
 
     /// Removes abandoned work, and returns the unfinished upload of these bytes.
     async fn clear(&self, wanted: Option<(&ObjectPath, &str)>) -> Result<Option<Record>, StorageError> {
-        let mut same = None;
+        let mut own_upload = None;
         let unfinished = self.scan(&hashes(self.prefix()).1).await?;
         for record in unfinished.values().filter_map(|text| Record::parse(text)) {
             if wanted == Some((&record.path, &record.digest)) {
-                same = Some(record);
-            } else if record.at.saturating_add(GIVEN_UP_S) < now() {
-                let mine = Record::removal(record.version.clone(), &record.path, now());
-                let taken = self.change(&record, &record.to_string(), &mine.to_string()).await;
-                if taken.is_ok() {
-                    self.remove_chunks(&mine).await?;
+                own_upload = Some(record);
+            } else if record.at.saturating_add(ABANDONED_S) < now() {
+                let claim = Record::removal(record.version.clone(), &record.path, now());
+                let claimed = self.change(&record, &record.to_string(), &claim.to_string()).await;
+                if claimed.is_ok() {
+                    self.remove_chunks(&claim).await?;
                 }
             }
         }
-        Ok(same)
+        Ok(own_upload)
     }
 
     /// Takes over an idle upload, after a wait if needed; `None` if it continues elsewhere.
     async fn resumed(&self, upload: Option<Record>) -> Result<Option<Record>, StorageError> {
         let Some(upload) = upload else { return Ok(None) };
-        let rest = (upload.at + RESTED_S).saturating_sub(now()).min(RESTED_S);
-        tokio::time::sleep(Duration::from_secs(rest)).await;
+        let wait = (upload.at + IDLE_S).saturating_sub(now()).min(IDLE_S);
+        tokio::time::sleep(Duration::from_secs(wait)).await;
         match self.step(&upload, upload.done).await {
-            Ok(mine) => Ok(Some(mine)),
+            Ok(claim) => Ok(Some(claim)),
             Err(e) if e.kind() == ErrorKind::Changed => Ok(None),
             Err(e) => Err(e),
         }
@@ -196,7 +196,7 @@ impl RedisTier {
             let value = &bytes[(chunk.start - start) as usize..(chunk.end - start) as usize];
             let key = format!("{stem}{number:x}");
             let mut set = command("SET", self.link.slot(key.as_bytes()), 0);
-            set.sends = (key.len() + value.len()) as u64;
+            set.sent_bytes = (key.len() + value.len()) as u64;
             set.cmd.arg(key).arg(value);
             sets.push(set);
         }
@@ -212,7 +212,7 @@ impl RedisTier {
         while next < version.chunks() {
             let end = version.chunks().min(next + MAX_UNLINKED);
             let chunks: Vec<(u64, u64)> = (next..end).map(|number| (number, 0)).collect();
-            let (unlinks, _) = self.of_chunks("UNLINK", &stem, &chunks);
+            let (unlinks, _) = self.chunk_commands("UNLINK", &stem, &chunks);
             self.link.run_all(&name, &unlinks).await?;
             next = end;
         }
@@ -235,13 +235,13 @@ impl RedisTier {
     }
 
     async fn change(&self, record: &Record, was: &str, becomes: &str) -> Result<(), StorageError> {
-        let mut eval = self.of_hashes("EVAL", ENTRY_BYTES);
+        let mut eval = self.hash_command("EVAL", ENTRY_BYTES);
         let id = format!("{:016x}", record.version.id);
         eval.cmd.arg(CHANGE).arg(1).arg(hashes(self.prefix()).1);
         eval.cmd.arg(id).arg(was).arg(becomes);
-        match self.one(&self.name(&record.path), eval).await? {
+        match self.run_one(&self.name(&record.path), eval).await? {
             Value::Int(1) => Ok(()),
-            _ => Err(self.taken(&record.path)),
+            _ => Err(self.superseded(&record.path)),
         }
     }
 
@@ -252,10 +252,10 @@ impl RedisTier {
         let id = upload.map_or_else(String::new, |record| format!("{:016x}", record.version.id));
         let record = upload.map_or_else(String::new, Record::to_string);
         let at = now();
-        let mut eval = self.of_hashes("EVAL", ENTRY_BYTES);
+        let mut eval = self.hash_command("EVAL", ENTRY_BYTES);
         eval.cmd.arg(SWAP).arg(2).arg(objects).arg(unfinished);
         eval.cmd.arg(path.as_str()).arg(mark).arg(id).arg(record).arg(at);
-        let reply = self.one(&self.name(path), eval).await?;
+        let reply = self.run_one(&self.name(path), eval).await?;
         let parts = match &reply {
             Value::Array(parts) => &parts[..],
             _ => &[],
@@ -265,9 +265,9 @@ impl RedisTier {
         Ok((done, old.map(|version| Record::removal(version, path, at))))
     }
 
-    fn taken(&self, path: &ObjectPath) -> StorageError {
-        let what = "another publisher took over this upload, or replaced the object; publish again";
-        self.error(ErrorKind::Changed, path, what)
+    fn superseded(&self, path: &ObjectPath) -> StorageError {
+        let detail = "another publisher took over this upload, or replaced the object; publish again";
+        self.error(ErrorKind::Changed, path, detail)
     }
 }
 

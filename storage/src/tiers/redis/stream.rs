@@ -41,13 +41,13 @@ impl Allowance {
 
     /// Allows the reply of a request. If the returned guard is dropped before the reply has arrived, it spoils the
     /// connection.
-    pub(super) fn expect(self: &Arc<Self>, most: u64) -> Expected {
+    pub(super) fn expect(self: &Arc<Self>, max_bytes: u64) -> Expected {
         let mut allowed = self.0.lock();
-        allowed.in_flight += most;
-        allowed.left += most;
+        allowed.in_flight += max_bytes;
+        allowed.left += max_bytes;
         Expected {
             allowance: Arc::clone(self),
-            most,
+            max_bytes,
             has_arrived: false,
         }
     }
@@ -70,7 +70,7 @@ fn too_much() -> io::Error {
 /// A request in flight.
 pub(super) struct Expected {
     allowance: Arc<Allowance>,
-    most: u64,
+    max_bytes: u64,
     has_arrived: bool,
 }
 
@@ -79,7 +79,7 @@ impl Expected {
     pub(super) fn arrived(mut self) {
         self.has_arrived = true;
         let mut allowed = self.allowance.0.lock();
-        allowed.in_flight -= self.most;
+        allowed.in_flight -= self.max_bytes;
         // Unused bytes of a shorter reply are not left to the next.
         allowed.left = allowed.left.min(allowed.in_flight);
     }

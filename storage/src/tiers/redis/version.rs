@@ -32,9 +32,9 @@ impl Version {
     pub(super) fn new(id: u64, size: u64, table: Option<&TableHeader>, rows_per_key: u32) -> Self {
         let (rows, row_bytes) = match table {
             Some(header) => {
-                let (stride, most) = (u64::from(header.stride), MAX_CHUNK_BYTES);
+                let (stride, max) = (u64::from(header.stride), MAX_CHUNK_BYTES);
                 // At least one row, and at most what a chunk may hold.
-                let rows_per_key = u64::from(rows_per_key).min(most / stride).max(1);
+                let rows_per_key = u64::from(rows_per_key).min(max / stride).max(1);
                 (header.header_len()..header.rows_end(), stride * rows_per_key)
             }
             None => (size..size, BLOCK_BYTES),

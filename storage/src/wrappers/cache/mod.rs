@@ -8,7 +8,7 @@
 //! - A range of more than [`BYPASS_BLOCKS`] blocks bypasses the cache: a model file would only displace rows.
 
 use super::Fetched;
-use super::single_flight::{Boarded, ExtentKey, Lead, SingleFlight, Version, share_of};
+use super::single_flight::{ExtentKey, Lead, SharedFetches, SingleFlight, Version, share_of};
 use crate::limits::check_ranges;
 use crate::metrics::CacheMetrics;
 use crate::ranges;
@@ -94,17 +94,17 @@ impl Cache {
             self.extents.record(&gathered.cost, 0);
             return Ok((gathered, Duration::ZERO));
         }
-        let boarded = self.extents.board(object, missing);
-        self.extents.record(&gathered.cost, boarded.joined);
+        let shared = self.extents.join(object, missing);
+        self.extents.record(&gathered.cost, shared.joined);
         let waiting = Instant::now();
-        for ticket in &boarded.tickets {
-            let landed = ticket.landed(object).await?;
-            let share = share_of(&landed.cost, ticket.led, waiting.elapsed());
+        for ticket in &shared.tickets {
+            let data = ticket.result(object).await?;
+            let share = share_of(&data.cost, ticket.led, waiting.elapsed());
             gathered.cost.merge(&share);
             // The fetch of another call may have many extents that this call does not need.
             let order = |extent: &Range<u64>| (extent.start, extent.end);
             let is_needed = |extent: &Range<u64>| needed.binary_search_by_key(&order(extent), order).is_ok();
-            let parts = landed.parts.iter().filter(|(extent, _)| is_needed(extent));
+            let parts = data.parts.iter().filter(|(extent, _)| is_needed(extent));
             gathered.parts.extend(parts.cloned());
         }
         gathered.sort();
@@ -152,29 +152,29 @@ impl Tier for Cache {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let started = Instant::now();
-        let around: Vec<_> = ranges.iter().filter(|range| self.bypasses(range)).cloned().collect();
+        let bypassing: Vec<_> = ranges.iter().filter(|range| self.bypasses(range)).cloned().collect();
         let through = ranges.iter().filter(|range| !self.bypasses(range));
         let mut needed: Vec<_> = through.flat_map(|range| self.extents_of(object, range)).collect();
         needed.sort_unstable_by_key(|extent| (extent.start, extent.end));
         needed.dedup();
-        let read_around = async {
-            if around.is_empty() {
+        let bypass = async {
+            if bypassing.is_empty() {
                 return Ok((ReadMany::default(), Duration::ZERO));
             }
-            let begun = Instant::now();
-            let read = self.extents.inner.read_many(object, &around).await?;
-            Ok((read, begun.elapsed()))
+            let started = Instant::now();
+            let read = self.extents.inner.read_many(object, &bypassing).await?;
+            Ok((read, started.elapsed()))
         };
-        let ((gathered, waited), (around, waited_around)) = try_join(self.gather(object, &needed), read_around).await?;
+        let ((gathered, waited), (bypassing, bypass_wait)) = try_join(self.gather(object, &needed), bypass).await?;
         let mut cost = gathered.cost;
-        cost.merge(&around.cost);
-        let mut around = around.parts.into_iter();
+        cost.merge(&bypassing.cost);
+        let mut bypassing = bypassing.parts.into_iter();
         let parts = ranges.iter().map(|range| match self.bypasses(range) {
-            true => Ok(around.next().unwrap_or_default()),
+            true => Ok(bypassing.next().unwrap_or_default()),
             false => gathered.cut(object, range),
         });
         let parts = parts.collect::<Result<_, _>>()?;
-        cost.cache = started.elapsed().saturating_sub(waited.max(waited_around));
+        cost.cache = started.elapsed().saturating_sub(waited.max(bypass_wait));
         Ok(ReadMany { parts, cost })
     }
 
@@ -194,7 +194,7 @@ impl Tier for Cache {
 /// Divisor of the capacity that gives the window of newest extents in a `tiny-lfu` cache (Einziger, Friedman and Manes,
 /// *TinyLFU*, ACM Transactions on Storage 13(4), 2017, use 1 %). In simulations, a fifth costs less than one point of
 /// hits if popularity is fixed, and gains four to eight if it shifts.
-const WINDOW_PART: u64 = 5;
+const WINDOW_DIVISOR: u64 = 5;
 
 type Extents = moka::future::Cache<ExtentKey, CachedExtent>;
 
@@ -226,7 +226,7 @@ impl CachedExtents {
         let ttl = config.ttl_ms.map(Duration::from_millis);
         let (window, policy) = match config.policy {
             Policy::TinyLfu => {
-                let window = (config.capacity_bytes / WINDOW_PART).max(config.block_bytes + ENTRY_BYTES);
+                let window = (config.capacity_bytes / WINDOW_DIVISOR).max(config.block_bytes + ENTRY_BYTES);
                 (window, EvictionPolicy::tiny_lfu())
             }
             Policy::Lru => (0, EvictionPolicy::lru()),
@@ -243,14 +243,14 @@ impl CachedExtents {
                 .build(),
         ];
         if window > 0 {
-            let behind = extents[0].clone();
+            let main = extents[0].clone();
             let window = extents_within(window, ttl)
                 .eviction_policy(EvictionPolicy::lru())
                 .async_eviction_listener(move |key, extent, cause| {
-                    let behind = behind.clone();
+                    let main = main.clone();
                     async move {
                         if cause == RemovalCause::Size {
-                            behind.insert((*key).clone(), extent).await;
+                            main.insert((*key).clone(), extent).await;
                         }
                     }
                     .boxed()
@@ -297,26 +297,26 @@ impl CachedExtents {
     }
 
     /// Joins fetches in flight for `missing` extents (ascending), and starts a fetch of the others.
-    fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<Fetched> {
-        let mut boarded = self.flights.board(missing);
-        if let Some(lead) = boarded.lead.take() {
+    fn join(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> SharedFetches<Fetched> {
+        let mut shared = self.flights.join(missing);
+        if let Some(lead) = shared.lead.take() {
             let (cache, object) = (self.clone(), object.clone());
             tokio::spawn(async move { cache.fetch(&object, lead).await });
         }
-        boarded
+        shared
     }
 
     /// Runs a fetch on its own task.
     async fn fetch(&self, object: &Object, mut lead: Lead<Fetched>) {
-        let landed = self.fetch_extents(object, &lead.keys).await;
+        let data = self.fetch_extents(object, &lead.keys).await;
         // The extents are cached now, so later callers find them in the cache.
         lead.leave();
-        lead.answer()(landed.map(Arc::new));
+        lead.answer()(data.map(Arc::new));
         self.report_bytes().await;
     }
 
     async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<Fetched, StorageError> {
-        let mut landed = Fetched::default();
+        let mut data = Fetched::default();
         let mut fetched = Vec::with_capacity(keys.len());
         for key in keys {
             // Another fetch may have ended between the look-up and the joining. Only then is it looked up again,
@@ -324,19 +324,19 @@ impl CachedExtents {
             let is_held = self.extents.iter().any(|extents| extents.contains_key(key));
             let held = if is_held { self.get(key).await } else { None };
             if let Some(bytes) = held {
-                landed.parts.push((key.extent.clone(), bytes));
-                landed.cost.via.insert(Via::Memory);
+                data.parts.push((key.extent.clone(), bytes));
+                data.cost.via.insert(Via::Memory);
             } else {
                 fetched.push(key);
             }
         }
         if fetched.is_empty() {
-            return Ok(landed);
+            return Ok(data);
         }
         let extents: Vec<_> = fetched.iter().map(|key| key.extent.clone()).collect();
         let runs = ranges::adjacent(&extents);
         let read = self.inner.read_many(object, &runs).await?;
-        landed.cost.merge(&read.cost);
+        data.cost.merge(&read.cost);
         let mut pieces = runs.iter().zip(&read.parts).peekable();
         for key in fetched {
             let extent = key.extent.clone();
@@ -352,15 +352,15 @@ impl CachedExtents {
             let copying = Instant::now();
             // A separate copy: a slice would keep the whole read in memory as long as one of its extents lives.
             let bytes = Bytes::copy_from_slice(&bytes[from as usize..to as usize]);
-            landed.cost.copy += copying.elapsed();
+            data.cost.copy += copying.elapsed();
             let fetched = Instant::now();
             if let Some(extents) = self.extents.last() {
                 let bytes = bytes.clone();
                 extents.insert(key.clone(), CachedExtent { bytes, fetched }).await;
             }
-            landed.parts.push((extent, bytes));
+            data.parts.push((extent, bytes));
         }
-        Ok(landed)
+        Ok(data)
     }
 
     /// Updates the gauge. Housekeeping runs first, which also bounds moka's queue.
@@ -404,7 +404,7 @@ const ENTRY_BYTES: u64 = 480;
 /// Allowed block sizes in bytes.
 const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
 /// Maximum time to live: the library rejects a thousand years.
-const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
+const MAX_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// Eviction policy of a full cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -459,7 +459,7 @@ impl CacheConfig {
     }
 
     /// Maximum number of blocks that fit.
-    pub const fn most_blocks(&self) -> u64 {
+    pub const fn max_blocks(&self) -> u64 {
         self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)
     }
 
@@ -477,8 +477,8 @@ impl CacheConfig {
             return refuse("cache.capacity_bytes", detail);
         }
         match self.ttl_ms {
-            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > LONGEST_TTL_MS => {
-                let detail = format!("must be from 1 to {LONGEST_TTL_MS}: {ttl_ms}; omit it for no limit");
+            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > MAX_TTL_MS => {
+                let detail = format!("must be from 1 to {MAX_TTL_MS}: {ttl_ms}; omit it for no limit");
                 refuse("cache.ttl_ms", detail)
             }
             _ => Ok(()),

@@ -137,11 +137,11 @@ impl EmulatedConfig {
             (None, None) => Self::default(),
         };
         let table = |config: &Self| toml::Table::try_from(config).map_err(|e| invalid("profile", e.to_string()));
-        let mut whole = table(&base)?;
-        whole.extend(table(self)?);
+        let mut merged = table(&base)?;
+        merged.extend(table(self)?);
         // A limit of 0 is none; other keys that may be 0 default to it.
-        whole.retain(|key, value| key == "seed" || value.as_integer() != Some(0));
-        whole
+        merged.retain(|key, value| key == "seed" || value.as_integer() != Some(0));
+        merged
             .try_into()
             .map_err(|e: toml::de::Error| invalid("profile", e.to_string()))
     }

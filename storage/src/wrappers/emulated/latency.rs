@@ -11,7 +11,7 @@ use std::time::Duration;
 /// 99th percentile of the standard normal distribution.
 const Z_99: f64 = 2.326_347_874_040_841;
 /// Maximum latency in microseconds: ten minutes.
-pub(super) const LONGEST_US: f64 = 600e6;
+pub(super) const MAX_LATENCY_US: f64 = 600e6;
 
 /// Latency distribution. All times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +44,7 @@ pub(crate) enum Distribution {
 }
 
 fn is_time(us: f64) -> bool {
-    (0.0..=LONGEST_US).contains(&us)
+    (0.0..=MAX_LATENCY_US).contains(&us)
 }
 
 impl LatencyConfig {
@@ -113,7 +113,7 @@ impl Distribution {
             }
             Self::Quantiles(points) => interpolate(points, first),
         };
-        Duration::from_secs_f64(us.min(LONGEST_US) / 1e6)
+        Duration::from_secs_f64(us.min(MAX_LATENCY_US) / 1e6)
     }
 }
 
@@ -138,7 +138,7 @@ const KINDS: [ErrorKind; 6] = [
 ];
 
 /// Maximum time to an error, in milliseconds: ten minutes, as for latencies.
-const LONGEST_MS: u64 = 600_000;
+const MAX_AFTER_MS: u64 = 600_000;
 
 /// Injected error of a share of requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -175,8 +175,8 @@ pub(super) fn faults(errors: &[InjectedError]) -> Result<Vec<ErrorRule>, Storage
             let detail = format!("must be from 0 to 1: {}", error.rate);
             return Err(invalid("errors.rate", detail));
         }
-        if let Some(after) = error.after_ms.filter(|after| *after > LONGEST_MS) {
-            let detail = format!("must be at most {LONGEST_MS}: {after}");
+        if let Some(after) = error.after_ms.filter(|after| *after > MAX_AFTER_MS) {
+            let detail = format!("must be at most {MAX_AFTER_MS}: {after}");
             return Err(invalid("errors.after_ms", detail));
         }
         Ok(ErrorRule {

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use timer::{Arrival, Replay, Timer};
 
 /// Maximum pause between two attempts of a request.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Tier behind an emulated service.
 pub struct Emulated {
@@ -61,7 +61,7 @@ struct Drawn<'a> {
     requests: Vec<Request>,
     retries: u32,
     /// All errors, including those that a retry recovered from.
-    met: Vec<ErrorKind>,
+    faults: Vec<ErrorKind>,
     /// First error that no retry recovered from.
     fault: Option<&'a ErrorRule>,
 }
@@ -103,16 +103,16 @@ impl Emulated {
         for bytes in bytes {
             let (mut latency, mut fault) = self.attempt(&mut rng, in_flight, bytes);
             let mut pause = self.service.retry_delay;
-            drawn.met.extend(fault.map(|fault| fault.kind));
+            drawn.faults.extend(fault.map(|fault| fault.kind));
             for _ in 0..self.service.retries {
                 if !fault.is_some_and(|fault| fault.kind.is_transient()) {
                     break;
                 }
                 let (again, next) = self.attempt(&mut rng, in_flight, bytes);
                 latency += pause + again;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
                 fault = next;
-                drawn.met.extend(fault.map(|fault| fault.kind));
+                drawn.faults.extend(fault.map(|fault| fault.kind));
                 drawn.retries += 1;
             }
             let bytes = if fault.is_some() { 0 } else { bytes };
@@ -133,9 +133,9 @@ impl Emulated {
         };
         let mut share = latency::uniform(rng);
         let fault = self.service.errors.iter().find(|fault| {
-            let met = share <= fault.rate;
+            let is_drawn = share <= fault.rate;
             share -= fault.rate;
-            met
+            is_drawn
         });
         (fault.and_then(|fault| fault.after).unwrap_or(latency), fault)
     }
@@ -149,7 +149,7 @@ impl Emulated {
     ) -> Result<(Schedule, u32), StorageError> {
         let call = arrival.call;
         let drawn = self.draw(call, arrival.in_flight, bytes);
-        drawn.met.iter().for_each(|fault| self.metrics.count(*fault));
+        drawn.faults.iter().for_each(|fault| self.metrics.count(*fault));
         let now = Instant::now();
         let is_replayed = self.service.law.is_some();
         let since = if is_replayed { arrival.at } else { now };
@@ -160,9 +160,9 @@ impl Emulated {
         };
         let due = self.opened + arrived + plan.queue + plan.device;
         if is_replayed {
-            self.replay.until(&self.timer, due).await;
+            self.replay.wait_until(&self.timer, due).await;
         } else {
-            self.timer.until(due).await;
+            self.timer.wait_until(due).await;
         }
         match drawn.fault {
             None => {
@@ -190,8 +190,8 @@ impl Emulated {
             Ok(cost) if cost.requests > 0 => {
                 let (plan, retries) = if self.service.law.is_some() {
                     // Independent of the tier's own requests: the recorded time is that of whole reads.
-                    let asked = ranges.iter().map(|range| range.end - range.start);
-                    self.serve(name, arrival, asked).await?
+                    let sizes = ranges.iter().map(|range| range.end - range.start);
+                    self.serve(name, arrival, sizes).await?
                 } else {
                     let (count, whole) = (u64::from(cost.requests), cost.wire_bytes);
                     let share = |i| whole / count + u64::from(i < whole % count);
@@ -211,7 +211,7 @@ impl Emulated {
     }
 
     /// Serves a call that is a single request without bytes.
-    async fn ask(&self, object: &str) -> Result<(), StorageError> {
+    async fn serve_empty(&self, object: &str) -> Result<(), StorageError> {
         let arrival = self.arrive(1);
         self.serve(object, &arrival, std::iter::once(0)).await.map(drop)
     }
@@ -233,7 +233,7 @@ impl Tier for Emulated {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        self.ask(path.as_str()).await?;
+        self.serve_empty(path.as_str()).await?;
         self.inner.stat(path).await
     }
 
@@ -263,7 +263,7 @@ impl Tier for Emulated {
             cost.requests.saturating_sub(1 + cost.retries + cost.hedges).min(1)
         });
         if look_ups > 0 {
-            self.ask(path.as_str()).await?;
+            self.serve_empty(path.as_str()).await?;
         }
         let cost = read.as_mut().map(|read| {
             read.cost.requests -= look_ups;
@@ -283,7 +283,7 @@ impl Tier for Emulated {
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.ask(prefix.map_or("", ObjectPath::as_str)).await?;
+        self.serve_empty(prefix.map_or("", ObjectPath::as_str)).await?;
         self.inner.list(prefix).await
     }
 
@@ -300,7 +300,7 @@ impl Tier for Emulated {
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.ask(path.as_str()).await?;
+        self.serve_empty(path.as_str()).await?;
         self.inner.delete(path).await
     }
 }

@@ -84,18 +84,18 @@ impl Model {
     /// Start time of a request that arrives now.
     fn begin(&mut self, service: &EmulatedConfig, now: Duration, bytes: u64) -> Duration {
         let mut begin = now;
-        if let Some(most) = service.connections {
+        if let Some(max) = service.connections {
             while self.connections.peek().is_some_and(|free| free.0 <= now) {
                 self.connections.pop();
             }
-            if self.connections.len() >= most as usize
+            if self.connections.len() >= max as usize
                 && let Some(Reverse(free)) = self.connections.pop()
             {
                 begin = free;
             }
         }
         if service.requests_per_s.is_some() {
-            let counted = service.request_bytes.map_or(1, |most| bytes.div_ceil(most).max(1));
+            let counted = service.request_bytes.map_or(1, |max| bytes.div_ceil(max).max(1));
             let cost = time_of(counted as f64, service.requests_per_s.map(u64::from));
             if let Some(shared) = &self.shared {
                 // Counted from its arrival: a request that waits for a connection in this process must not delay other

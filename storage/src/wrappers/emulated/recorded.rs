@@ -2,7 +2,7 @@
 //! the origin of the profile, or the error and its position. The file is untrusted: its length and every number are
 //! bounded.
 
-use super::latency::{InjectedError, LONGEST_US, faults};
+use super::latency::{InjectedError, MAX_LATENCY_US, faults};
 use crate::limits::MAX_READ_BYTES;
 use crate::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
@@ -192,7 +192,7 @@ impl Law {
         let size = Position::of(&self.sizes, bytes as f64);
         let depth = Position::of(&self.depths, f64::from(in_flight));
         let us = size.value(|size| depth.value(|depth| share.value(|at| self.us[size][depth][at])));
-        us.clamp(0.0, LONGEST_US)
+        us.clamp(0.0, MAX_LATENCY_US)
     }
 }
 
@@ -203,7 +203,7 @@ impl Recorded {
     /// [`ErrorKind::Invalid`]; names the file and the position in it.
     pub fn read(file: &Path) -> Result<Self, StorageError> {
         let source = file.display().to_string();
-        let refuse = |why: String| ErrorKind::Invalid.error(&source, why);
+        let refuse = |detail: String| ErrorKind::Invalid.error(&source, detail);
         let cannot = |e: std::io::Error| refuse(format!("cannot read recorded profile: {e}"));
         // Checked before opening: opening a pipe would wait for a writer.
         if !std::fs::metadata(file).map_err(cannot)?.is_file() {
@@ -225,14 +225,14 @@ impl Recorded {
     /// # Errors
     /// Same as [`Recorded::read`].
     pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
-        let refuse = |why: String| ErrorKind::Invalid.error(source, why);
+        let refuse = |detail: String| ErrorKind::Invalid.error(source, detail);
         // The version is checked first: other keys of another version would be reported as unknown.
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| refuse(trimmed(&e)))?;
         match table.get("schema").and_then(toml::Value::as_integer) {
             Some(schema) if schema == i64::from(SCHEMA) => {}
             Some(schema) => {
-                let what = format!("schema: unsupported version {schema}; this build reads version {SCHEMA}");
-                return Err(refuse(what));
+                let detail = format!("schema: unsupported version {schema}; this build reads version {SCHEMA}");
+                return Err(refuse(detail));
             }
             None => return Err(refuse("schema: missing; not a recorded profile".to_owned())),
         }
@@ -246,7 +246,7 @@ impl Recorded {
     /// # Errors
     /// [`ErrorKind::Invalid`] if the profile could not be read back.
     pub fn to_text(&self) -> Result<String, StorageError> {
-        let refuse = |why: String| ErrorKind::Invalid.error("recorded profile", why);
+        let refuse = |detail: String| ErrorKind::Invalid.error("recorded profile", detail);
         self.check().map_err(refuse)?;
         toml::to_string(self).map_err(|e| refuse(e.to_string()))
     }
@@ -273,7 +273,7 @@ impl Recorded {
     }
 
     fn check(&self) -> Result<(), String> {
-        self.check_words()?;
+        self.check_texts()?;
         let ends = (self.shares.first(), self.shares.last());
         if ends != (Some(&0.0), Some(&1.0)) || !self.shares.is_sorted_by(|a, b| a < b) {
             return Err("shares: must ascend from 0 to 1".to_owned());
@@ -290,12 +290,12 @@ impl Recorded {
         }
         for (index, point) in self.points.iter().enumerate() {
             self.check_point(point)
-                .map_err(|why| format!("points[{index}].{why}"))?;
+                .map_err(|detail| format!("points[{index}].{detail}"))?;
         }
         self.check_grid()
     }
 
-    fn check_words(&self) -> Result<(), String> {
+    fn check_texts(&self) -> Result<(), String> {
         let origin = &self.origin;
         let environment = &origin.environment;
         let named = [
@@ -311,8 +311,8 @@ impl Recorded {
         for (key, text) in named.into_iter().chain(notes) {
             // The texts are shown in terminals, logs and pages.
             if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
-                let what = format!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
-                return Err(what);
+                let detail = format!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
+                return Err(detail);
             }
             if ["date", "place", "tier"].contains(&key) && text.trim().is_empty() {
                 return Err(format!("origin.{key}: empty; state where the profile was recorded"));
@@ -338,7 +338,7 @@ impl Recorded {
         if us.len() != shares {
             return Err(format!("latency_us: {} values for {shares} shares", us.len()));
         }
-        if let Some(at) = us.iter().position(|us| !(0.0..=LONGEST_US).contains(us)) {
+        if let Some(at) = us.iter().position(|us| !(0.0..=MAX_LATENCY_US).contains(us)) {
             return Err(format!("latency_us[{at}]: invalid latency: {}", us[at]));
         }
         match us.windows(2).position(|pair| pair[0] > pair[1]) {
@@ -353,8 +353,8 @@ impl Recorded {
         for (index, point) in self.points.iter().enumerate() {
             if !seen.insert((point.bytes, point.depth)) {
                 let RecordedPoint { bytes, depth, .. } = point;
-                let what = format!("points[{index}]: duplicate entry for {bytes} bytes at depth {depth}");
-                return Err(what);
+                let detail = format!("points[{index}]: duplicate entry for {bytes} bytes at depth {depth}");
+                return Err(detail);
             }
         }
         let missing = sizes

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Limit on how far ahead a stored time may be. Beyond it, the time is from another boot, whose clock started at zero.
-const OF_ANOTHER_BOOT: Duration = Duration::from_secs(600);
+const MAX_AHEAD: Duration = Duration::from_secs(600);
 
 /// Times of a service, and when this client opened it.
 pub(super) struct SharedService {
@@ -31,8 +31,8 @@ impl SharedService {
     /// # Errors
     /// Fails if the file cannot be created or mapped.
     pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
-        let wrong = |what: &str, error: &io::Error| {
-            let detail = format!("{}: cannot be {what}: {error}", path.display());
+        let invalid = |action: &str, error: &io::Error| {
+            let detail = format!("{}: cannot be {action}: {error}", path.display());
             ErrorKind::Invalid.error("emulated.shared", detail)
         };
         let file = File::options()
@@ -41,33 +41,33 @@ impl SharedService {
             .create(true)
             .truncate(false)
             .open(path);
-        let file = file.map_err(|e| wrong("opened", &e))?;
+        let file = file.map_err(|e| invalid("opened", &e))?;
         Ok(Self {
-            mapped: Mapped::of(&file).map_err(|e| wrong("mapped", &e))?,
-            opened_ns: now_ns().map_err(|e| wrong("timed", &e))?,
+            mapped: Mapped::of(&file).map_err(|e| invalid("mapped", &e))?,
+            opened_ns: now_ns().map_err(|e| invalid("timed", &e))?,
         })
     }
 
     /// Start time of a request that arrives at `now` and takes `cost`. Both times count from the opening, like answers.
     pub(super) fn request(&self, now: Duration, cost: Duration) -> Duration {
-        self.turn(&self.mapped.moments().requests, now, cost)
+        self.reserve(&self.mapped.moments().requests, now, cost)
     }
 
     /// Start time of bytes that arrive at `now` and take `cost`, counted separately from requests.
     pub(super) fn bytes(&self, now: Duration, cost: Duration) -> Duration {
-        self.turn(&self.mapped.moments().bytes, now, cost)
+        self.reserve(&self.mapped.moments().bytes, now, cost)
     }
 
-    fn turn(&self, until: &AtomicU64, now: Duration, cost: Duration) -> Duration {
+    fn reserve(&self, until: &AtomicU64, now: Duration, cost: Duration) -> Duration {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
         let now_ns = self.opened_ns.saturating_add(ns(now));
-        let begins = |until: u64| {
-            let is_stale = until > now_ns.saturating_add(ns(OF_ANOTHER_BOOT));
+        let start_of = |until: u64| {
+            let is_stale = until > now_ns.saturating_add(ns(MAX_AHEAD));
             if is_stale { now_ns } else { until.max(now_ns) }
         };
-        let next = |until: u64| Some(begins(until).saturating_add(ns(cost)));
+        let next = |until: u64| Some(start_of(until).saturating_add(ns(cost)));
         let before = until.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-        let begin_ns = begins(before.unwrap_or_else(|before| before));
+        let begin_ns = start_of(before.unwrap_or_else(|before| before));
         Duration::from_nanos(begin_ns - self.opened_ns)
     }
 }
@@ -146,10 +146,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service");
         let (one, other) = (SharedService::open(&file).unwrap(), SharedService::open(&file).unwrap());
-        let apart = Duration::from_nanos(other.opened_ns - one.opened_ns);
+        let shift = Duration::from_nanos(other.opened_ns - one.opened_ns);
         assert_eq!(one.request(ms(5), ms(10)), ms(5));
         // The other process has its own time origin.
-        assert_eq!(other.request(ms(5), ms(10)) + apart, ms(15));
+        assert_eq!(other.request(ms(5), ms(10)) + shift, ms(15));
         assert_eq!(one.request(ms(5), ms(10)), ms(25));
         // Bytes have their own.
         assert_eq!(other.bytes(ms(5), ms(1)), ms(5));
@@ -167,9 +167,9 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let mine = SharedService::open(&file).unwrap();
-                    let apart = Duration::from_nanos(mine.opened_ns - origin.opened_ns);
-                    let turns: Vec<Duration> = (0..500).map(|_| mine.request(Duration::ZERO, ms(1)) + apart).collect();
-                    all.lock().unwrap().extend(turns);
+                    let shift = Duration::from_nanos(mine.opened_ns - origin.opened_ns);
+                    let times: Vec<Duration> = (0..500).map(|_| mine.request(Duration::ZERO, ms(1)) + shift).collect();
+                    all.lock().unwrap().extend(times);
                 });
             }
         });

@@ -71,7 +71,7 @@ impl Timer {
     }
 
     /// Waits until `at`; returns at once if it has passed.
-    pub(super) async fn until(&self, at: Instant) {
+    pub(super) async fn wait_until(&self, at: Instant) {
         if at <= Instant::now() {
             return;
         }
@@ -102,22 +102,22 @@ impl Drop for Timer {
 }
 
 /// Maximum lead: the timer is set at most this much before the due time, to allow for waking.
-const MOST_LEAD_NS: u64 = 100_000;
-/// Step by which the lead grows after a late wake-up; it shrinks by `SHORTER_NS` after an early wake-up. The lead
+const MAX_LEAD_NS: u64 = 100_000;
+/// Step by which the lead grows after a late wake-up; it shrinks by `LEAD_DECREASE_NS` after an early wake-up. The lead
 /// settles where one wake-up in fifty is late. After an early wake-up the call polls the clock until its due time. So a
 /// longer lead would take more CPU, and a shorter lead shows in the p95 of short reads.
-const LONGER_NS: u64 = 490;
-const SHORTER_NS: u64 = 10;
+const LEAD_INCREASE_NS: u64 = 490;
+const LEAD_DECREASE_NS: u64 = 10;
 /// Divisor of a wait that gives its tolerated lateness. It is below the tolerance of a replay, so that long waits need
 /// no polling.
-const LATE_PART: u32 = 64;
+const LATE_DIVISOR: u32 = 64;
 /// Maximum length of a short wait: a few of the longest leads.
-const SHORT_NS: u64 = 4 * MOST_LEAD_NS;
+const SHORT_NS: u64 = 4 * MAX_LEAD_NS;
 /// Divisor of a wait that gives its tolerated earliness. It is below the tolerance of a replay, so that long waits need
 /// no polling.
-const EARLY_PART: u32 = 128;
+const EARLY_DIVISOR: u32 = 128;
 /// Share of missed due times from which the tier reports that the tier below is too slow.
-const NOTED_SHARE: f64 = 0.01;
+const REPORTED_SHARE: f64 = 0.01;
 
 #[derive(Debug, Default)]
 pub(super) struct Replay {
@@ -137,13 +137,13 @@ pub(super) struct Arrival<'a> {
     pub(super) at: Instant,
     /// Reads in flight when the call began, including its own.
     pub(super) in_flight: u32,
-    own: u32,
-    of: &'a Replay,
+    reads: u32,
+    replay: &'a Replay,
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        self.of.in_flight.fetch_sub(self.own, Ordering::Relaxed);
+        self.replay.in_flight.fetch_sub(self.reads, Ordering::Relaxed);
     }
 }
 
@@ -159,19 +159,19 @@ impl Drop for Polling<'_> {
 impl Replay {
     /// Starts a call with `reads` concurrent reads.
     pub(super) fn arrive(&self, call: u64, reads: usize) -> Arrival<'_> {
-        let own = u32::try_from(reads).unwrap_or(u32::MAX);
-        let before = self.in_flight.fetch_add(own, Ordering::Relaxed);
+        let reads = u32::try_from(reads).unwrap_or(u32::MAX);
+        let before = self.in_flight.fetch_add(reads, Ordering::Relaxed);
         Arrival {
             call,
             at: Instant::now(),
-            in_flight: before.wrapping_add(own),
-            own,
-            of: self,
+            in_flight: before.wrapping_add(reads),
+            reads,
+            replay: self,
         }
     }
 
     /// Waits until `at`, or close to it: sleeps until shortly before, then polls the clock while other tasks run.
-    pub(super) async fn until(&self, timer: &Timer, at: Instant) {
+    pub(super) async fn wait_until(&self, timer: &Timer, at: Instant) {
         let now = Instant::now();
         self.waits.fetch_add(1, Ordering::Relaxed);
         if at <= now {
@@ -179,20 +179,20 @@ impl Replay {
             return;
         }
         let lead_ns = self.lead_ns.load(Ordering::Relaxed);
-        let asked = at.checked_sub(Duration::from_nanos(lead_ns));
+        let wake_at = at.checked_sub(Duration::from_nanos(lead_ns));
         // If other calls poll the clock already, one more takes no more CPU, and a timer thread would have to wait for
         // their CPU.
         let is_short = at - now < Duration::from_nanos(SHORT_NS);
         let is_watched = is_short && self.polling.load(Ordering::Relaxed) > 0;
-        if let Some(asked) = asked.filter(|asked| *asked > now && !is_watched) {
-            timer.until(asked).await;
-            let is_late = Instant::now() > at + (at - now) / LATE_PART;
-            self.lead_ns.store(learned(lead_ns, is_late), Ordering::Relaxed);
+        if let Some(wake_at) = wake_at.filter(|wake_at| *wake_at > now && !is_watched) {
+            timer.wait_until(wake_at).await;
+            let is_late = Instant::now() > at + (at - now) / LATE_DIVISOR;
+            self.lead_ns.store(next_lead_ns(lead_ns, is_late), Ordering::Relaxed);
         }
-        let near = at - (at - now) / EARLY_PART;
+        let poll_until = at - (at - now) / EARLY_DIVISOR;
         self.polling.fetch_add(1, Ordering::Relaxed);
         let _polling = Polling(&self.polling);
-        while Instant::now() < near {
+        while Instant::now() < poll_until {
             tokio::task::yield_now().await;
         }
     }
@@ -201,7 +201,7 @@ impl Replay {
     pub(super) fn shortfall(&self) -> Option<String> {
         let waits = self.waits.load(Ordering::Relaxed).max(1);
         let share = self.missed.load(Ordering::Relaxed) as f64 / waits as f64;
-        (share >= NOTED_SHARE).then(|| {
+        (share >= REPORTED_SHARE).then(|| {
             let percent = 100.0 * share;
             format!("replay: in {percent:.0} % of the calls the tier below took longer than recorded")
         })
@@ -209,12 +209,12 @@ impl Replay {
 }
 
 /// Lead after a wake-up.
-const fn learned(lead_ns: u64, is_late: bool) -> u64 {
+const fn next_lead_ns(lead_ns: u64, is_late: bool) -> u64 {
     if !is_late {
-        return lead_ns.saturating_sub(SHORTER_NS);
+        return lead_ns.saturating_sub(LEAD_DECREASE_NS);
     }
-    let longer = lead_ns + LONGER_NS;
-    if longer < MOST_LEAD_NS { longer } else { MOST_LEAD_NS }
+    let longer = lead_ns + LEAD_INCREASE_NS;
+    if longer < MAX_LEAD_NS { longer } else { MAX_LEAD_NS }
 }
 
 #[cfg(test)]
@@ -229,21 +229,21 @@ mod tests {
         let waits = (0..200u64).rev().map(|i| {
             let (timer, at) = (&timer, start + Duration::from_micros(i * 97 % 20_000));
             async move {
-                timer.until(at).await;
+                timer.wait_until(at).await;
                 Instant::now() >= at
             }
         });
         assert!(join_all(waits).await.into_iter().all(|in_time| in_time));
-        timer.until(start).await;
+        timer.wait_until(start).await;
     }
 
     #[tokio::test]
     async fn a_dropped_wait_does_no_harm_and_the_thread_ends() {
         let timer = Timer::start().unwrap();
         let far = Instant::now() + Duration::from_secs(3600);
-        let given_up = tokio::time::timeout(Duration::from_millis(1), timer.until(far)).await;
-        assert!(given_up.is_err());
-        timer.until(Instant::now() + Duration::from_millis(1)).await;
+        let timed_out = tokio::time::timeout(Duration::from_millis(1), timer.wait_until(far)).await;
+        assert!(timed_out.is_err());
+        timer.wait_until(Instant::now() + Duration::from_millis(1)).await;
         // Joins the thread: this test would hang if it slept on.
         drop(timer);
     }
@@ -254,13 +254,13 @@ mod tests {
         let mut lead = 0;
         for turn in 0..50_000_u64 {
             let waking = 1000 * (turn * 37 % 99 + 1);
-            lead = learned(lead, waking > lead);
+            lead = next_lead_ns(lead, waking > lead);
         }
         assert!((95_000..=99_000).contains(&lead), "{lead}");
         // However slow the machine is, it is not asked for too early.
-        let all_late = (0..5000).fold(0, |lead, _| learned(lead, true));
-        assert_eq!(all_late, MOST_LEAD_NS);
-        assert_eq!((0..10_000).fold(all_late, |lead, _| learned(lead, false)), 0);
+        let all_late = (0..5000).fold(0, |lead, _| next_lead_ns(lead, true));
+        assert_eq!(all_late, MAX_LEAD_NS);
+        assert_eq!((0..10_000).fold(all_late, |lead, _| next_lead_ns(lead, false)), 0);
     }
 
     #[test]
@@ -279,16 +279,16 @@ mod tests {
     async fn no_wait_ends_far_too_early_and_a_slow_tier_is_told() {
         let (replay, timer) = (Replay::default(), Timer::start().unwrap());
         // The lead is longer than any wait here, so only the clock is polled.
-        replay.lead_ns.store(MOST_LEAD_NS, Ordering::Relaxed);
+        replay.lead_ns.store(MAX_LEAD_NS, Ordering::Relaxed);
         for us in [1, 20, 60, 2000] {
-            let begun = Instant::now();
-            replay.until(&timer, begun + Duration::from_micros(us)).await;
+            let began = Instant::now();
+            replay.wait_until(&timer, began + Duration::from_micros(us)).await;
             // The time left at the wait's own start is shorter than the requested time.
-            assert!(begun.elapsed() >= Duration::from_micros(us) * (EARLY_PART - 1) / EARLY_PART);
+            assert!(began.elapsed() >= Duration::from_micros(us) * (EARLY_DIVISOR - 1) / EARLY_DIVISOR);
         }
         assert_eq!(replay.waits.load(Ordering::Relaxed), 4);
         let passed = Instant::now();
-        replay.until(&timer, passed).await;
+        replay.wait_until(&timer, passed).await;
         let note = replay.shortfall().unwrap();
         assert!(note.contains("took longer than recorded"), "{note}");
         assert_eq!(Replay::default().shortfall(), None);

@@ -7,7 +7,7 @@
 mod flight;
 
 use crate::{ErrorKind, Object, ObjectPath};
-use flight::{Boarded, SingleFlight, Version};
+use flight::{SharedFetches, SingleFlight, Version};
 use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ mod sync {
 
 const ORDERS: usize = 2_000;
 /// Extents requested by each caller; each extent is requested by two callers.
-const ASKED: [&[u64]; 3] = [&[0, 1], &[1, 2], &[2, 0]];
+const REQUESTED: [&[u64]; 3] = [&[0, 1], &[1, 2], &[2, 0]];
 
 fn explore(test: fn()) {
     shuttle::check_random(test, ORDERS);
@@ -64,15 +64,15 @@ impl Origin {
 fn caller(
     flight: &Arc<SingleFlight<Vec<u64>>>,
     origin: &Arc<Origin>,
-    asked: &'static [u64],
+    requested: &'static [u64],
     answers: bool,
 ) -> JoinHandle<Result<HashSet<u64>, ErrorKind>> {
     let (flight, origin) = (Arc::clone(flight), Arc::clone(origin));
     thread::spawn(move || {
         let object = object();
         let version = Version::of(&object);
-        let keys = asked.iter().map(|&block| version.extent(&extent(block))).collect();
-        let Boarded { tickets, lead, .. } = flight.board(keys);
+        let keys = requested.iter().map(|&block| version.extent(&extent(block))).collect();
+        let SharedFetches { tickets, lead, .. } = flight.join(keys);
         if let Some(mut lead) = lead {
             let blocks: Vec<u64> = lead.keys.iter().map(|key| key.extent.start / 10).collect();
             origin.fetch(&blocks);
@@ -82,12 +82,12 @@ fn caller(
                 answer(Ok(Arc::new(blocks)));
             }
         }
-        let mut brought = HashSet::new();
+        let mut fetched = HashSet::new();
         for ticket in &tickets {
-            let landed = block_on(ticket.landed(&object)).map_err(|error| error.kind())?;
-            brought.extend(landed.iter().copied());
+            let blocks = block_on(ticket.result(&object)).map_err(|error| error.kind())?;
+            fetched.extend(blocks.iter().copied());
         }
-        Ok(brought)
+        Ok(fetched)
     })
 }
 
@@ -95,10 +95,10 @@ fn caller(
 fn whoever_asks_gets_all_and_nothing_is_fetched_twice_at_once() {
     explore(|| {
         let (flight, origin) = (Arc::default(), Arc::default());
-        let callers = ASKED.map(|asked| (asked, caller(&flight, &origin, asked, true)));
-        for (asked, caller) in callers {
-            let brought = caller.join().unwrap().unwrap();
-            assert!(asked.iter().all(|block| brought.contains(block)), "{brought:?}");
+        let callers = REQUESTED.map(|requested| (requested, caller(&flight, &origin, requested, true)));
+        for (requested, caller) in callers {
+            let fetched = caller.join().unwrap().unwrap();
+            assert!(requested.iter().all(|block| fetched.contains(block)), "{fetched:?}");
         }
     });
 }
@@ -107,15 +107,15 @@ fn whoever_asks_gets_all_and_nothing_is_fetched_twice_at_once() {
 fn a_fetch_that_ends_without_an_answer_leaves_nobody_waiting() {
     explore(|| {
         let (flight, origin) = (Arc::default(), Arc::default());
-        let [first, second, third] = ASKED;
+        let [first, second, third] = REQUESTED;
         let gives_up = caller(&flight, &origin, first, false);
-        let [one, other] = [second, third].map(|asked| caller(&flight, &origin, asked, true));
+        let [one, other] = [second, third].map(|requested| caller(&flight, &origin, requested, true));
         for caller in [gives_up, one, other] {
             let ended = caller.join().unwrap();
             assert!(ended.is_ok() || ended == Err(ErrorKind::Unavailable), "{ended:?}");
         }
         // Later callers do not see the failure of the abandoned fetch.
-        let brought = caller(&flight, &origin, first, true).join().unwrap();
-        assert_eq!(brought, Ok(HashSet::from([0, 1])));
+        let fetched = caller(&flight, &origin, first, true).join().unwrap();
+        assert_eq!(fetched, Ok(HashSet::from([0, 1])));
     });
 }

@@ -21,7 +21,7 @@ const JOURNAL: &str = "journal";
 /// Name prefix of the parts of a shared root, followed by a number.
 const PART: &str = "part-";
 /// Maximum number of processes that share a root.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 /// Name suffix of a journal that has not been renamed yet.
 const NEW: &str = "new";
 
@@ -100,14 +100,14 @@ impl Folder {
 
     /// Opens the first unlocked part of a shared root, and returns its name.
     pub(super) fn open_part(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>, String), StorageError> {
-        for number in 0..MOST_PARTS {
+        for number in 0..MAX_PARTS {
             let part = format!("{PART}{number:02}");
             if let Some((folder, found)) = Self::open_unless_in_use(&root.join(&part), block_bytes)? {
                 return Ok((folder, found, part));
             }
         }
         let detail =
-            format!("{MOST_PARTS} processes already stage in this folder, the limit; use another `staged.root`");
+            format!("{MAX_PARTS} processes already stage in this folder, the limit; use another `staged.root`");
         Err(ErrorKind::Invalid.error(root.display(), detail))
     }
 
@@ -182,11 +182,11 @@ impl Folder {
         if blocks.is_empty() || header.block_bytes != block_bytes || meta.len() != data_bytes(&header) {
             return Ok(None);
         }
-        if replayed.whole_bytes < bytes.len() {
+        if replayed.valid_bytes < bytes.len() {
             OpenOptions::new()
                 .write(true)
                 .open(&path)?
-                .set_len(replayed.whole_bytes as u64)?;
+                .set_len(replayed.valid_bytes as u64)?;
         }
         // Blocks written but never recorded occupy untracked disk space.
         let staged: u64 = blocks.keys().map(|block| header.len_of(*block)).sum();

@@ -45,7 +45,7 @@ pub(super) struct Replayed {
     /// Checksums of the staged blocks.
     pub(super) blocks: BTreeMap<u64, Vec<u32>>,
     /// Length of the journal's valid part in bytes.
-    pub(super) whole_bytes: usize,
+    pub(super) valid_bytes: usize,
 }
 
 /// Appends the line of a header or a record.
@@ -93,7 +93,7 @@ impl Replayed {
         let mut replayed = Self {
             header,
             blocks: BTreeMap::new(),
-            whole_bytes: bytes.len() - records.len(),
+            valid_bytes: bytes.len() - records.len(),
         };
         if replayed.header.block_bytes == 0 {
             return None;
@@ -120,7 +120,7 @@ impl Replayed {
             }
             rest = behind;
         }
-        self.whole_bytes += bytes.len() - rest.len();
+        self.valid_bytes += bytes.len() - rest.len();
     }
 }
 
@@ -177,14 +177,14 @@ mod tests {
         ) {
             let (bytes, states) = journal(&header, &steps);
             let replayed = Replayed::of(&bytes).unwrap();
-            prop_assert_eq!((&replayed.header, replayed.whole_bytes), (&header, bytes.len()));
+            prop_assert_eq!((&replayed.header, replayed.valid_bytes), (&header, bytes.len()));
             prop_assert_eq!(&replayed.blocks, &states.last().unwrap().1);
             let cut = cut.index(bytes.len());
             match states.iter().rfind(|(end, _)| *end <= cut) {
                 None => prop_assert!(Replayed::of(&bytes[..cut]).is_none()),
                 Some((end, blocks)) => {
                     let replayed = Replayed::of(&bytes[..cut]).unwrap();
-                    prop_assert_eq!((replayed.whole_bytes, &replayed.blocks), (*end, blocks));
+                    prop_assert_eq!((replayed.valid_bytes, &replayed.blocks), (*end, blocks));
                 }
             }
         }
@@ -203,7 +203,7 @@ mod tests {
                 None => prop_assert!(Replayed::of(&bytes).is_none()),
                 Some((end, blocks)) => {
                     let replayed = Replayed::of(&bytes).unwrap();
-                    prop_assert_eq!((replayed.whole_bytes, &replayed.blocks), (*end, blocks));
+                    prop_assert_eq!((replayed.valid_bytes, &replayed.blocks), (*end, blocks));
                 }
             }
         }

@@ -86,10 +86,10 @@ impl Ledger {
         let Some(version) = self.versions.get_mut(&id) else {
             return false;
         };
-        let Some(gone) = version.blocks.remove(&block) else {
+        let Some(removed) = version.blocks.remove(&block) else {
             return false;
         };
-        self.by_use.remove(&gone.tick);
+        self.by_use.remove(&removed.tick);
         self.bytes -= disk_bytes(version.header.len_of(block));
         true
     }
@@ -180,7 +180,7 @@ impl Ledger {
     }
 
     /// Other versions of the same object of the same tier.
-    pub(super) fn others(&self, header: &Header) -> Vec<u64> {
+    pub(super) fn other_versions(&self, header: &Header) -> Vec<u64> {
         let other = |(of, id): (&Arc<Header>, &u64)| {
             (of.path == header.path && of.origin == header.origin && **of != *header).then_some(*id)
         };
@@ -260,7 +260,7 @@ impl Ledger {
     }
 
     /// Stores a look-up, unless the file was written to since.
-    pub(super) fn keep_handle(&mut self, id: u64, epoch: u64, handle: &Object) {
+    pub(super) fn store_handle(&mut self, id: u64, epoch: u64, handle: &Object) {
         if let Some(version) = self.versions.get_mut(&id)
             && version.epoch == epoch
         {

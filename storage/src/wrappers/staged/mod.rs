@@ -64,7 +64,7 @@ struct Stage {
     /// Other processes that stage in the same root; `None` if the root is not shared.
     neighbours: Option<Arc<Neighbours>>,
     ledger: Arc<Mutex<Ledger>>,
-    tally: Arc<Tally>,
+    stats: Arc<StageStats>,
     flights: Arc<SingleFlight<Fetched>>,
     /// Cost of fetches whose caller went away.
     unreported: UnreportedCost,
@@ -116,14 +116,14 @@ enum WriterTask {
     /// Remove damaged blocks, after the blocks queued before are staged.
     Forget { header: Header, blocks: Vec<u64> },
     /// Report when all earlier tasks are done.
-    Settle(oneshot::Sender<()>),
+    Flush(oneshot::Sender<()>),
     /// Ends the thread.
     Stop,
 }
 
 /// Counts of a stage, and the state of its queue.
 #[derive(Debug)]
-struct Tally {
+struct StageStats {
     /// Shared by stages of the same kind of tier.
     metrics: StagedMetrics,
     /// Number of failed writes, and the last error.
@@ -136,7 +136,7 @@ struct Tally {
     reported_bytes: AtomicU64,
 }
 
-impl Tally {
+impl StageStats {
     fn new(metrics: StagedMetrics, capacity_bytes: u64) -> Self {
         let capacity_bytes = capacity_bytes.cast_signed();
         metrics.capacity_bytes.add(capacity_bytes);
@@ -151,10 +151,10 @@ impl Tally {
     }
 
     /// Counts and logs a failed write.
-    fn failed(&self, what: &str, error: &io::Error) {
+    fn failed(&self, path: &str, error: &io::Error) {
         self.metrics.failures.inc();
         let mut failures = self.failures.lock();
-        *failures = (failures.0 + 1, format!("{what}: {error}"));
+        *failures = (failures.0 + 1, format!("{path}: {error}"));
         let (count, text) = &*failures;
         // Logged at powers of two, because a full disk fails thousands of times.
         if count.is_power_of_two() {
@@ -169,7 +169,7 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for StageStats {
     fn drop(&mut self) {
         self.report_bytes(0);
         self.metrics.capacity_bytes.sub(self.capacity_bytes);
@@ -183,11 +183,11 @@ fn origin_of(info: &TierInfo) -> String {
     if info.kind != "memory" {
         return name;
     }
-    let since = SystemTime::now()
+    let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    format!("{name} {} {} {serial}", std::process::id(), since.as_nanos())
+    format!("{name} {} {} {serial}", std::process::id(), now.as_nanos())
 }
 
 impl Staged {
@@ -231,9 +231,9 @@ impl Staged {
         let options = LocalOptions::on_thread(&root, config.queue_depth, config.direct);
         let local = NvmeTier::open_with(options).await?;
         let ledger = Arc::new(Mutex::new(Ledger::load(found)));
-        let tally = Arc::new(Tally::new(metrics, config.capacity_bytes));
-        tally.report_bytes(ledger.lock().bytes);
-        let writer = Writer::new(folder, ledger.clone(), tally.clone(), config.capacity_bytes);
+        let stats = Arc::new(StageStats::new(metrics, config.capacity_bytes));
+        stats.report_bytes(ledger.lock().bytes);
+        let writer = Writer::new(folder, ledger.clone(), stats.clone(), config.capacity_bytes);
         let (jobs, to_do) = channel();
         let thread = std::thread::Builder::new()
             .name("stage-writer".to_owned())
@@ -245,7 +245,7 @@ impl Staged {
             local,
             neighbours: neighbours.map(|(_, neighbours)| Arc::new(neighbours)),
             ledger,
-            tally,
+            stats,
             flights: Arc::default(),
             unreported: UnreportedCost::default(),
             jobs,
@@ -259,9 +259,9 @@ impl Staged {
     }
 
     /// Waits until everything read so far is staged or given up.
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         let (done, settled) = oneshot::channel();
-        if self.stage.jobs.send(WriterTask::Settle(done)).is_ok() {
+        if self.stage.jobs.send(WriterTask::Flush(done)).is_ok() {
             // An error would mean that the thread has ended and everything is given up.
             let _ = settled.await;
         }
@@ -270,7 +270,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        self.stage.tally.stopped.store(true, Ordering::Release);
+        self.stage.stats.stopped.store(true, Ordering::Release);
         let _ = self.stage.jobs.send(WriterTask::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -291,7 +291,7 @@ impl Tier for Staged {
         let limits = format!("{} bytes, blocks of {blocks}{whose}", config.capacity_bytes);
         info.wrappers.insert(0, format!("staged({root}, {limits})"));
         let mut notes = self.stage.local.info().notes;
-        let (failures, last) = &*self.stage.tally.failures.lock();
+        let (failures, last) = &*self.stage.stats.failures.lock();
         if *failures > 0 {
             notes.push(format!("{failures} writes failed, last error: {last}"));
         }
@@ -310,15 +310,15 @@ impl Tier for Staged {
         let header = stage.header(object);
         let lookup = stage.ledger.lock().find(&header, &blocks);
         let missing = &lookup.missing;
-        let (staged, landed) = try_join(
+        let (staged, data) = try_join(
             async { Ok(stage.read_staged(object, ranges, &lookup).await) },
             stage.fetch(object, missing),
         )
         .await?;
-        let mut read = staged.landed;
-        read.cost.merge(&landed.cost);
-        read.parts.extend(landed.parts);
-        let (metrics, broken) = (&stage.tally.metrics, staged.broken.len());
+        let mut read = staged.data;
+        read.cost.merge(&data.cost);
+        read.parts.extend(data.parts);
+        let (metrics, broken) = (&stage.stats.metrics, staged.broken.len());
         metrics.misses.inc_by((missing.len() + broken) as u64);
         metrics.hits.inc_by((lookup.held.len() - broken) as u64);
         if !staged.broken.is_empty() {
@@ -339,9 +339,9 @@ impl Tier for Staged {
     }
 
     fn take_unreported(&self) -> Option<ReadCost> {
-        let own = self.stage.unreported.take();
+        let cost = self.stage.unreported.take();
         let below = self.stage.inner.take_unreported();
-        own.into_iter().chain(below).reduce(|mut all, cost| {
+        cost.into_iter().chain(below).reduce(|mut all, cost| {
             all.merge(&cost);
             all
         })

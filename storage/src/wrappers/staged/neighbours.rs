@@ -31,17 +31,17 @@ const CLAIMED_BLOCKS: u64 = 1 << 22;
 const CLAIMED_VERSIONS: u64 = 1 << 40;
 /// Wait between two checks of a claim.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
-const LONGEST_WAIT: Duration = Duration::from_millis(20);
+const MAX_WAIT: Duration = Duration::from_millis(20);
 /// Wait after which a claim is given up: a process that is stopped holds its claims and fetches nothing.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_LIMIT: Duration = Duration::from_secs(2);
 /// Maximum number of known damaged blocks; above it neighbours are not asked.
-const MOST_DISTRUSTED: usize = 4096;
+const MAX_DISTRUSTED: usize = 4096;
 
 /// Other parts of a root.
 pub(super) struct Neighbours {
     root: PathBuf,
     /// Name of this process's part.
-    own: String,
+    own_part: String,
     claims: Arc<File>,
     journals: Mutex<HashMap<PathBuf, Journal>>,
     distrusted: Mutex<HashSet<(Header, u64)>>,
@@ -55,7 +55,7 @@ struct Journal {
 }
 
 /// A neighbour's data file, and blocks in it with the checksums of their pages.
-type Holding = (Arc<File>, Vec<(u64, Vec<u32>)>);
+type NeighbourBlocks = (Arc<File>, Vec<(u64, Vec<u32>)>);
 
 /// Blocks that no other process fetches until this is dropped.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ pub(super) struct Claim {
 }
 
 impl Neighbours {
-    /// Opens a root for the process that writes the part `own`. Blocks.
-    pub(super) fn open(root: &Path, own: &str) -> io::Result<Self> {
+    /// Opens a root for the process that writes the part `own_part`. Blocks.
+    pub(super) fn open(root: &Path, own_part: &str) -> io::Result<Self> {
         let claims = File::options()
             .read(true)
             .write(true)
@@ -75,7 +75,7 @@ impl Neighbours {
             .open(root.join(CLAIMS))?;
         Ok(Self {
             root: root.to_owned(),
-            own: own.to_owned(),
+            own_part: own_part.to_owned(),
             claims: Arc::new(claims),
             journals: Mutex::default(),
             distrusted: Mutex::default(),
@@ -92,7 +92,7 @@ impl Neighbours {
     fn read_now(&self, header: &Header, mut wanted: Vec<u64>) -> Vec<(u64, Bytes)> {
         {
             let distrusted = self.distrusted.lock();
-            if distrusted.len() >= MOST_DISTRUSTED {
+            if distrusted.len() >= MAX_DISTRUSTED {
                 return Vec::new();
             }
             wanted.retain(|block| distrusted.is_empty() || !distrusted.contains(&(header.clone(), *block)));
@@ -101,7 +101,7 @@ impl Neighbours {
             tracing::warn!(root = %self.root.display(), %error, "cannot read blocks staged by other processes");
         }
         let mut read = Vec::new();
-        for (data, blocks) in self.holdings(header, &wanted) {
+        for (data, blocks) in self.staged_blocks(header, &wanted) {
             for (block, checks) in blocks {
                 if wanted.contains(&block)
                     && let Some(bytes) = whole_block(&data, header, block, &checks)
@@ -115,24 +115,24 @@ impl Neighbours {
     }
 
     /// Blocks of a version that each neighbour has, among the wanted ones.
-    fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
+    fn staged_blocks(&self, header: &Header, wanted: &[u64]) -> Vec<NeighbourBlocks> {
         let journals = self.journals.lock();
         let of_version = journals.values().filter(|journal| journal.replayed.header == *header);
-        let holding = |journal: &Journal| -> Holding {
+        let blocks_of = |journal: &Journal| -> NeighbourBlocks {
             let staged = &journal.replayed.blocks;
             let blocks = wanted
                 .iter()
                 .filter_map(|block| Some((*block, staged.get(block)?.clone())));
             (Arc::clone(&journal.data), blocks.collect())
         };
-        of_version.map(holding).collect()
+        of_version.map(blocks_of).collect()
     }
 
     /// Reads the records that neighbours have written since the last call.
     fn read_journals(&self) -> io::Result<()> {
-        let mut there = HashSet::new();
+        let mut present = HashSet::new();
         for (part, folder) in part_folders(&self.root)? {
-            if part == self.own {
+            if part == self.own_part {
                 continue;
             }
             for entry in std::fs::read_dir(&folder)? {
@@ -143,11 +143,11 @@ impl Neighbours {
                 let path = entry.path();
                 // Renamed or removed meanwhile: a later call will find the current state.
                 if self.follow(&path, &folder.join(data_name(id))).is_ok() {
-                    there.insert(path);
+                    present.insert(path);
                 }
             }
         }
-        self.journals.lock().retain(|path, _| there.contains(path));
+        self.journals.lock().retain(|path, _| present.contains(path));
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl Neighbours {
         let meta = file.metadata()?;
         let mut journals = self.journals.lock();
         if let Some(journal) = journals.get_mut(path).filter(|journal| journal.inode == meta.ino()) {
-            let read_bytes = journal.replayed.whole_bytes as u64;
+            let read_bytes = journal.replayed.valid_bytes as u64;
             if meta.len() > read_bytes {
                 file.seek(SeekFrom::Start(read_bytes))?;
                 let mut more = Vec::new();
@@ -180,7 +180,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Waits until no other process fetches any of these blocks, which are in order, but no longer than [`PATIENCE`]. On
+    /// Waits until no other process fetches any of these blocks, which are in order, at most for [`WAIT_LIMIT`]. On
     /// file systems without such locks, blocks are not claimed.
     pub(super) async fn claim(&self, header: &Header, blocks: &[u64]) -> Claim {
         let mut claim = Claim {
@@ -199,10 +199,10 @@ impl Neighbours {
                         claim.held.push(run);
                         break;
                     }
-                    Err(Errno::EAGAIN | Errno::EACCES) if waited < PATIENCE => {
+                    Err(Errno::EAGAIN | Errno::EACCES) if waited < WAIT_LIMIT => {
                         tokio::time::sleep(wait).await;
                         waited += wait;
-                        wait = (2 * wait).min(LONGEST_WAIT);
+                        wait = (2 * wait).min(MAX_WAIT);
                     }
                     Err(error) => {
                         tracing::warn!(root = %self.root.display(), %error, "cannot claim blocks: other processes may fetch them too");
@@ -218,7 +218,7 @@ impl Neighbours {
     pub(super) fn distrust(&self, header: &Header, blocks: &[u64]) {
         let mut distrusted = self.distrusted.lock();
         for block in blocks {
-            if distrusted.len() < MOST_DISTRUSTED {
+            if distrusted.len() < MAX_DISTRUSTED {
                 distrusted.insert((header.clone(), *block));
             }
         }

@@ -25,7 +25,7 @@ const LOOK_UPS: usize = 4;
 /// Result of a read of the folder.
 #[derive(Debug, Default)]
 pub(super) struct FromFolder {
-    pub(super) landed: Fetched,
+    pub(super) data: Fetched,
     /// Blocks that must be read from the tier instead, in order.
     pub(super) broken: Vec<u64>,
 }
@@ -75,11 +75,11 @@ impl Stage {
             ..read.cost
         };
         let mut from_folder = FromFolder::default();
-        from_folder.landed.cost = cost;
+        from_folder.data.cost = cost;
         for (extent, bytes) in extents.into_iter().zip(read.parts) {
             self.check(object, &held, extent, &bytes, &mut from_folder);
         }
-        from_folder.landed.cost.copy += checking.elapsed();
+        from_folder.data.cost.copy += checking.elapsed();
         from_folder.broken.dedup();
         for held in from_folder.broken.iter().filter_map(|block| held.get(block)) {
             self.reject(lookup.id, held);
@@ -93,12 +93,12 @@ impl Stage {
         let mut look_ups = 0;
         loop {
             look_ups += 1;
-            let known = self.ledger.lock().handle(id);
-            let file = match known {
+            let handle = self.ledger.lock().handle(id);
+            let file = match handle {
                 (Some(file), _) => file,
                 (None, epoch) => {
                     let file = self.local.stat(&path).await?;
-                    self.ledger.lock().keep_handle(id, epoch, &file);
+                    self.ledger.lock().store_handle(id, epoch, &file);
                     file
                 }
             };
@@ -118,7 +118,7 @@ impl Stage {
         bytes: &Bytes,
         into: &mut FromFolder,
     ) {
-        let mut whole: Option<Range<u64>> = None;
+        let mut valid: Option<Range<u64>> = None;
         let take = |run: Range<u64>| {
             let end = run.end.min(object.size);
             let slice = (run.start - extent.start) as usize..(end - extent.start) as usize;
@@ -135,16 +135,16 @@ impl Stage {
                     page_bytes.map(crc32c::crc32c) == held.checks.get(page as usize).copied()
                 })
             });
-            match (&mut whole, fits) {
+            match (&mut valid, fits) {
                 (Some(run), true) => run.end = end,
-                (None, true) => whole = Some(start..end),
+                (None, true) => valid = Some(start..end),
                 (_, false) => {
                     into.broken.push(block);
-                    into.landed.parts.extend(whole.take().map(take));
+                    into.data.parts.extend(valid.take().map(take));
                 }
             }
         }
-        into.landed.parts.extend(whole.map(take));
+        into.data.parts.extend(valid.map(take));
     }
 
     /// Removes the blocks of these ranges, because their bytes are damaged although they match their checksums: the
@@ -172,13 +172,13 @@ impl Stage {
         if !self.ledger.lock().reject(id, held) {
             return;
         }
-        let torn = &self.tally.metrics.torn;
+        let torn = &self.stats.metrics.torn;
         torn.inc();
         let count = torn.get();
         if count.is_power_of_two() {
             let file = data_name(id);
-            let what = "staged block is damaged; reading it from the tier";
-            tracing::warn!(file, held.block, count, "{what}");
+            let detail = "staged block is damaged; reading it from the tier";
+            tracing::warn!(file, held.block, count, "{detail}");
         }
         // An error would mean that the thread has ended, so nothing is staged any more.
         let _ = self.jobs.send(WriterTask::Drop { id, block: held.block });
@@ -186,7 +186,7 @@ impl Stage {
 }
 
 /// Blocks read from the tier, with their claim if processes share a root.
-type ToStage = (Vec<u64>, Option<Claim>);
+type StageTask = (Vec<u64>, Option<Claim>);
 
 /// Call that started a fetch, and the fetch's cost once it has ended. If the call is dropped before it has taken the
 /// cost, or ends before the fetch, the cost is added to the unreported cost.
@@ -207,14 +207,14 @@ impl Drop for Caller {
 impl Stage {
     /// Fetches blocks from the tier: joins fetches in flight, and starts one for the other blocks.
     pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
-        let mut landed = Fetched::default();
+        let mut data = Fetched::default();
         if blocks.is_empty() {
-            return Ok(landed);
+            return Ok(data);
         }
         let version = Version::of(object);
         let keys = blocks.iter().map(|block| version.extent(&self.extent(object, *block)));
-        let mut boarded = self.flights.board(keys.collect());
-        let caller = boarded.lead.take().map(|lead| {
+        let mut shared = self.flights.join(keys.collect());
+        let caller = shared.lead.take().map(|lead| {
             // On its own task: it continues if this call is dropped.
             let (to_caller, cost) = oneshot::channel();
             let (stage, object) = (self.clone(), object.clone());
@@ -226,10 +226,10 @@ impl Stage {
         });
         let waiting = Instant::now();
         // Blocks already fetched but still being written are in memory.
-        let in_memory = boarded.tickets.iter().map(|ticket| !ticket.led && ticket.has_landed());
+        let in_memory = shared.tickets.iter().map(|ticket| !ticket.led && ticket.has_ended());
         let in_memory: Vec<bool> = in_memory.collect();
-        for (ticket, in_memory) in boarded.tickets.iter().zip(in_memory) {
-            let other = ticket.landed(object).await?;
+        for (ticket, in_memory) in shared.tickets.iter().zip(in_memory) {
+            let other = ticket.result(object).await?;
             let cost = match in_memory {
                 true => ReadCost {
                     via: ViaSet::of(Via::Memory),
@@ -238,26 +238,26 @@ impl Stage {
                 },
                 false => share_of(&other.cost, ticket.led, waiting.elapsed()),
             };
-            landed.cost.merge(&cost);
-            landed.parts.extend(other.parts.iter().cloned());
+            data.cost.merge(&cost);
+            data.parts.extend(other.parts.iter().cloned());
         }
         if let Some(mut caller) = caller {
             // The call reports the cost itself.
             let _ = caller.cost.try_recv();
         }
-        Ok(landed)
+        Ok(data)
     }
 
     /// Makes a fetch, queues its blocks for staging, and answers it: the writer has the bytes before a reader has.
     async fn lead(&self, object: &Object, lead: Lead<Fetched>, to_caller: oneshot::Sender<ReadCost>) {
         let answer = lead.answer();
         match self.fetch_unless_staged(object, &lead).await {
-            Ok((landed, to_stage)) => {
-                if let Err(cost) = to_caller.send(landed.cost) {
+            Ok((data, to_stage)) => {
+                if let Err(cost) = to_caller.send(data.cost) {
                     self.unreported.add(&cost);
                 }
-                self.stage(object, &landed, lead, to_stage);
-                answer(Ok(Arc::new(landed)));
+                self.stage(object, &data, lead, to_stage);
+                answer(Ok(Arc::new(data)));
             }
             Err(error) => {
                 // The next caller starts a new fetch.
@@ -273,7 +273,7 @@ impl Stage {
         &self,
         object: &Object,
         lead: &Lead<Fetched>,
-    ) -> Result<(Fetched, ToStage), StorageError> {
+    ) -> Result<(Fetched, StageTask), StorageError> {
         let blocks = lead.keys.iter().map(|key| key.extent.start / self.block_bytes);
         let blocks: Vec<u64> = blocks.collect();
         let header = self.header(object);
@@ -282,31 +282,31 @@ impl Stage {
         let staged = self.read_staged(object, &held, &lookup).await;
         let mut missing = [lookup.missing, staged.broken].concat();
         missing.sort_unstable();
-        let mut landed = staged.landed;
-        let claim = self.ask_neighbours(object, &mut missing, &mut landed).await;
+        let mut data = staged.data;
+        let claim = self.read_neighbours(object, &mut missing, &mut data).await;
         if !missing.is_empty() {
             let fetched = self.fetch_from_tier(object, &missing).await?;
-            landed.cost.then(&fetched.cost);
-            landed.parts.extend(fetched.parts);
+            data.cost.then(&fetched.cost);
+            data.parts.extend(fetched.parts);
         }
-        Ok((landed, (missing, claim)))
+        Ok((data, (missing, claim)))
     }
 
     /// Takes the blocks that other processes have staged, or fetched while this process waited, and claims the rest.
-    async fn ask_neighbours(&self, object: &Object, missing: &mut Vec<u64>, landed: &mut Fetched) -> Option<Claim> {
+    async fn read_neighbours(&self, object: &Object, missing: &mut Vec<u64>, data: &mut Fetched) -> Option<Claim> {
         let neighbours = self.neighbours.as_ref()?;
         let header = self.header(object);
         let mut claim = None;
-        let asking = Instant::now();
+        let started = Instant::now();
         // Neighbours are asked again after claiming: another process may have finished just before.
         while !missing.is_empty() {
             let read = neighbours.read(&header, missing).await;
-            self.tally.metrics.neighbours.inc_by(read.len() as u64);
+            self.stats.metrics.neighbours.inc_by(read.len() as u64);
             missing.retain(|block| read.iter().all(|(of, _)| of != block));
             let parts = read
                 .into_iter()
                 .map(|(block, bytes)| (self.extent(object, block), bytes));
-            landed.parts.extend(parts);
+            data.parts.extend(parts);
             if claim.is_some() {
                 break;
             }
@@ -314,7 +314,7 @@ impl Stage {
                 claim = Some(neighbours.claim(&header, missing).await);
             }
         }
-        landed.cost.queue += asking.elapsed();
+        data.cost.queue += started.elapsed();
         claim
     }
 
@@ -329,8 +329,8 @@ impl Stage {
             let read = self.inner.read_many(object, &runs).await?;
             (read.parts, read.cost)
         };
-        let whole = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
-        if parts.len() != runs.len() || !runs.iter().zip(&parts).all(whole) {
+        let is_complete = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
+        if parts.len() != runs.len() || !runs.iter().zip(&parts).all(is_complete) {
             let detail = "tier returned fewer bytes than requested";
             return Err(ErrorKind::Corrupt.error(&object.path, detail));
         }
@@ -339,25 +339,25 @@ impl Stage {
     }
 
     /// Sends blocks to the writer, unless too many are waiting.
-    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, (fetched, claim): ToStage) {
+    fn stage(&self, object: &Object, data: &Fetched, lead: Lead<Fetched>, (fetched, claim): StageTask) {
         let mut blocks = Vec::with_capacity(fetched.len());
         let mut len = 0;
         for block in fetched {
             let extent = self.extent(object, block);
             let within = |(run, _): &&(Range<u64>, Bytes)| run.start <= extent.start && extent.end <= run.end;
-            if let Some((run, bytes)) = landed.parts.iter().find(within) {
+            if let Some((run, bytes)) = data.parts.iter().find(within) {
                 let at = (extent.start - run.start) as usize;
                 let block_len = (extent.end - extent.start) as usize;
                 blocks.push((block, bytes.slice(at..at + block_len)));
                 len += block_len as u64;
             }
         }
-        let pending = &self.tally.pending;
+        let pending = &self.stats.pending;
         let admitted = pending.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
             (now == 0 || now + len <= PENDING_BYTES).then_some(now + len)
         });
         if admitted.is_err() {
-            self.tally.metrics.skipped.inc_by(blocks.len() as u64);
+            self.stats.metrics.skipped.inc_by(blocks.len() as u64);
             return;
         }
         let header = self.header(object);

@@ -36,9 +36,9 @@ struct StagedCounts {
 
 impl Staged {
     fn counts(&self) -> StagedCounts {
-        let tally = &self.stage.tally;
-        let of = &tally.metrics;
-        let (failures, last_failure) = tally.failures.lock().clone();
+        let stats = &self.stage.stats;
+        let of = &stats.metrics;
+        let (failures, last_failure) = stats.failures.lock().clone();
         StagedCounts {
             hits: of.hits.get(),
             misses: of.misses.get(),
@@ -186,7 +186,7 @@ async fn what_was_read_once_comes_from_the_folder() {
     // One call, adjacent blocks joined, the last block short.
     let last = 1_000_001 / BLOCK * BLOCK;
     assert_eq!(origin.reads(), [vec![0..BLOCK, 2 * BLOCK..4 * BLOCK, last..1_000_001]]);
-    tier.settle().await;
+    tier.flush().await;
     let second = tier.read_many(&object, &ranges).await.unwrap();
     assert_eq!(second.parts, first.parts);
     for (part, range) in second.parts.iter().zip(&ranges) {
@@ -201,7 +201,7 @@ async fn what_was_read_once_comes_from_the_folder() {
     let both = expect(&tier, &object, 1, 0..1_000_001).await;
     assert!(both.via.contains(Via::Nfs));
     assert_eq!(origin.reads(), [vec![BLOCK..2 * BLOCK, 4 * BLOCK..last]]);
-    tier.settle().await;
+    tier.flush().await;
     expect(&tier, &object, 1, 0..1_000_001).await;
     assert!(origin.reads().is_empty());
     let counts = tier.counts();
@@ -215,14 +215,14 @@ async fn versions_never_mix_and_old_ones_go() {
     let tier = open(&origin, folder.path()).await;
     let old = origin.get("x");
     expect(&tier, &old, 1, 0..100_000).await;
-    tier.settle().await;
+    tier.flush().await;
     let new = origin.set("x", 2, 300_000);
     // Of the old version, staged blocks can be read; other blocks report the change.
     expect(&tier, &old, 1, 0..100_000).await;
     let error = tier.read(&old, 50_000..300_000).await.unwrap_err();
     assert_eq!((error.kind(), error.object()), (ErrorKind::Changed, "x"));
     expect(&tier, &new, 2, 0..300_000).await;
-    tier.settle().await;
+    tier.flush().await;
     expect(&tier, &new, 2, 0..300_000).await;
     assert_eq!(files(folder.path(), "data").len(), 1);
     assert!(tier.read(&old, 0..10).await.is_err());
@@ -244,7 +244,7 @@ async fn the_stage_stays_within_its_bound() {
         let end = (start + rng.random_range(1..3 * BLOCK)).min(size);
         expect(&tier, &origin.get(name), seed, start..end).await;
         if round % 10 == 0 {
-            tier.settle().await;
+            tier.flush().await;
             assert!(tier.counts().bytes <= capacity, "{:?}", tier.counts());
             let disk = |path: &PathBuf| fs::metadata(path).unwrap().blocks() * 512;
             let on_disk: u64 = files(folder.path(), "data").iter().map(disk).sum();
@@ -261,7 +261,7 @@ async fn the_stage_stays_within_its_bound() {
     for i in 0..20 {
         expect(&tier, &a, 1, 0..10).await;
         expect(&tier, &b, 2, i * BLOCK..i * BLOCK + 1).await;
-        tier.settle().await;
+        tier.flush().await;
     }
     origin.reads();
     expect(&tier, &a, 1, 0..10).await;
@@ -270,12 +270,12 @@ async fn the_stage_stays_within_its_bound() {
     expect(&tier, &b, 2, 0..1).await;
     assert_eq!(origin.reads().len(), 1);
     // A lower bound holds from the next start on.
-    tier.settle().await;
+    tier.flush().await;
     drop(tier);
     let tier = Staged::open(origin.clone(), &config(folder.path(), 3 * BLOCK), uncounted())
         .await
         .unwrap();
-    tier.settle().await;
+    tier.flush().await;
     assert!(tier.counts().bytes <= 3 * BLOCK);
     expect(&tier, &a, 1, 0..a.size).await;
 }
@@ -291,12 +291,12 @@ async fn a_full_disk_costs_only_the_staging() {
     let tier = tier.unwrap();
     let (x, y) = (origin.get("x"), origin.get("y"));
     expect(&tier, &x, 1, 0..5 * BLOCK).await;
-    tier.settle().await;
+    tier.flush().await;
     fault.store(libc::ENOSPC, Ordering::SeqCst);
     for _ in 0..3 {
         expect(&tier, &x, 1, 0..x.size).await;
         expect(&tier, &y, 2, 0..BLOCK).await;
-        tier.settle().await;
+        tier.flush().await;
     }
     let counts = tier.counts();
     assert!(counts.failures > 0 && counts.broken == 0, "{counts:?}");
@@ -308,7 +308,7 @@ async fn a_full_disk_costs_only_the_staging() {
     for _ in 0..2 {
         expect(&tier, &x, 1, 0..x.size).await;
         expect(&tier, &y, 2, 0..BLOCK).await;
-        tier.settle().await;
+        tier.flush().await;
     }
     origin.reads();
     expect(&tier, &x, 1, 0..x.size).await;
@@ -324,12 +324,12 @@ async fn a_folder_that_is_taken_away_costs_only_the_staging() {
     let tier = open(&origin, &root).await;
     let (x, y) = (origin.get("x"), origin.get("y"));
     expect(&tier, &x, 1, 0..2 * BLOCK).await;
-    tier.settle().await;
+    tier.flush().await;
     fs::remove_dir_all(&root).unwrap();
     for _ in 0..3 {
         expect(&tier, &x, 1, 0..x.size).await;
         expect(&tier, &y, 2, 0..BLOCK).await;
-        tier.settle().await;
+        tier.flush().await;
     }
     assert!(tier.counts().failures > 0);
 }
@@ -359,7 +359,7 @@ async fn concurrent_misses_make_one_read_that_outlives_its_leader() {
             .all(|cost| cost.via.contains(Via::Nfs) || cost.requests > 0)
     );
     assert_eq!(origin.reads().len(), 1);
-    tier.settle().await;
+    tier.flush().await;
     assert_eq!(tier.counts().staged, 1);
     // The caller that counts reads of the tier learns of the request once.
     assert_eq!(tier.take_unreported().map(|cost| cost.requests), Some(1));
@@ -408,18 +408,18 @@ async fn who_comes_late_to_a_fetch_that_is_over_finds_its_blocks_in_the_folder()
     let staged = open(&origin, root.path()).await;
     let object = origin.get("a");
     expect(&staged, &object, 7, 0..2 * BLOCK).await;
-    staged.settle().await;
+    staged.flush().await;
     assert_eq!(origin.reads(), [slice::from_ref(&(0..2 * BLOCK))]);
     // Like a call that looked for the blocks before the fetch of the first two had ended.
-    let landed = staged.stage.fetch(&object, &[0, 1, 2]).await.unwrap();
+    let data = staged.stage.fetch(&object, &[0, 1, 2]).await.unwrap();
     assert_eq!(origin.reads(), [slice::from_ref(&(2 * BLOCK..3 * BLOCK))]);
-    assert_eq!(landed.cost.requests, 1);
-    let mut parts = landed.parts;
+    assert_eq!(data.cost.requests, 1);
+    let mut parts = data.parts;
     parts.sort_unstable_by_key(|(range, _)| range.start);
     let bytes: Vec<u8> = parts.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
     assert!(bytes == content(7, 0..3 * BLOCK));
     // And all of it is staged.
-    staged.settle().await;
+    staged.flush().await;
     expect(&staged, &object, 7, 0..3 * BLOCK).await;
     assert!(origin.reads().is_empty());
 }

@@ -8,7 +8,7 @@
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
-use super::{Tally, WriterTask};
+use super::{StageStats, WriterTask};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +31,7 @@ const SLACK_BYTES: u64 = 64 << 10;
 pub(super) struct Writer {
     folder: Folder,
     ledger: Arc<Mutex<Ledger>>,
-    tally: Arc<Tally>,
+    stats: Arc<StageStats>,
     capacity_bytes: u64,
     open: HashMap<u64, Files>,
     /// Blocks written but not yet durable, by version.
@@ -40,11 +40,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(folder: Folder, ledger: Arc<Mutex<Ledger>>, tally: Arc<Tally>, capacity_bytes: u64) -> Self {
+    pub(super) fn new(folder: Folder, ledger: Arc<Mutex<Ledger>>, stats: Arc<StageStats>, capacity_bytes: u64) -> Self {
         Self {
             folder,
             ledger,
-            tally,
+            stats,
             capacity_bytes,
             open: HashMap::new(),
             records: BTreeMap::new(),
@@ -59,7 +59,7 @@ impl Writer {
         while let Ok(job) = jobs.recv() {
             let (mut leads, mut bytes, mut next) = (Vec::new(), 0, Some(job));
             while let Some(job) = next.take() {
-                if self.tally.stopped.load(Ordering::Acquire) {
+                if self.stats.stopped.load(Ordering::Acquire) {
                     return;
                 }
                 match job {
@@ -71,13 +71,13 @@ impl Writer {
                     } => {
                         let len: u64 = blocks.iter().map(|(_, bytes)| bytes.len() as u64).sum();
                         self.store(&header, &blocks);
-                        self.tally.pending.fetch_sub(len, Ordering::AcqRel);
+                        self.stats.pending.fetch_sub(len, Ordering::AcqRel);
                         leads.push((lead, claim));
                         bytes += len;
                     }
                     WriterTask::Drop { id, block } => self.drop_block(id, block),
                     WriterTask::Forget { header, blocks } => self.forget(&header, &blocks),
-                    WriterTask::Settle(done) => {
+                    WriterTask::Flush(done) => {
                         self.flush();
                         leads.clear();
                         let _ = done.send(());
@@ -97,7 +97,7 @@ impl Writer {
     /// Writes the blocks of a fetch.
     fn store(&mut self, header: &Header, blocks: &[(u64, Bytes)]) {
         if self.paused_until.is_some_and(|until| Instant::now() < until) {
-            self.tally.metrics.skipped.inc_by(blocks.len() as u64);
+            self.stats.metrics.skipped.inc_by(blocks.len() as u64);
             return;
         }
         let id = match self.version(header) {
@@ -112,7 +112,7 @@ impl Writer {
             }
             let len = disk_bytes(bytes.len() as u64);
             if !self.make_room(len, Some(id)) {
-                self.tally.metrics.skipped.inc();
+                self.stats.metrics.skipped.inc();
                 continue;
             }
             let at = block * header.block_bytes;
@@ -137,11 +137,11 @@ impl Writer {
 
     /// Handles a failure: pauses staging, and frees `wanted` bytes if the disk is full.
     fn fail(&mut self, header: &Header, error: &io::Error, wanted: u64) {
-        self.tally.failed(&header.path, error);
+        self.stats.failed(&header.path, error);
         self.paused_until = Some(Instant::now() + PAUSE);
         if error.kind() == io::ErrorKind::StorageFull {
-            let keep = self.ledger.lock().bytes.saturating_sub(wanted.max(header.block_bytes));
-            self.shrink(keep, None);
+            let target_bytes = self.ledger.lock().bytes.saturating_sub(wanted.max(header.block_bytes));
+            self.shrink(target_bytes, None);
         }
     }
 
@@ -150,13 +150,13 @@ impl Writer {
         if let Some(id) = self.ledger.lock().id(header) {
             return Ok(id);
         }
-        let others = self.ledger.lock().others(header);
-        for other in others {
-            self.remove(other);
+        let versions = self.ledger.lock().other_versions(header);
+        for version in versions {
+            self.remove(version);
         }
         let id = self.ledger.lock().last_id + 1;
         match self.folder.create(id, header) {
-            Ok(files) => self.keep_open(id, files),
+            Ok(files) => self.store_open(id, files),
             Err(e) => {
                 self.folder.remove(id);
                 return Err(e);
@@ -166,7 +166,7 @@ impl Writer {
         Ok(id)
     }
 
-    fn keep_open(&mut self, id: u64, files: Files) {
+    fn store_open(&mut self, id: u64, files: Files) {
         if self.open.len() >= OPEN_FILES {
             // Earlier writes must be made durable through these files before they are closed.
             self.flush();
@@ -178,7 +178,7 @@ impl Writer {
     fn files(&mut self, id: u64) -> io::Result<&mut Files> {
         if !self.open.contains_key(&id) {
             let files = self.folder.reopen(id)?;
-            self.keep_open(id, files);
+            self.store_open(id, files);
         }
         self.open.get_mut(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -190,12 +190,12 @@ impl Writer {
             .iter()
             .map(|(id, records)| self.queued_bytes(*id, records))
             .sum();
-        let keep = self.capacity_bytes.checked_sub(bytes + queued).unwrap_or_else(|| {
+        let target_bytes = self.capacity_bytes.checked_sub(bytes + queued).unwrap_or_else(|| {
             self.flush();
             self.capacity_bytes.saturating_sub(bytes)
         });
-        self.shrink(keep, writing);
-        self.ledger.lock().bytes <= keep
+        self.shrink(target_bytes, writing);
+        self.ledger.lock().bytes <= target_bytes
     }
 
     fn queued_bytes(&self, id: u64, records: &[Record]) -> u64 {
@@ -207,13 +207,13 @@ impl Writer {
         records.iter().map(of).sum()
     }
 
-    /// Evicts blocks until at most `keep` bytes are staged.
-    fn shrink(&mut self, keep: u64, writing: Option<u64>) {
-        while self.ledger.lock().bytes > keep {
+    /// Evicts blocks until at most `target_bytes` bytes are staged.
+    fn shrink(&mut self, target_bytes: u64, writing: Option<u64>) {
+        while self.ledger.lock().bytes > target_bytes {
             let Some((id, block)) = self.ledger.lock().evict() else {
                 return;
             };
-            self.tally.metrics.evicted.inc();
+            self.stats.metrics.evicted.inc();
             if self.ledger.lock().is_empty(id) && writing != Some(id) && !self.records.contains_key(&id) {
                 self.remove(id);
             } else {
@@ -241,7 +241,7 @@ impl Writer {
         let lookup = self.ledger.lock().find(header, blocks);
         for held in &lookup.held {
             if self.ledger.lock().reject(lookup.id, held) {
-                self.tally.metrics.torn.inc();
+                self.stats.metrics.torn.inc();
                 self.drop_block(lookup.id, held.block);
             }
         }
@@ -261,7 +261,7 @@ impl Writer {
         self.ledger.lock().touch(id);
         if let Err(e) = dropped {
             // On file systems that cannot free parts of a file, the whole file is removed.
-            self.tally.failed(&header.path, &e);
+            self.stats.failed(&header.path, &e);
             self.remove(id);
         }
     }
@@ -276,17 +276,17 @@ impl Writer {
             self.ledger.lock().touch(id);
             if let Err(e) = done {
                 let header = self.ledger.lock().header(id);
-                self.tally
+                self.stats
                     .failed(header.as_ref().map_or("", |header| header.path.as_str()), &e);
                 self.paused_until = Some(Instant::now() + PAUSE);
             } else {
                 self.ledger.lock().publish(id, &records);
-                self.tally.metrics.written.inc_by(records.len() as u64);
+                self.stats.metrics.written.inc_by(records.len() as u64);
                 self.compact(id);
             }
             self.remove_if_empty(id);
         }
-        self.tally.report_bytes(self.ledger.lock().bytes);
+        self.stats.report_bytes(self.ledger.lock().bytes);
     }
 
     /// Rewrites a journal that is much longer than its state needs.
@@ -301,7 +301,7 @@ impl Writer {
         self.open.remove(&id);
         let records = self.ledger.lock().records(id);
         if let Err(e) = self.folder.write_journal(id, &header, &records) {
-            self.tally.failed(&header.path, &e);
+            self.stats.failed(&header.path, &e);
         }
     }
 }

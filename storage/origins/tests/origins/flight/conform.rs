@@ -82,17 +82,17 @@ async fn typed_columns_are_laid_out_as_the_file_has_them() {
     let object = stat(&tier).await;
     let whole = tier.read(&object, 0..object.size).await.unwrap();
     assert_eq!(whole.cost.requests, 6);
-    let told = TableHeader::decode(&whole.bytes, object.size).unwrap();
+    let decoded = TableHeader::decode(&whole.bytes, object.size).unwrap();
     assert_eq!(
-        (told.schema.clone(), told.stride, told.rows, told.first_id),
+        (decoded.schema.clone(), decoded.stride, decoded.rows, decoded.first_id),
         (header.schema.clone(), header.stride, 3000, -50)
     );
     assert_eq!(
-        whole.bytes[told.header_len() as usize..],
+        whole.bytes[decoded.header_len() as usize..],
         file[header.header_len() as usize..]
     );
     // Any range, across rows and from the header into them.
-    let head = told.header_len();
+    let head = decoded.header_len();
     let ranges = [
         head - 10..head + 10,
         head + 511..head + 1025,

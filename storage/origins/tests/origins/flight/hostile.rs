@@ -16,7 +16,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
 type Reply<T> = Result<Response<T>, Status>;
-type Several<T> = BoxStream<'static, Result<T, Status>>;
+type ReplyStream<T> = BoxStream<'static, Result<T, Status>>;
 
 struct Hostile;
 
@@ -43,7 +43,7 @@ impl Hostile {
 }
 
 /// The same thing for ever.
-fn endless<T: Clone + Send + 'static>(thing: T) -> Reply<Several<T>> {
+fn endless<T: Clone + Send + 'static>(thing: T) -> Reply<ReplyStream<T>> {
     Ok(Response::new(stream::repeat_with(move || Ok(thing.clone())).boxed()))
 }
 
@@ -53,13 +53,13 @@ fn none<T>() -> Reply<T> {
 
 #[tonic::async_trait]
 impl FlightService for Hostile {
-    type HandshakeStream = Several<HandshakeResponse>;
-    type ListFlightsStream = Several<FlightInfo>;
-    type DoGetStream = Several<FlightData>;
-    type DoPutStream = Several<PutResult>;
-    type DoExchangeStream = Several<FlightData>;
-    type DoActionStream = Several<arrow_flight::Result>;
-    type ListActionsStream = Several<ActionType>;
+    type HandshakeStream = ReplyStream<HandshakeResponse>;
+    type ListFlightsStream = ReplyStream<FlightInfo>;
+    type DoGetStream = ReplyStream<FlightData>;
+    type DoPutStream = ReplyStream<PutResult>;
+    type DoExchangeStream = ReplyStream<FlightData>;
+    type DoActionStream = ReplyStream<arrow_flight::Result>;
+    type ListActionsStream = ReplyStream<ActionType>;
 
     async fn handshake(&self, _: Request<Streaming<HandshakeRequest>>) -> Reply<Self::HandshakeStream> {
         none()

@@ -34,11 +34,11 @@ async fn pyarrow_reads_the_origin() {
         .await
         .unwrap()
         .unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
+    let stdout = String::from_utf8_lossy(&ran.stdout);
     let failed = String::from_utf8_lossy(&ran.stderr);
     assert!(
-        ran.status.success() && said.trim() == "ok",
-        "{said}{failed}(if pyarrow is missing: run `scripts/setup python`)"
+        ran.status.success() && stdout.trim() == "ok",
+        "{stdout}{failed}(if pyarrow is missing: run `scripts/setup python`)"
     );
 }
 
@@ -161,10 +161,10 @@ async fn a_pyarrow_server_that_errs_is_never_believed() {
         server.be(mode).await;
         let error = tier.read_many(&object, &ranges).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{mode}: {error}");
-        let said = error.to_string();
+        let text = error.to_string();
         assert!(
-            said.contains(word) && said.contains("features/typed.rows"),
-            "{mode}: {said}"
+            text.contains(word) && text.contains("features/typed.rows"),
+            "{mode}: {text}"
         );
         server.be("good").await;
         let read = tier.read_many(&object, &ranges).await.unwrap();

@@ -38,12 +38,12 @@ fn reads_from_nfs_ganesha() {
         .stdin(Stdio::null())
         .spawn()
         .expect("scripts/ganesha can be run");
-    let begun = Instant::now();
+    let began = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if begun.elapsed() > LIMIT {
+        if began.elapsed() > LIMIT {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("not done within {} s", LIMIT.as_secs());

@@ -62,11 +62,11 @@ async fn putting_off_for_ever_ends_at_the_limit() {
     };
     let tier = open(&url(proxy(address, put_off).await), "timeout_ms = 700").await;
     let object = put(&tier, "o", 1, 9000).await;
-    let begun = Instant::now();
+    let began = Instant::now();
     let error = tier.read(&object, 0..100).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("JUKEBOX"), "{error}");
-    assert!(begun.elapsed() >= Duration::from_millis(300), "it was waited for");
+    assert!(began.elapsed() >= Duration::from_millis(300), "it was waited for");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -89,10 +89,10 @@ async fn large_ranges_are_cut_and_small_ones_joined() {
     let rows: Vec<_> = (0..50_u64).map(|i| i * 1512..i * 1512 + 512).collect();
     let joined = tier.read_many(&object, &rows).await.unwrap();
     assert_eq!((joined.cost.requests, joined.cost.wire_bytes), (1, 49 * 1512 + 512));
-    let apart: Vec<_> = (0..50_u64).map(|i| i * 2000..i * 2000 + 512).collect();
-    let split = tier.read_many(&object, &apart).await.unwrap();
+    let separate: Vec<_> = (0..50_u64).map(|i| i * 2000..i * 2000 + 512).collect();
+    let split = tier.read_many(&object, &separate).await.unwrap();
     assert_eq!((split.cost.requests, split.cost.wire_bytes), (50, 50 * 512));
-    for (range, part) in rows.iter().zip(&joined.parts).chain(apart.iter().zip(&split.parts)) {
+    for (range, part) in rows.iter().zip(&joined.parts).chain(separate.iter().zip(&split.parts)) {
         assert_eq!(part, &content(1, range.clone()));
     }
 }
@@ -179,9 +179,9 @@ async fn signatures_are_checked() {
             .unwrap()
     };
     let key = Key::parse("a b/c+d").unwrap();
-    let known = client(ACCESS_KEY, SECRET_KEY);
-    known.put(&key, PutPayload::from_static(b"signed")).await.unwrap();
-    assert_eq!(known.get(&key).await.unwrap().bytes().await.unwrap(), "signed");
+    let signed = client(ACCESS_KEY, SECRET_KEY);
+    signed.put(&key, PutPayload::from_static(b"signed")).await.unwrap();
+    assert_eq!(signed.get(&key).await.unwrap().bytes().await.unwrap(), "signed");
     for (id, secret) in [(ACCESS_KEY, "wrong"), ("stranger", SECRET_KEY)] {
         let refused = client(id, secret).get(&key).await;
         assert!(matches!(refused, Err(Error::PermissionDenied { .. })), "{refused:?}");

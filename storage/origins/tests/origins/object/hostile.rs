@@ -203,10 +203,10 @@ async fn what_an_error_says_of_secrets_is_not_repeated() {
             assert!(!text.contains(secret), "{text}");
         }
     }
-    let told = error.about(&object.path).for_clients();
+    let shown = error.about(&object.path).for_clients();
     assert!(
-        told.contains("features/t.rows") && !told.contains("tierlab") && !told.contains(&endpoint),
-        "{told}"
+        shown.contains("features/t.rows") && !shown.contains("tierlab") && !shown.contains(&endpoint),
+        "{shown}"
     );
 }
 
@@ -214,7 +214,7 @@ async fn what_an_error_says_of_secrets_is_not_repeated() {
 async fn a_redirect_elsewhere_takes_no_credentials_along() {
     let (elsewhere, seen) = server(|_| reply("200 OK", EMPTY_LIST)).await;
     let to = elsewhere.clone();
-    let (endpoint, asked) = server(move |head| match head.contains("moved=1") {
+    let (endpoint, requests) = server(move |head| match head.contains("moved=1") {
         true => reply("200 OK", EMPTY_LIST),
         false => {
             let location = format!("Location: {to}/tierlab?list-type=2");
@@ -236,7 +236,7 @@ async fn a_redirect_elsewhere_takes_no_credentials_along() {
     let error = connect(&endpoint, &more).await.unwrap_err();
     assert!(error.detail().contains("redirect"), "{error}");
     assert!(
-        asked.lock().unwrap().iter().all(|head| head.contains(TOKEN)),
+        requests.lock().unwrap().iter().all(|head| head.contains(TOKEN)),
         "signed with the token"
     );
     assert!(seen.lock().unwrap().is_empty(), "{:?}", seen.lock().unwrap());

@@ -31,26 +31,26 @@ impl Peer {
         // The command holds the pipe's other end open for as long as it lives.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = child.unwrap_or_else(|error| panic!("{command:?}: {error} (if it is missing: run `{setup}`)"));
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // Reads to the end, so that the server never waits for its log to be read.
         std::thread::spawn(move || {
             let mut seen = String::new();
             for line in BufReader::new(reader).lines().map_while(Result::ok) {
                 if let Some((_, url)) = line.split_once(says) {
-                    let _ = tell.send(Ok(url.trim().to_owned()));
+                    let _ = sender.send(Ok(url.trim().to_owned()));
                 }
                 if seen.len() < 10_000 {
                     seen.push_str(&line);
                     seen.push('\n');
                 }
             }
-            let _ = tell.send(Err(seen));
+            let _ = sender.send(Err(seen));
         });
         let mut peer = Self {
             child,
             endpoint: String::new(),
         };
-        match told.recv_timeout(START_LIMIT) {
+        match receiver.recv_timeout(START_LIMIT) {
             Ok(Ok(endpoint)) => peer.endpoint = endpoint,
             Ok(Err(log)) => panic!("{command:?} ended: {log}\n(if something is missing: run `{setup}`)"),
             Err(_) => panic!("{command:?} does not listen after {START_LIMIT:?}"),

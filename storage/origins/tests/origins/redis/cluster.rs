@@ -20,26 +20,26 @@ fn start_node() -> Store {
 
 /// Makes two nodes known to each other.
 fn meet(node: &Store, other: &Store) {
-    let bus: Vec<(String, String)> = other.ask(&["CONFIG", "GET", "cluster-port"]);
-    node.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), &bus[0].1]);
+    let bus: Vec<(String, String)> = other.query(&["CONFIG", "GET", "cluster-port"]);
+    node.query::<()>(&["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), &bus[0].1]);
 }
 
 /// Three nodes, each with a third of the slots.
 fn cluster() -> [Store; 3] {
     let nodes = [0, 1, 2].map(|_| start_node());
     for (node, slots) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
-        node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]);
+        node.query::<()>(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]);
     }
     for other in &nodes[1..] {
         meet(&nodes[0], other);
     }
-    let begun = Instant::now();
+    let began = Instant::now();
     while !nodes
         .iter()
-        .all(|node| node.ask::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+        .all(|node| node.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
     {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            began.elapsed() < Duration::from_secs(20),
             "the nodes do not find each other"
         );
         std::thread::sleep(Duration::from_millis(50));
@@ -54,7 +54,7 @@ async fn a_cluster_conforms_on_all_its_nodes() {
     conforms(tier.clone(), "suite").await;
     let object = crate::put(&tier, "spread", 3, 40 << 20).await;
     for node in &nodes {
-        assert!(node.ask::<u64>(&["DBSIZE"]) > 5);
+        assert!(node.query::<u64>(&["DBSIZE"]) > 5);
     }
     let read = tier.read(&object, 0..40 << 20).await.unwrap();
     // At least one request to each node, and each of one MiB at most.
@@ -62,7 +62,7 @@ async fn a_cluster_conforms_on_all_its_nodes() {
     for object in tier.list(None).await.unwrap() {
         tier.delete(&object.path).await.unwrap();
     }
-    assert_eq!(nodes.iter().map(|node| node.ask::<u64>(&["DBSIZE"])).sum::<u64>(), 0);
+    assert_eq!(nodes.iter().map(|node| node.query::<u64>(&["DBSIZE"])).sum::<u64>(), 0);
 
     // A node of a cluster is not the whole store, and a single store is not a cluster.
     let error = try_open(&nodes[0].url(), "").await.err().unwrap();
@@ -84,18 +84,18 @@ async fn a_slot_that_moved_is_found_again() {
     let tier = open(&nodes[0].url(), "cluster = true").await;
     let other = open(&nodes[2].url(), "cluster = true").await;
     // Slots without keys go to the first node, and the tiers do not know.
-    let id: String = nodes[0].ask(&["CLUSTER", "MYID"]);
-    let have_all = |node: &Store| node.ask::<String>(&["CLUSTER", "NODES"]).contains(" 0-5760\n");
-    let begun = Instant::now();
+    let id: String = nodes[0].query(&["CLUSTER", "MYID"]);
+    let have_all = |node: &Store| node.query::<String>(&["CLUSTER", "NODES"]).contains(" 0-5760\n");
+    let began = Instant::now();
     while !nodes.iter().all(have_all) {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the nodes do not agree");
+        assert!(began.elapsed() < Duration::from_secs(30), "the nodes do not agree");
         for node in [&nodes[1], &nodes[2], &nodes[0]] {
             for slot in 5461..5761 {
-                node.ask::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
+                node.query::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
             }
         }
         // Goes before what the nodes had told each other.
-        nodes[0].ask::<String>(&["CLUSTER", "BUMPEPOCH"]);
+        nodes[0].query::<String>(&["CLUSTER", "BUMPEPOCH"]);
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let mut retries = 0;
@@ -113,17 +113,17 @@ async fn keys_of_a_slot_that_is_moving_are_read_from_both_nodes() {
     let nodes = cluster();
     let tier = open(&nodes[0].url(), "cluster = true\nconnections = 1\nretries = 0").await;
     let object = crate::put(&tier, "a", 5, 20 << 20).await;
-    let keys: Vec<String> = nodes[0].ask(&["KEYS", "tierlab:*"]);
-    let slot = nodes[0].ask::<u64>(&["CLUSTER", "KEYSLOT", &keys[0]]).to_string();
-    let ids = [0, 1].map(|i| nodes[i].ask::<String>(&["CLUSTER", "MYID"]));
-    nodes[1].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]);
-    nodes[0].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]);
+    let keys: Vec<String> = nodes[0].query(&["KEYS", "tierlab:*"]);
+    let slot = nodes[0].query::<u64>(&["CLUSTER", "KEYSLOT", &keys[0]]).to_string();
+    let ids = [0, 1].map(|i| nodes[i].query::<String>(&["CLUSTER", "MYID"]));
+    nodes[1].query::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]);
+    nodes[0].query::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]);
     let port = nodes[1].port.to_string();
-    for key in nodes[0].ask::<Vec<String>>(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) {
-        nodes[0].ask::<String>(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
+    for key in nodes[0].query::<Vec<String>>(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) {
+        nodes[0].query::<String>(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
     }
     let connections = || {
-        let stats: String = nodes[0].ask(&["INFO", "stats"]);
+        let stats: String = nodes[0].query(&["INFO", "stats"]);
         let line = stats
             .lines()
             .find_map(|line| line.strip_prefix("total_connections_received:"));
@@ -143,22 +143,22 @@ async fn a_node_that_was_taken_out_is_not_believed() {
     let nodes = cluster();
     let spare = start_node();
     meet(&nodes[0], &spare);
-    let id: String = spare.ask(&["CLUSTER", "MYID"]);
-    let knows = |node: &Store| node.ask::<String>(&["CLUSTER", "NODES"]).contains(&id);
-    let begun = Instant::now();
-    while spare.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).len() < 3 || !nodes.iter().all(knows) {
+    let id: String = spare.query(&["CLUSTER", "MYID"]);
+    let knows = |node: &Store| node.query::<String>(&["CLUSTER", "NODES"]).contains(&id);
+    let began = Instant::now();
+    while spare.query::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).len() < 3 || !nodes.iter().all(knows) {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            began.elapsed() < Duration::from_secs(20),
             "the spare node is told nothing"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let tier = open(&spare.url(), "cluster = true\nconnections = 1").await;
     let object = crate::put(&tier, "a", 6, 20 << 20).await;
-    spare.ask::<()>(&["CLUSTER", "RESET", "HARD"]);
+    spare.query::<()>(&["CLUSTER", "RESET", "HARD"]);
     for node in &nodes {
-        node.ask::<()>(&["CLUSTER", "FORGET", &id]);
-        node.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+        node.query::<()>(&["CLUSTER", "FORGET", &id]);
+        node.query::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]);
     }
     let read = tier.read(&object, 0..object.size).await.unwrap();
     assert_eq!(read.bytes, content(6, 0..object.size));

@@ -22,7 +22,7 @@ async fn a_server_conforms_and_keeps_nothing() {
             tier.delete(&object.path).await.unwrap();
         }
     }
-    assert_eq!(store.ask::<u64>(&["DBSIZE"]), 0);
+    assert_eq!(store.query::<u64>(&["DBSIZE"]), 0);
 }
 
 /// A table of `rows` rows of 256 bytes.
@@ -49,7 +49,7 @@ async fn a_row_is_a_key_and_many_are_one_request() {
             .await
             .unwrap();
         // The header's one chunk, and the hash of all objects.
-        assert_eq!(store.ask::<u64>(&["DBSIZE"]), keys + 2);
+        assert_eq!(store.query::<u64>(&["DBSIZE"]), keys + 2);
         let ranges: Vec<_> = (0..300).map(|i| header.row_range(i * 16 % 5000).unwrap()).collect();
         // Read by a tier with another setting: the layout is the object's own.
         let reader = open(&store.url(), "rows_per_key = 3").await;
@@ -71,24 +71,24 @@ async fn what_the_store_dropped_or_damaged_is_corrupt() {
     let store = Store::start(&[]);
     let tier = open(&store.url(), "").await;
     let object = crate::put(&tier, "a", 1, 5000).await;
-    let mut keys: Vec<String> = store.ask(&["KEYS", "tierlab:*"]);
+    let mut keys: Vec<String> = store.query(&["KEYS", "tierlab:*"]);
     let key = keys.pop().unwrap();
     assert!(keys.is_empty(), "{keys:?}");
-    store.ask::<()>(&["SET", &key, "short"]);
+    store.query::<()>(&["SET", &key, "short"]);
     let error = tier.read(&object, 0..1).await.unwrap_err();
     assert!(
         error.kind() == ErrorKind::Corrupt && error.detail().contains("5 bytes"),
         "{error}"
     );
-    store.ask::<()>(&["DEL", &key]);
+    store.query::<()>(&["DEL", &key]);
     let error = tier.read(&object, 0..1).await.unwrap_err();
     assert!(
         error.kind() == ErrorKind::Corrupt && error.detail().contains("noeviction"),
         "{error}"
     );
-    store.ask::<()>(&["LPUSH", &key, "a list"]);
+    store.query::<()>(&["LPUSH", &key, "a list"]);
     let error = tier.read(&object, 0..1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    store.ask::<()>(&["HSET", "{tierlab}:objects", "a", "something else"]);
+    store.query::<()>(&["HSET", "{tierlab}:objects", "a", "something else"]);
     assert_eq!(tier.stat(&object.path).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }

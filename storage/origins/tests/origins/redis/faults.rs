@@ -36,10 +36,10 @@ async fn a_server_that_comes_back_is_read_again() {
         assert!(sent.unwrap().success());
     };
     signal("-STOP");
-    let begun = Instant::now();
+    let began = Instant::now();
     let error = tier.read(&object, 0..1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert!(begun.elapsed() < Duration::from_secs(4));
+    assert!(began.elapsed() < Duration::from_secs(4));
     signal("-CONT");
     assert_eq!(tier.read(&object, 0..100_000).await.unwrap().bytes.len(), 100_000);
 }
@@ -51,8 +51,8 @@ async fn hostile(reply: &'static [u8], is_endless: bool) -> String {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut asked = [0; 4096];
-                while stream.read(&mut asked).await.is_ok_and(|count| count > 0) {
+                let mut request = [0; 4096];
+                while stream.read(&mut request).await.is_ok_and(|count| count > 0) {
                     while stream.write_all(reply).await.is_ok() && is_endless {}
                 }
             });
@@ -75,7 +75,7 @@ async fn endless_and_senseless_replies_are_errors() {
         (b"-WEIRD \x01\x02\r\n", false),
     ] {
         let url = hostile(reply, is_endless).await;
-        let begun = Instant::now();
+        let began = Instant::now();
         match try_open(&url, "retries = 1\nattempt_ms = 500").await {
             Err(error) => assert_ne!(error.kind(), ErrorKind::Denied, "{error}"),
             // INFO may be anything.
@@ -87,7 +87,7 @@ async fn endless_and_senseless_replies_are_errors() {
                     .unwrap_err();
             }
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "{reply:?}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{reply:?}");
     }
 }
 
@@ -96,8 +96,8 @@ async fn a_reply_longer_than_its_chunk_is_corrupt() {
     let store = Store::start(&["--proto-max-bulk-len", "100mb"]);
     let tier = open(&store.url(), "").await;
     let object = crate::put(&tier, "a", 1, 5000).await;
-    let keys: Vec<String> = store.ask(&["KEYS", "tierlab:*"]);
-    store.ask::<()>(&["SETRANGE", &keys[0], "50000000", "x"]);
+    let keys: Vec<String> = store.query(&["KEYS", "tierlab:*"]);
+    store.query::<()>(&["SETRANGE", &keys[0], "50000000", "x"]);
     let error = tier.read(&object, 0..1).await.unwrap_err();
     assert!(
         error.kind() == ErrorKind::Corrupt && error.detail().contains("more bytes than requested"),

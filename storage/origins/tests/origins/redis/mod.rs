@@ -74,10 +74,10 @@ impl Store {
     }
 
     /// The reply to a command, past the tier.
-    fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+    fn query<T: redis::FromRedisValue>(&self, arguments: &[&str]) -> T {
         let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
-        let mut command = redis::cmd(words[0]);
-        words[1..].iter().for_each(|word| {
+        let mut command = redis::cmd(arguments[0]);
+        arguments[1..].iter().for_each(|word| {
             command.arg(word);
         });
         command.query(&mut connection).unwrap()

@@ -8,10 +8,10 @@ const SECRET: &str = "correct-horse-battery-staple";
 
 /// Writes a certificate for the loopback, and its key.
 fn certificate(folder: &Path) -> (String, String) {
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let identity = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    std::fs::write(&cert, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&cert, identity.cert.pem()).unwrap();
+    std::fs::write(&key, identity.signing_key.serialize_pem()).unwrap();
     (cert.display().to_string(), key.display().to_string())
 }
 
@@ -27,8 +27,8 @@ async fn tls_needs_a_known_authority() {
         "--tls-ca-cert-file",
         &cert,
     ];
-    let own = ["--tls-cert-file", &cert, "--tls-key-file", &key];
-    let store = Store::start(&[&arguments[..], &own[..]].concat());
+    let tls = ["--tls-cert-file", &cert, "--tls-key-file", &key];
+    let store = Store::start(&[&arguments[..], &tls[..]].concat());
     let url = store.url().replace("redis:", "rediss:");
     let tier = open(&url, &format!("ca_file = \"{cert}\"")).await;
     let object = crate::put(&tier, "a", 1, 2 << 20).await;
@@ -91,7 +91,7 @@ async fn a_long_refusal_is_no_damage() {
     let folder = tempfile::tempdir().unwrap();
     let (file, user) = (folder.path().join("password"), "u".repeat(300));
     std::fs::write(&file, SECRET).unwrap();
-    store.ask::<()>(&[
+    store.query::<()>(&[
         "ACL",
         "SETUSER",
         &user,

@@ -15,7 +15,7 @@ async fn broken_off(store: &Store, tier: &Arc<dyn Tier>, body: &Body) -> u64 {
     let put = tier.put(&path, body.clone());
     let watch = async {
         loop {
-            let records: Vec<String> = store.ask(&["HVALS", "{tierlab}:unfinished"]);
+            let records: Vec<String> = store.query(&["HVALS", "{tierlab}:unfinished"]);
             let done = records
                 .first()
                 .and_then(|record| record.split(' ').nth(1)?.parse().ok());
@@ -31,9 +31,9 @@ async fn broken_off(store: &Store, tier: &Arc<dyn Tier>, body: &Body) -> u64 {
     }
     // The last window may still arrive.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let entry: Vec<String> = store.ask(&["HGETALL", "{tierlab}:unfinished"]);
+    let entry: Vec<String> = store.query(&["HGETALL", "{tierlab}:unfinished"]);
     let (_, rest) = entry[1].split_once(' ').unwrap();
-    store.ask::<()>(&["HSET", "{tierlab}:unfinished", &entry[0], &format!("1 {rest}")]);
+    store.query::<()>(&["HSET", "{tierlab}:unfinished", &entry[0], &format!("1 {rest}")]);
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
@@ -44,21 +44,21 @@ async fn the_same_bytes_go_on_and_others_clear_away() {
     let body = Body::Bytes(content(1, 0..SIZE).into());
     let done = broken_off(&store, &tier, &body).await;
     assert_eq!(tier.stat(&path("big")).await.unwrap_err().kind(), ErrorKind::NotFound);
-    let first: Vec<String> = store.ask(&["KEYS", "tierlab:*:0"]);
-    store.ask::<()>(&["DEL", &first[0]]);
+    let first: Vec<String> = store.query(&["KEYS", "tierlab:*:0"]);
+    store.query::<()>(&["DEL", &first[0]]);
     let object = tier.put(&path("big"), body).await.unwrap();
     // The chunks that were there already are not written again.
     assert_eq!(tier.read(&object, 0..1).await.unwrap_err().kind(), ErrorKind::Corrupt);
     let rest = (done - 1) * (512 << 10)..SIZE;
     assert_eq!(tier.read(&object, rest.clone()).await.unwrap().bytes, content(1, rest));
     tier.delete(&object.path).await.unwrap();
-    assert_eq!(store.ask::<u64>(&["DBSIZE"]), 0);
+    assert_eq!(store.query::<u64>(&["DBSIZE"]), 0);
 
     let body = Body::Bytes(content(2, 0..SIZE).into());
     broken_off(&store, &tier, &body).await;
     crate::put(&tier, "other", 1, 10).await;
     // The object, and the hash of all objects.
-    assert_eq!(store.ask::<u64>(&["DBSIZE"]), 2);
+    assert_eq!(store.query::<u64>(&["DBSIZE"]), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -77,5 +77,5 @@ async fn many_publishers_leave_one_whole_object() {
     let whole = tiers[1].read(&object, 0..object.size).await.unwrap();
     assert_eq!(whole.bytes, content(seed, 0..object.size));
     // Two chunks, and the hash of all objects.
-    assert_eq!(store.ask::<u64>(&["DBSIZE"]), 3);
+    assert_eq!(store.query::<u64>(&["DBSIZE"]), 3);
 }

@@ -141,7 +141,7 @@ proptest! {
         let Ok(text) = String::from_utf8(bytes) else { return Ok(()) };
         if let Ok(profile) = Recorded::parse("x", &text) {
             let us = profile.law().latency_us(share, u64::MAX, u32::MAX);
-            prop_assert!((0.0..=LONGEST_US).contains(&us));
+            prop_assert!((0.0..=MAX_LATENCY_US).contains(&us));
         }
     }
 }
@@ -218,6 +218,6 @@ proptest! {
     ) {
         let law = law();
         let (low, high) = (law.latency_us(a.min(b), bytes, in_flight), law.latency_us(a.max(b), bytes, in_flight));
-        prop_assert!((0.0..=LONGEST_US).contains(&low) && low <= high + 1e-9 * high, "{low} {high}");
+        prop_assert!((0.0..=MAX_LATENCY_US).contains(&low) && low <= high + 1e-9 * high, "{low} {high}");
     }
 }

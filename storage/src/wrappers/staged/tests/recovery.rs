@@ -13,7 +13,7 @@ async fn the_folder_is_used_again_after_a_restart() {
     let tier = open(&origin, folder.path()).await;
     expect(&tier, &origin.get("x"), 1, 0..300_000).await;
     expect(&tier, &origin.get("y"), 2, 0..1).await;
-    tier.settle().await;
+    tier.flush().await;
     drop(tier);
     origin.reads();
     // Possible leftovers of a crash: half a journal, a data file without journal, a torn record. And a foreign file.
@@ -61,7 +61,7 @@ async fn versions_of_a_tier_in_memory_do_not_outlive_it() {
         assert_eq!(object.version, "w1");
         for _ in 0..2 {
             expect(&tier, &object, seed, 0..100_000).await;
-            tier.settle().await;
+            tier.flush().await;
         }
     }
 }
@@ -73,7 +73,7 @@ async fn torn_and_flipped_pages_are_read_from_the_tier_again() {
     let object = origin.get("x");
     let tier = open(&origin, folder.path()).await;
     expect(&tier, &object, 1, 0..object.size).await;
-    tier.settle().await;
+    tier.flush().await;
     drop(tier);
     origin.reads();
     // One bit of block 2; the second half of block 5; the last byte of the object.
@@ -91,7 +91,7 @@ async fn torn_and_flipped_pages_are_read_from_the_tier_again() {
     let block = |i: u64| i * BLOCK..((i + 1) * BLOCK).min(object.size);
     assert_eq!(origin.reads(), [vec![block(2), block(5), block(9)]]);
     assert_eq!(tier.counts().broken, 3);
-    tier.settle().await;
+    tier.flush().await;
     expect(&tier, &object, 1, 0..object.size).await;
     assert!(origin.reads().is_empty());
     // A data file that was cut short while it is in use.
@@ -99,7 +99,7 @@ async fn torn_and_flipped_pages_are_read_from_the_tier_again() {
     data.set_len(3 * BLOCK).unwrap();
     for _ in 0..3 {
         expect(&tier, &object, 1, 0..object.size).await;
-        tier.settle().await;
+        tier.flush().await;
     }
     drop(tier);
     let tier = open(&origin, folder.path()).await;
@@ -117,7 +117,7 @@ async fn what_turns_out_damaged_is_read_anew() {
     let object = origin.get("x");
     let row = 2 * BLOCK + 5..2 * BLOCK + 9;
     expect(&tier, &object, 1, 0..object.size).await;
-    tier.settle().await;
+    tier.flush().await;
     // Damaged bytes of the tier are staged with checksums that fit; only a caller that knows the content sees the
     // damage.
     origin.objects.lock().unwrap().get_mut(&object.path).unwrap().0 = 2;
@@ -128,7 +128,7 @@ async fn what_turns_out_damaged_is_read_anew() {
     origin.objects.lock().unwrap().get_mut(&object.path).unwrap().0 = 3;
     tier.forget(&object, std::slice::from_ref(&row)).await;
     expect(&tier, &object, 3, row.clone()).await;
-    tier.settle().await;
+    tier.flush().await;
     origin.reads();
     expect(&tier, &object, 3, row).await;
     expect(&tier, &object, 1, 0..2 * BLOCK).await;
@@ -151,8 +151,8 @@ const OBJECTS: [(&str, u64, u64); 3] = [("a", 1, 40 * BLOCK), ("b", 2, 11 * BLOC
 #[test]
 #[ignore = "a process of its own, started and killed by the test below"]
 fn child() {
-    let told = std::env::var(CHILD).unwrap();
-    let (seed, root) = told.split_once(';').unwrap();
+    let setup = std::env::var(CHILD).unwrap();
+    let (seed, root) = setup.split_once(';').unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -32,7 +32,7 @@ async fn what_one_process_has_another_does_not_fetch() {
     let model = origin.get("model");
     let first = shared(&origin, root.path()).await;
     first.read(&model, 2 * BLOCK..5 * BLOCK).await.unwrap();
-    first.settle().await;
+    first.flush().await;
     assert_eq!(blocks_read(&origin), [2, 3, 4]);
 
     let second = shared(&origin, root.path()).await;
@@ -40,7 +40,7 @@ async fn what_one_process_has_another_does_not_fetch() {
     assert_eq!(read.bytes, content(1, whole(&model)));
     assert_eq!(blocks_read(&origin), [0, 1, 5, 6, 7, 8, 9, 10]);
     assert_eq!((second.counts().misses, second.counts().neighbours), (11, 3));
-    second.settle().await;
+    second.flush().await;
     // Blocks that the first stage has are not written again.
     assert_eq!(second.counts().staged, 8);
 
@@ -86,8 +86,8 @@ async fn processes_that_start_together_download_once() {
             ranges.rotate_left(number % 3);
             for (object, seed, range) in ranges {
                 let blocks = tier.blocks_of(std::slice::from_ref(&range));
-                let landed = tier.fetch(&object, &blocks).await.unwrap();
-                for (extent, bytes) in &landed.parts {
+                let data = tier.fetch(&object, &blocks).await.unwrap();
+                for (extent, bytes) in &data.parts {
                     assert_eq!(*bytes, content(seed, extent.clone()));
                 }
             }
@@ -123,7 +123,7 @@ async fn what_a_neighbour_evicts_replaces_or_damages_comes_from_the_tier() {
     let first = Staged::open(origin.clone(), &small, uncounted()).await.unwrap();
     let second = shared(&origin, root.path()).await;
     first.read(&model, 0..4 * BLOCK).await.unwrap();
-    first.settle().await;
+    first.flush().await;
     // The second has seen the journal.
     let read = second.read(&model, 0..BLOCK).await.unwrap();
     assert_eq!(
@@ -131,7 +131,7 @@ async fn what_a_neighbour_evicts_replaces_or_damages_comes_from_the_tier() {
         (content(1, 0..BLOCK).into(), 1)
     );
     first.read(&model, 4 * BLOCK..8 * BLOCK).await.unwrap();
-    first.settle().await;
+    first.flush().await;
     origin.reads();
     let read = second.read(&model, 0..4 * BLOCK).await.unwrap();
     assert_eq!(read.bytes, content(1, 0..4 * BLOCK));
@@ -168,7 +168,7 @@ async fn what_turned_out_to_be_damaged_is_taken_of_no_neighbour() {
     let model = origin.get("model");
     let (first, second) = (shared(&origin, root.path()).await, shared(&origin, root.path()).await);
     first.read(&model, whole(&model)).await.unwrap();
-    first.settle().await;
+    first.flush().await;
     second.forget(&model, slice::from_ref(&(0..BLOCK))).await;
     origin.reads();
     second.read(&model, whole(&model)).await.unwrap();
@@ -183,7 +183,7 @@ async fn a_process_alone_and_one_that_shares_keep_apart() {
     let alone = open(&origin, root.path()).await;
     let sharing = shared(&origin, root.path()).await;
     alone.read(&model, whole(&model)).await.unwrap();
-    alone.settle().await;
+    alone.flush().await;
     sharing.read(&model, whole(&model)).await.unwrap();
     assert_eq!(blocks_read(&origin), [0, 0, 1, 1]);
     let again = Staged::open(origin.clone(), &config(root.path(), 64 << 20), uncounted()).await;
@@ -206,7 +206,7 @@ async fn a_process_that_is_stopped_holds_nobody_up() {
     drop(given_up.unwrap());
     let read = other.read(&model, whole(&model)).await.unwrap();
     assert_eq!(read.bytes, content(1, whole(&model)));
-    other.settle().await;
+    other.flush().await;
     assert_eq!(other.counts().staged, 8);
     drop(held);
 }

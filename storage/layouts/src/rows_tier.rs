@@ -22,7 +22,7 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, S
 const MAX_OPEN: usize = 64;
 
 /// Tier over tables of a layout.
-pub struct LaidOut {
+pub struct RowsTier {
     inner: Arc<dyn Tier>,
     layout: Layout,
     /// Tables looked up last, newest first.
@@ -39,7 +39,7 @@ struct Open {
     table: Table,
 }
 
-impl LaidOut {
+impl RowsTier {
     /// Wraps a tier. The layout `rows` has no folders here: their name would be that of the file `NAME.rows`.
     pub fn new(inner: Arc<dyn Tier>, layout: Layout) -> Self {
         Self {
@@ -58,14 +58,14 @@ impl LaidOut {
     /// Current version of a table.
     async fn look_up(&self, file: &ObjectPath, folder: ObjectPath) -> Result<Arc<Open>, StorageError> {
         let path = folder.join(manifest::NAME)?;
-        let object = self.inner.stat(&path).await.map_err(|e| self.not_laid_out(file, e))?;
+        let object = self.inner.stat(&path).await.map_err(|e| self.missing_table(file, e))?;
         if let Some(open) = self.find(|open| open.manifest == object) {
             return Ok(open);
         }
         let manifest = Manifest::read(&*self.inner, &object).await?;
         if manifest.layout != self.layout {
-            let what = format!("layout is {}, not {}", manifest.layout, self.layout);
-            return Err(ErrorKind::Corrupt.error(path, what));
+            let detail = format!("layout is {}, not {}", manifest.layout, self.layout);
+            return Err(ErrorKind::Corrupt.error(path, detail));
         }
         let version = format!("{} {}", manifest.version, object.version);
         let index = manifest.key_index(&folder)?;
@@ -104,24 +104,24 @@ impl LaidOut {
         if open.file == *file {
             return Ok(open);
         }
-        let what = "table was laid out again after the look-up";
-        Err(ErrorKind::Changed.error(&file.path, what))
+        let detail = "table was laid out again after the look-up";
+        Err(ErrorKind::Changed.error(&file.path, detail))
     }
 
-    fn not_laid_out(&self, file: &ObjectPath, error: StorageError) -> StorageError {
+    fn missing_table(&self, file: &ObjectPath, error: StorageError) -> StorageError {
         if error.kind() != ErrorKind::NotFound {
             return error;
         }
         let layout = self.layout;
-        let what =
+        let detail =
             format!("missing manifest of layout {layout} ({error}); run `tierlab-models lay-out --layout {layout}`");
-        ErrorKind::NotFound.error(file, what)
+        ErrorKind::NotFound.error(file, detail)
     }
 
     fn refuse(&self, file: &ObjectPath) -> StorageError {
         let layout = self.layout;
-        let what = format!("tables have the layout {layout} here and cannot be written as files");
-        ErrorKind::Unsupported.error(file, what)
+        let detail = format!("tables have the layout {layout} here and cannot be written as files");
+        ErrorKind::Unsupported.error(file, detail)
     }
 }
 
@@ -168,8 +168,8 @@ impl Open {
         let object = tier.stat(&self.index).await?;
         let (found, meant) = (object.size, self.table.manifest().key_index_bytes);
         if found != meant {
-            let what = format!("{found} bytes instead of the {meant} in its manifest; lay the table out again");
-            return Err(ErrorKind::Corrupt.error(&self.index, what));
+            let detail = format!("{found} bytes instead of the {meant} in its manifest; lay the table out again");
+            return Err(ErrorKind::Corrupt.error(&self.index, detail));
         }
         let of_object = wanted.iter().map(|(_, range)| range.start - start..range.end - start);
         let of_object: Vec<Range<u64>> = of_object.collect();
@@ -250,7 +250,7 @@ impl Open {
 }
 
 #[async_trait]
-impl Tier for LaidOut {
+impl Tier for RowsTier {
     fn info(&self) -> TierInfo {
         let mut info = self.inner.info();
         info.wrappers.insert(0, format!("layout({})", self.layout));
