@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns a name that no other run has, on this machine or another that measures the same tier: process ids repeat
 /// across containers.
-pub(crate) fn name_of_run() -> String {
+pub(crate) fn unique_run_name() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let chance = RandomState::new().hash_one(since) as u32;
     format!("{}-{:x}-{chance:08x}", std::process::id(), since.as_secs())
@@ -107,7 +107,7 @@ impl Data {
 /// Writes an object of seeded content: from memory if it is small, else from a temporary file.
 async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -> Result<Object> {
     let put = async |body: Body| {
-        let object = patiently(async || tier.put(path, body.clone()).await).await;
+        let object = with_retries(async || tier.put(path, body.clone()).await).await;
         object.context("cannot write the data to measure")
     };
     if bytes <= PIECE {
@@ -125,7 +125,7 @@ async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -
 /// Removes the objects that still exist on a tier. Tries all of them, and returns the first error.
 pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item = Object>) -> Result<()> {
     let delete = |object: Object| async move {
-        let deleted = patiently(async || tier.delete(&object.path).await).await;
+        let deleted = with_retries(async || tier.delete(&object.path).await).await;
         deleted.or_else(|error| match error.kind() {
             ErrorKind::NotFound => Ok(()),
             _ => Err(error),
@@ -139,7 +139,7 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
 }
 
 /// Retries a call while its error is transient.
-pub(crate) async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
+pub(crate) async fn with_retries<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
     let mut pause = PAUSE;
     for _ in 1..TRIES {
         match call().await {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn runs_of_one_process_number_have_names_of_their_own() {
-        let names: std::collections::BTreeSet<String> = (0..100).map(|_| name_of_run()).collect();
+        let names: std::collections::BTreeSet<String> = (0..100).map(|_| unique_run_name()).collect();
         assert_eq!(names.len(), 100);
         assert!(
             names

@@ -41,13 +41,13 @@ impl Environment {
     }
 }
 
-/// Watched parts: always the CPUs; the disk or the mount below a folder, if one is given.
+/// Monitor of the CPUs, and of the disk or the mount below a folder, if one is given.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watched(pub(crate) Option<PathBuf>);
+pub(crate) struct MachineMonitor(pub(crate) Option<PathBuf>);
 
 /// Counters at one moment.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct MachineSample {
     pub(crate) at: Instant,
     own_cpu_s: f64,
     cpu: Option<CpuTicks>,
@@ -81,10 +81,10 @@ impl MachineUse {
     }
 }
 
-impl Watched {
-    pub(crate) fn look(&self) -> Look {
+impl MachineMonitor {
+    pub(crate) fn sample(&self) -> MachineSample {
         let folder = self.0.as_deref();
-        Look {
+        MachineSample {
             own_cpu_s: own_cpu_s(),
             cpu: CpuTicks::now(),
             fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
@@ -101,7 +101,7 @@ pub(crate) fn own_cpu_s() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-impl Look {
+impl MachineSample {
     /// Returns the use since an earlier reading.
     pub(crate) fn since(&self, earlier: &Self) -> MachineUse {
         let own_cpu_s = (self.own_cpu_s - earlier.own_cpu_s).max(0.0);
@@ -203,30 +203,30 @@ mod tests {
 
     #[test]
     fn shares_are_of_the_whole_machine_and_not_of_the_cores_that_this_process_may_use() {
-        let look = |own_cpu_s: f64, busy_s: u64| Look {
+        let sample = |own_cpu_s: f64, busy_s: u64| MachineSample {
             own_cpu_s,
             cpu: Some(CpuTicks {
                 busy: busy_s * procfs::ticks_per_second(),
                 steal: 0,
                 all: 2 * busy_s * procfs::ticks_per_second(),
             }),
-            ..Watched::default().look()
+            ..MachineMonitor::default().sample()
         };
         // Half of the machine's time was work, and half of that this process's.
-        let used = look(32.0, 64).since(&look(0.0, 0));
+        let used = sample(32.0, 64).since(&sample(0.0, 0));
         assert!((used.foreign_cpu_share.unwrap() - 0.25).abs() < 1e-9, "{used:?}");
     }
 
     #[test]
     fn work_of_its_own_is_not_foreign() {
-        let watched = Watched(Some("/".into()));
-        let first = watched.look();
+        let monitor = MachineMonitor(Some("/".into()));
+        let first = monitor.sample();
         let until = Instant::now() + std::time::Duration::from_millis(50);
         let mut sum = 0_u64;
         while Instant::now() < until {
             sum = std::hint::black_box(sum + 1);
         }
-        let used = watched.look().since(&first);
+        let used = monitor.sample().since(&first);
         assert!(used.own_cpu_s > 0.0, "{used:?}");
         assert!(used.foreign_cpu_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
     }

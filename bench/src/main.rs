@@ -1,7 +1,6 @@
 //! `tierlab-storage-bench`: measures reads of a tier. Parses the command line, runs one of its commands, reports its result.
 
 mod calibrate;
-mod chance;
 mod cli;
 mod content;
 mod doctor;
@@ -9,11 +8,12 @@ mod drive;
 mod machine;
 mod peers;
 mod plan;
+mod prepared_tier;
+mod random;
 mod report;
 mod rounds;
 mod runner;
 mod single;
-mod station;
 mod stop;
 mod tables;
 mod ways;

@@ -2,7 +2,7 @@
 //! and progress on stderr: a bar with the remaining time, or lines without a terminal. And means of a value over the repeats, with 95 %
 //! intervals, which are open at both ends for a single value.
 
-use crate::chance::Random;
+use crate::random::Random;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
@@ -87,7 +87,7 @@ impl<'a> Rounds<'a> {
 
     /// Runs a step, unless interrupted.
     fn step(&mut self, what: &str, place: &impl Display, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        if self.stop.is_asked() {
+        if self.stop.is_requested() {
             return Ok(());
         }
         if let Some(bar) = &self.bar {

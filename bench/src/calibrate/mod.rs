@@ -6,7 +6,7 @@ mod measure;
 
 use crate::machine::Environment;
 use crate::plan::{Access, bad_usage, parse_positive_seconds, parse_seconds, tier_config};
-use crate::station::Station;
+use crate::prepared_tier::PreparedTier;
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -129,14 +129,14 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
         TierConfig::Nvme(nvme) => (nvme.root.as_deref(), nvme.direct),
         _ => (None, false),
     };
-    let mut station = Station::new("calibrate", &config, options.scratch.as_deref().or(root), 0)?;
-    let mut origin = origin(options, &config, &station);
-    let measured = measure::rounds(&mut station, options, is_direct, &stop);
+    let mut tier = PreparedTier::new("calibrate", &config, options.scratch.as_deref().or(root), 0)?;
+    let mut origin = origin(options, &config, &tier);
+    let measured = measure::rounds(&mut tier, options, is_direct, &stop);
     // Data is removed from the tier after a failure too.
-    let removed = station.remove();
+    let removed = tier.remove();
     let measured = measured?;
     removed?;
-    if stop.is_asked() && measured.cells.iter().any(|cell| cell.calls() == 0) {
+    if stop.is_requested() && measured.cells.iter().any(|cell| cell.calls() == 0) {
         bail!("interrupted before every size was read at every depth: no profile was written");
     }
     measured.check()?;
@@ -147,16 +147,16 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     let profile = describe::profile(origin, &measured);
     write(&profile, &options.out)?;
     print!("{}", describe::text(&profile, &options.out));
-    if stop.is_asked() {
+    if stop.is_requested() {
         bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
     }
     Ok(())
 }
 
-fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) -> RecordedOrigin {
+fn origin(options: &CalibrateOptions, config: &TierConfig, tier: &PreparedTier) -> RecordedOrigin {
     let mount = match config {
         TierConfig::Nfs(nfs) => nfs.path.as_deref(),
-        _ => station.root(),
+        _ => tier.root(),
     };
     let here = Environment::here(mount);
     let filesystem = here.filesystems.values().next();
@@ -165,7 +165,7 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) ->
         place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
         // The first note is the tier's address, which may be private.
-        notes: station.notes.iter().skip(1).map(|note| plain(note)).collect(),
+        notes: tier.notes.iter().skip(1).map(|note| plain(note)).collect(),
         environment: RecordedEnvironment {
             kernel: plain(&here.host.kernel),
             cpu: plain(&here.host.cpu),

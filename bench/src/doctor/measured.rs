@@ -4,7 +4,7 @@
 use super::disk::FETCHES_MORE;
 use super::finding::Finding;
 use crate::plan::{Access, CacheState, Pattern, Point, Way};
-use crate::station::Station;
+use crate::prepared_tier::PreparedTier;
 use crate::stop::Stop;
 use anyhow::{Result, bail};
 use std::path::Path;
@@ -52,9 +52,9 @@ pub(super) struct Ways {
 /// # Errors
 /// The folder is not writable, or io_uring is refused.
 pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
-    // The station replaces the root by a new folder in `folder`.
+    // `PreparedTier` replaces the root by a new folder in `folder`.
     let config = TierConfig::parse("tier", "kind = \"nvme\"\nroot = \"/\"\n")?;
-    let mut station = Station::new("doctor", &config, Some(folder), 0)?;
+    let mut tier = PreparedTier::new("doctor", &config, Some(folder), 0)?;
     let mut of = |pattern, block_bytes, way| {
         let point = Point {
             pattern,
@@ -62,7 +62,7 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
             cache: CacheState::Cold,
             ..Point::reads("doctor", block_bytes)
         };
-        one(&mut station, &point, FILE_BYTES, stop)
+        one(&mut tier, &point, FILE_BYTES, stop)
     };
     let ways = Ways {
         small_direct: of(Pattern::Random, SMALL, Way::PreadDirect),
@@ -71,27 +71,27 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
         large_direct: of(Pattern::Sequential, LARGE, Way::PreadDirect),
         large_buffered: of(Pattern::Sequential, LARGE, Way::Pread),
     };
-    station.remove()?;
-    if stop.is_asked() {
+    tier.remove()?;
+    if stop.is_requested() {
         bail!("interrupted");
     }
     Ok(ways)
 }
 
 /// Measures reads from `bytes` bytes of data.
-fn one(station: &mut Station, point: &Point, bytes: u64, stop: &Stop) -> Result<Shown> {
+fn one(tier: &mut PreparedTier, point: &Point, bytes: u64, stop: &Stop) -> Result<Shown> {
     let access = Access::reads(bytes, WINDOW, WARMUP);
-    station.prepare(point, &access)?;
-    let driven = station.measure(point, &access, 0, stop)?;
-    let tally = &driven.tally;
+    tier.prepare(point, &access)?;
+    let outcome = tier.measure(point, &access, 0, stop)?;
+    let tally = &outcome.tally;
     if tally.sums.calls == 0 {
-        bail!("no read ended in {:.1} s", driven.window.as_secs_f64());
+        bail!("no read ended in {:.1} s", outcome.window.as_secs_f64());
     }
     let asked = tally.sums.asked_bytes as f64;
     Ok(Shown {
         p50_us: tally.latency_ns.value_at_quantile(0.5) as f64 / 1e3,
-        mb_per_s: asked / 1e6 / driven.window.as_secs_f64(),
-        fetched_share: driven.machine.fetched_bytes.map(|bytes| bytes as f64 / asked),
+        mb_per_s: asked / 1e6 / outcome.window.as_secs_f64(),
+        fetched_share: outcome.machine.fetched_bytes.map(|bytes| bytes as f64 / asked),
     })
 }
 
@@ -132,14 +132,14 @@ pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
 pub(super) fn through(config: &TierConfig, stop: &Stop) -> Finding {
     let about = "reads through the tier";
     let reads = || {
-        let mut station = Station::new("doctor", config, None, 0)?;
-        let mut of = |point: &Point| one(&mut station, point, REMOTE_BYTES, stop);
+        let mut tier = PreparedTier::new("doctor", config, None, 0)?;
+        let mut of = |point: &Point| one(&mut tier, point, REMOTE_BYTES, stop);
         let small = of(&Point::reads("doctor", SMALL));
         let large = of(&Point {
             pattern: Pattern::Sequential,
             ..Point::reads("doctor", LARGE)
         });
-        station.remove()?;
+        tier.remove()?;
         anyhow::Ok((small?, large?))
     };
     match reads() {

@@ -12,7 +12,7 @@ mod network;
 
 use crate::machine::Environment;
 use crate::plan::tier_config;
-use crate::station::runtime;
+use crate::prepared_tier::runtime;
 use crate::stop::Stop;
 use anyhow::Result;
 use clap::Args;

@@ -44,7 +44,7 @@ impl Ran {
         Self {
             schema_version: 1,
             name: common.name.clone(),
-            interrupted: stop.is_asked(),
+            interrupted: stop.is_requested(),
             environment,
             tiers,
             repeats: common.repeats,

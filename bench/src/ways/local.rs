@@ -2,10 +2,10 @@
 //! In: a pick. Out: the bytes, checked. Each caller is a thread with its own buffer.
 
 use super::map::Map;
-use crate::chance::Pick;
 use crate::content::{CHECKED, Data};
 use crate::drive::Blocking;
 use crate::plan::{Operation, Point, Way, WriteSync};
+use crate::random::Pick;
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -2,10 +2,10 @@
 //! nothing else.
 
 use super::local::range;
-use crate::chance::Pick;
 use crate::content::Data;
 use crate::drive::{Call, Caller};
 use crate::plan::{Operation, Point};
+use crate::random::Pick;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use crc32c::crc32c_append;

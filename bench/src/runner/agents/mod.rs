@@ -9,7 +9,7 @@ use super::record::{AgentShare, Entry, MeasuredRepeat, SecondFigures, encode};
 use crate::drive::Sums;
 use crate::machine::{MachineUse, Traffic};
 use crate::plan::{Flags, Plan, Point, Share};
-use crate::station::runtime;
+use crate::prepared_tier::runtime;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use hdrhistogram::Histogram;
@@ -147,7 +147,7 @@ impl Fleet {
         let results = self.runtime.block_on(async {
             tokio::select! {
                 results = measure(workers, clock, point, repeat) => results.map(Some),
-                () = stop.asked() => Ok(None),
+                () = stop.requested() => Ok(None),
             }
         })?;
         let Some(results) = results else {

@@ -5,7 +5,7 @@ use super::plan::Settings;
 use super::play::{Playback, Played, Table};
 use super::policies::{StackDistances, min_hits};
 use super::strategy::{Ram, Strategy, Unit};
-use crate::station::{Station, folder_in};
+use crate::prepared_tier::{PreparedTier, folder_in};
 use crate::stop::Stop;
 use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
@@ -22,14 +22,14 @@ use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
 const MARKS: usize = 20;
 
 /// Tier name, law's index in the plan, look-ups in flight, strategy's index.
-pub(super) type CachePlace = (String, usize, usize, usize);
+pub(super) type CacheCase = (String, usize, usize, usize);
 
 /// Table on a tier.
-pub(super) struct Placed<'a> {
+pub(super) struct TableOnTier<'a> {
     settings: &'a Settings,
     table: &'a Table,
     stop: &'a Stop,
-    station: &'a Station,
+    prepared_tier: &'a PreparedTier,
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
@@ -57,27 +57,27 @@ pub(super) struct CachingRepeat {
     pub(super) computed: Option<ComputedHits>,
 }
 
-impl<'a> Placed<'a> {
+impl<'a> TableOnTier<'a> {
     /// Writes the table.
     pub(super) fn put(
         name: &str,
-        station: &'a Station,
+        prepared_tier: &'a PreparedTier,
         settings: &'a Settings,
         table: &'a Table,
         stop: &'a Stop,
     ) -> Result<Self> {
         // First, so that an unusable scratch folder is reported before the table is written.
         let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
-        let path = ObjectPath::new(&format!("{}/table", station.folder))?;
-        let put = station.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
-        let object = station.opened().runtime.block_on(put);
+        let path = ObjectPath::new(&format!("{}/table", prepared_tier.folder))?;
+        let put = prepared_tier.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
+        let object = prepared_tier.opened().runtime.block_on(put);
         let object = object.with_context(|| format!("tier `{name}`: cannot write the table"))?;
-        let counted = Counted::new(station.opened().tier.clone());
+        let counted = Counted::new(prepared_tier.opened().tier.clone());
         Ok(Self {
             settings,
             table,
             stop,
-            station,
+            prepared_tier,
             counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
             object,
@@ -86,10 +86,10 @@ impl<'a> Placed<'a> {
     }
 
     /// Plays a trace through a strategy that starts empty.
-    pub(super) fn measure(&self, &(_, _, depth, strategy): &CachePlace, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
+    pub(super) fn measure(&self, &(_, _, depth, strategy): &CacheCase, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
         let strategy = self.settings.strategies[strategy];
         let stage = folder_in(Some(self.stages.path()), "stage")?;
-        let measured = self.station.opened().runtime.block_on(async {
+        let measured = self.prepared_tier.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let playback = Playback {
                 tier: self.wrapped(strategy, stage.path(), &metrics).await?,

@@ -11,12 +11,12 @@ mod strategy;
 
 pub(crate) use plan::CachingOptions;
 
+use crate::prepared_tier::{PreparedTiers, with_tiers};
 use crate::report::{csv, finish, results_folder};
 use crate::rounds::{Rounds, order};
-use crate::station::{Stations, on_tiers};
 use crate::stop::Stop;
 use anyhow::Result;
-use measure::{CachePlace, CachingRepeat, Placed, through_the_cache, units};
+use measure::{CacheCase, CachingRepeat, TableOnTier, through_the_cache, units};
 use plan::{CachingPrices, Settings};
 use play::{Law, Table};
 use policies::{StackDistances, min_hits};
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
-    let (measured, ran) = on_tiers(common, &stop, 0, |stations| rounds(&settings, &table, stations, &stop))?;
+    let (measured, ran) = with_tiers(common, &stop, 0, |tiers| rounds(&settings, &table, tiers, &stop))?;
     let figures = CachingFigures {
         prices: settings.prices.clone(),
         measured: statements(&measured.repeats, &settings),
@@ -81,7 +81,7 @@ struct Ratios {
 
 #[derive(Default)]
 struct MeasuredCaches {
-    repeats: BTreeMap<CachePlace, Vec<CachingRepeat>>,
+    repeats: BTreeMap<CacheCase, Vec<CachingRepeat>>,
     /// Hit ratios by law, unit and size, in the plan's order.
     ratios: BTreeMap<(usize, usize, usize), Vec<Ratios>>,
 }
@@ -93,7 +93,7 @@ struct Step {
 }
 
 enum Task {
-    Measure(CachePlace),
+    Measure(CacheCase),
     /// Hit ratios of a law and a unit, by their indices in the plan.
     Compute(usize, usize),
 }
@@ -104,11 +104,11 @@ impl fmt::Display for Step {
     }
 }
 
-fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
+fn steps(settings: &Settings, tiers: &PreparedTiers) -> Vec<Step> {
     let mut steps = Vec::new();
     for (law, shown) in settings.plan.laws.iter().enumerate() {
         let depths = settings.plan.depths();
-        for (tier, &depth) in stations.keys().flat_map(|tier| depths.iter().map(move |at| (tier, at))) {
+        for (tier, &depth) in tiers.keys().flat_map(|tier| depths.iter().map(move |at| (tier, at))) {
             steps.extend(settings.strategies.iter().enumerate().map(|(at, strategy)| Step {
                 name: format!("{strategy} on {tier}, {shown}, {depth} at a time"),
                 task: Task::Measure((tier.clone(), law, depth, at)),
@@ -122,13 +122,13 @@ fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
     steps
 }
 
-fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) -> Result<MeasuredCaches> {
+fn rounds(settings: &Settings, table: &Table, tiers: &PreparedTiers, stop: &Stop) -> Result<MeasuredCaches> {
     let Settings { common, plan, .. } = settings;
-    let mut placed = BTreeMap::new();
-    for (name, station) in stations {
-        placed.insert(name, Placed::put(name, station, settings, table, stop)?);
+    let mut tables = BTreeMap::new();
+    for (name, tier) in tiers {
+        tables.insert(name, TableOnTier::put(name, tier, settings, table, stop)?);
     }
-    let steps = steps(settings, stations);
+    let steps = steps(settings, tiers);
     let order = order(common.seed, common.repeats, &steps);
     let mut measured = MeasuredCaches::default();
     let mut traces: (Option<u32>, Vec<Arc<Vec<u32>>>) = (None, Vec::new());
@@ -141,15 +141,15 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
         match &step.task {
             Task::Measure(place) => {
                 let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
-                let one = placed[&place.0].measure(place, &first)?;
+                let one = tables[&place.0].measure(place, &first)?;
                 // An interrupted repeat is dropped.
-                if !stop.is_asked() {
+                if !stop.is_requested() {
                     measured.repeats.entry(place.clone()).or_default().push(one);
                 }
             }
             Task::Compute(law, unit) => {
                 let of_unit = compute(settings, table, &traces.1[*law], *unit, stop)?;
-                for (size, ratios) in of_unit.into_iter().enumerate().filter(|_| !stop.is_asked()) {
+                for (size, ratios) in of_unit.into_iter().enumerate().filter(|_| !stop.is_requested()) {
                     measured.ratios.entry((*law, *unit, size)).or_default().push(ratios);
                 }
             }

@@ -2,7 +2,7 @@
 //! the same seed; the time of each look-up, and the misses over time. Callers take the next row after each look-up: a closed loop, whose
 //! latencies are service times.
 
-use crate::chance::{Random, Zipf};
+use crate::random::{Random, Zipf};
 use crate::stop::Stop;
 use crate::ways::Counts;
 use anyhow::{Context, Result, ensure};
@@ -104,7 +104,7 @@ impl RunningPlayback {
         let of = &self.of;
         let mut latencies = Vec::new();
         loop {
-            let over = of.stop.is_asked() || self.began.elapsed() >= of.longest;
+            let over = of.stop.is_requested() || self.began.elapsed() >= of.longest;
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&row) = of.rows.get(next).filter(|_| !over) else {
                 return Ok(latencies);
@@ -160,7 +160,7 @@ impl Playback {
         let elapsed_s = running.began.elapsed().as_secs_f64();
         ended?;
         let longest_s = running.of.longest.as_secs_f64();
-        let is_measured = !latencies_us.is_empty() || running.of.stop.is_asked();
+        let is_measured = !latencies_us.is_empty() || running.of.stop.is_requested();
         ensure!(is_measured, "no look-up ended in {longest_s:.0} s");
         let mut marks = running.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         marks.sort_by_key(|mark| mark.lookups);
@@ -247,7 +247,7 @@ impl Law {
         let row = |at: u32| {
             // Current index of the most popular row; the others follow it.
             let moved = Random::new(seed, 0x5417 + u64::from(at / every)).next() % rows64;
-            ((zipf.block(random.share()) + moved) % rows64) as u32
+            ((zipf.block(random.fraction()) + moved) % rows64) as u32
         };
         Ok((0..lookups).map(row).collect())
     }

@@ -1,6 +1,6 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
-use super::measure::{CachePlace, CachingRepeat, ComputedHits};
+use super::measure::{CacheCase, CachingRepeat, ComputedHits};
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
@@ -58,12 +58,12 @@ pub(super) struct Computed {
 
 /// Returns all measured figures: by tier, by law, by strategy.
 pub(super) fn statements(
-    repeats: &BTreeMap<CachePlace, Vec<CachingRepeat>>,
+    repeats: &BTreeMap<CacheCase, Vec<CachingRepeat>>,
     settings: &Settings,
 ) -> Vec<CachingStatement> {
     let Settings { strategies, prices, .. } = settings;
     let none = strategies.iter().position(|one| *one == Strategy::None);
-    let statement = |(place, own): (&CachePlace, &Vec<CachingRepeat>)| {
+    let statement = |(place, own): (&CacheCase, &Vec<CachingRepeat>)| {
         let (tier, law, depth, at) = place;
         let strategy = strategies[*at];
         let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, *depth, none)));

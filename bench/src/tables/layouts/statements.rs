@@ -5,7 +5,7 @@ use super::plan::LayoutsPlan;
 use super::{AccessCost, LayoutRepeat};
 use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
 use crate::rounds::{geometric_mean, mean, percentile};
-use crate::tables::places::{LaidOut, Place, Stored};
+use crate::tables::placements::{LaidOut, Placement, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
@@ -35,7 +35,7 @@ struct AccessStatement {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct LayoutStatement {
     #[serde(flatten)]
-    place: Place,
+    placement: Placement,
     #[serde(flatten)]
     stored: Stored,
     repeats: usize,
@@ -48,19 +48,19 @@ type AccessOf = fn(&LayoutRepeat) -> &AccessCost;
 
 /// Returns every measured layout, by tier and in the order of the list.
 pub(super) fn statements(
-    laid_out: &BTreeMap<Place, LaidOut>,
-    repeats: &BTreeMap<Place, Vec<LayoutRepeat>>,
+    laid_out: &BTreeMap<Placement, LaidOut>,
+    repeats: &BTreeMap<Placement, Vec<LayoutRepeat>>,
 ) -> Vec<LayoutStatement> {
-    let statement = |(place, table): (&Place, &LaidOut)| {
-        let own = repeats.get(place)?;
-        let files = Place {
+    let statement = |(placement, table): (&Placement, &LaidOut)| {
+        let own = repeats.get(placement)?;
+        let files = Placement {
             layout: Layout::Files,
-            ..place.clone()
+            ..placement.clone()
         };
-        let files = repeats.get(&files).filter(|_| place.layout != Layout::Files);
+        let files = repeats.get(&files).filter(|_| placement.layout != Layout::Files);
         let of = |of: AccessOf| access(own, files.map(Vec::as_slice), of);
         Some(LayoutStatement {
-            place: place.clone(),
+            placement: placement.clone(),
             stored: table.stored,
             repeats: own.len(),
             point: of(|repeat| &repeat.point),
@@ -114,11 +114,11 @@ fn fastest(
     of: impl Fn(&LayoutStatement) -> Interval,
     text: impl Fn(f64) -> String,
 ) -> String {
-    let tier = &here[0].place.tier;
+    let tier = &here[0].placement.tier;
     if here.iter().any(|one| one.repeats < 2) {
         return format!("{tier}: layouts are not compared for {access}: there is only one repeat; raise `repeats`");
     }
-    let mut order: Vec<(Layout, Interval)> = here.iter().map(|one| (one.place.layout, of(one))).collect();
+    let mut order: Vec<(Layout, Interval)> = here.iter().map(|one| (one.placement.layout, of(one))).collect();
     order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
     let least = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
     order.retain(|(_, interval)| interval.lo <= least);
@@ -137,7 +137,7 @@ fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
     let batch = format!("a batch of {batch_rows}");
     let call = |us| format!("{} a call", latency(us));
     let rate = |s| format!("{:.0} rows a second", 1.0 / s);
-    let tiers = all.chunk_by(|a, b| a.place.tier == b.place.tier);
+    let tiers = all.chunk_by(|a, b| a.placement.tier == b.placement.tier);
     let of_tier = |here: &[LayoutStatement]| {
         [
             fastest(here, "one entity", |one| one.point.call_us, call),
@@ -149,7 +149,7 @@ fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
 }
 
 const COLUMNS: [Column<LayoutStatement>; 14] = [
-    ("layout", |one| one.place.layout.to_string()),
+    ("layout", |one| one.placement.layout.to_string()),
     ("stored", |one| bytes(one.stored.stored_bytes)),
     ("objects", |one| one.stored.objects.to_string()),
     ("open", |one| latency(one.stored.open_ms * 1e3)),
@@ -176,7 +176,7 @@ fn ratio(of: Interval) -> String {
 
 /// A table for each tier.
 pub(super) fn page<'a>(ran: &'a Ran, plan: &LayoutsPlan, row_bytes: u64, statements: &[LayoutStatement]) -> Page<'a> {
-    let tiers = statements.chunk_by(|a, b| a.place.tier == b.place.tier);
+    let tiers = statements.chunk_by(|a, b| a.placement.tier == b.placement.tier);
     Page {
         ran,
         facts: vec![format!(
@@ -196,7 +196,7 @@ fn block(here: &[LayoutStatement]) -> Block {
         title: title.to_owned(),
         bars: here
             .iter()
-            .map(|one| (one.place.layout.to_string(), value(one)))
+            .map(|one| (one.placement.layout.to_string(), value(one)))
             .collect(),
         text,
     };
@@ -210,7 +210,7 @@ fn block(here: &[LayoutStatement]) -> Block {
                 digits3,
             ),
         ],
-        ..Block::of(&here[0].place.tier, &COLUMNS, 1, here)
+        ..Block::of(&here[0].placement.tier, &COLUMNS, 1, here)
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
             of_files: None,
         };
         let all = calls.map(|(layout, value, apart)| LayoutStatement {
-            place: Place {
+            placement: Placement {
                 tier: "disk".to_owned(),
                 layout,
                 table: String::new(),

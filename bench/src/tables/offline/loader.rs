@@ -6,7 +6,7 @@
 //! ```
 
 use super::workload::{Batch, Workload};
-use crate::chance::Random;
+use crate::random::Random;
 use anyhow::Result;
 use futures::{StreamExt as _, stream};
 use std::collections::VecDeque;
@@ -173,7 +173,7 @@ impl Shuffle {
             self.held.extend_from_slice(row);
             return Ok(());
         }
-        let at = (self.random.share() * self.most as f64) as usize;
+        let at = (self.random.fraction() * self.most as f64) as usize;
         let place = &mut self.held[at * row.len()..(at + 1) * row.len()];
         leaves(place)?;
         place.copy_from_slice(row);

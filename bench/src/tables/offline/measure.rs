@@ -4,7 +4,7 @@
 use super::loader::{Loaded, Ready, RowSource, pieces};
 use super::plan::{Accelerator, OfflinePlan};
 use super::workload::Batch;
-use crate::machine::{MachineUse, Watched};
+use crate::machine::{MachineMonitor, MachineUse};
 use crate::stop::{Stop, sleep_until};
 use anyhow::{Context, Result, anyhow, ensure};
 use ort::session::Session;
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// Bytes of the batches for the model alone: more than the processor's caches hold, like a loader's batches.
-const MADE_BYTES: u64 = 128 << 20;
+const IN_MEMORY_BYTES: u64 = 128 << 20;
 /// Minimum batches of a window, which is extended until they have ended.
-const LEAST_BATCHES: usize = 8;
+const MIN_BATCHES: usize = 8;
 /// Maximum length of an extended window, in windows.
-const LONGEST_WINDOWS: u32 = 20;
+const MAX_WINDOWS: u32 = 20;
 /// Time between checks for an interrupt.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Figures of one measurement.
 #[derive(Debug, Clone, Default)]
@@ -160,7 +160,7 @@ impl Case<'_> {
         let workload = &self.source.workload;
         let mut rows = workload.table.rows().cycle();
         let mut batches = Vec::new();
-        for _ in 0..workload.batches_in(MADE_BYTES) {
+        for _ in 0..workload.batches_in(IN_MEMORY_BYTES) {
             let mut batch = workload.batch();
             while batch.rows < workload.batch_rows {
                 workload.add(&mut batch, rows.next().context("the table has no rows")?)?;
@@ -233,20 +233,20 @@ impl Case<'_> {
     /// Waits for the warm-up and the window, which is extended if few batches end, or until the measurement is over or interrupted. Returns
     /// the window, and the figures of the machine and the process.
     fn wait(&self, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> (RangeInclusive<Instant>, StreamFigures) {
-        let is_over = || self.interrupt.is_asked() || is_over();
-        let sleep = |time: Duration| sleep_until(Instant::now() + time, LOOK, is_over);
+        let is_over = || self.interrupt.is_requested() || is_over();
+        let sleep = |time: Duration| sleep_until(Instant::now() + time, POLL_INTERVAL, is_over);
         sleep(self.plan.warmup());
         let before = ended.load(Ordering::Relaxed);
         // Resets the kernel's count of peak memory.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
-        let (window, watched) = (self.plan.window(), Watched::default());
-        let (began, first) = (Instant::now(), watched.look());
+        let (window, monitor) = (self.plan.window(), MachineMonitor::default());
+        let (began, first) = (Instant::now(), monitor.sample());
         sleep(window);
-        let is_thin = || ended.load(Ordering::Relaxed) - before < LEAST_BATCHES;
-        while is_thin() && began.elapsed() < window * LONGEST_WINDOWS && !is_over() {
-            sleep(LOOK);
+        let is_thin = || ended.load(Ordering::Relaxed) - before < MIN_BATCHES;
+        while is_thin() && began.elapsed() < window * MAX_WINDOWS && !is_over() {
+            sleep(POLL_INTERVAL);
         }
-        let (ended, last) = (Instant::now(), watched.look());
+        let (ended, last) = (Instant::now(), monitor.sample());
         let status = Process::myself().and_then(|own| own.status()).ok();
         let figures = StreamFigures {
             machine: last.since(&first),

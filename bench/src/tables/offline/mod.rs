@@ -10,10 +10,10 @@ mod workload;
 
 pub(crate) use plan::OfflineOptions;
 
-use super::places::{Place, measure_places};
+use super::placements::{Placement, measure_placements};
 use crate::plan::{Common, bad_usage};
+use crate::prepared_tier::{PreparedTiers, runtime, with_tiers};
 use crate::report::{Ran, csv, finish, results_folder};
-use crate::station::{Stations, on_tiers, runtime};
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use loader::RowSource;
@@ -38,7 +38,7 @@ const MEMORY_TIMES: u64 = 5;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct OfflineCase {
     #[serde(flatten)]
-    place: Place,
+    placement: Placement,
     /// Pieces read at the same time.
     depth: usize,
     /// Threads that read and decode.
@@ -47,8 +47,12 @@ struct OfflineCase {
 
 impl fmt::Display for OfflineCase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, depth, workers } = self;
-        write!(out, "{place}, depth {depth}, workers {workers}")
+        let Self {
+            placement,
+            depth,
+            workers,
+        } = self;
+        write!(out, "{placement}, depth {depth}, workers {workers}")
     }
 }
 
@@ -90,8 +94,8 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let workers = plan.loaders().iter().map(|(_, workers)| *workers).max();
-    let (MeasuredOffline { repeats, failed }, ran) = on_tiers(&common, &stop, workers.unwrap_or(0), |stations| {
-        rounds(&common, &plan, &mut workloads, stations, &stop)
+    let (MeasuredOffline { repeats, failed }, ran) = with_tiers(&common, &stop, workers.unwrap_or(0), |tiers| {
+        rounds(&common, &plan, &mut workloads, tiers, &stop)
     })?;
     let failed = failed.into_iter().map(|(case, why)| format!("{case} failed: {why}"));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -165,7 +169,7 @@ fn rounds(
     common: &Common,
     plan: &OfflinePlan,
     workloads: &mut BTreeMap<String, Prepared>,
-    stations: &Stations,
+    tiers: &PreparedTiers,
     stop: &Stop,
 ) -> Result<MeasuredOffline> {
     let file = |(name, prepared): (&String, &Prepared)| (name.clone(), prepared.workload.table.bytes.clone());
@@ -178,20 +182,21 @@ fn rounds(
     let expected = (plan.window() + plan.warmup()) * measurements * loaders.len() as u32;
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut measured = MeasuredOffline::default();
-    measure_places(
+    measure_placements(
         common,
-        stations,
+        tiers,
         layouts,
         &files,
         (expected, stop),
-        |round, place, laid_out| {
-            let Prepared { workload, sessions } =
-                workloads.get_mut(&place.table).context("a workload without sessions")?;
+        |round, placement, laid_out| {
+            let Prepared { workload, sessions } = workloads
+                .get_mut(&placement.table)
+                .context("a workload without sessions")?;
             // Each round starts with another loader, so that none always follows the same one.
             let (before, first) = loaders.split_at(round as usize % loaders.len());
             for &(depth, workers, ref runtime) in first.iter().chain(before) {
                 let case = OfflineCase {
-                    place: place.clone(),
+                    placement: placement.clone(),
                     depth,
                     workers,
                 };
@@ -212,7 +217,7 @@ fn rounds(
                 };
                 match one.measure(sessions) {
                     // An interrupted repeat is dropped.
-                    _ if stop.is_asked() => {}
+                    _ if stop.is_requested() => {}
                     Ok(one) => measured.repeats.entry(case).or_default().push(one),
                     // The other cases are still measured.
                     Err(error) => _ = measured.failed.insert(case, format!("{error:#}")),

@@ -6,9 +6,9 @@ use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 15] = [
-    ("tier", |one| one.case.place.tier.clone()),
-    ("layout", |one| one.case.place.layout.to_string()),
-    ("workload", |one| one.case.place.table.clone()),
+    ("tier", |one| one.case.placement.tier.clone()),
+    ("layout", |one| one.case.placement.layout.to_string()),
+    ("workload", |one| one.case.placement.table.clone()),
     ("depth", |one| one.case.depth.to_string()),
     ("workers", |one| one.case.workers.to_string()),
     ("loader rows/s", |one| spread(&one.loader_per_s)),

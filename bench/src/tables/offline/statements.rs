@@ -106,7 +106,7 @@ pub(super) fn statements(
 ) -> Vec<OfflineStatement> {
     let of_case = |(case, own): (&OfflineCase, &Vec<OfflineRepeat>)| {
         let mut statement = statement(case, own, prices, cores);
-        if let Some(&demand) = demands.get(&case.place.table) {
+        if let Some(&demand) = demands.get(&case.placement.table) {
             statement.feeds(fed(own, demand), demand);
         }
         statement
@@ -187,8 +187,9 @@ fn statement(
         inference_cpu_us: cpu_us(|one| &one.inference),
         both_cpu_us: cpu_us(|one| &one.both),
         peak_bytes: own.iter().map(|one| one.both.peak_bytes).max().unwrap_or(0),
-        usd_per_million: prices
-            .and_then(|prices| prices.per_million(&case.place.tier, both_per_s.value, requests_per_row, bytes_per_row)),
+        usd_per_million: prices.and_then(|prices| {
+            prices.per_million(&case.placement.tier, both_per_s.value, requests_per_row, bytes_per_row)
+        }),
         taken_share: taken.map(StreamFigures::taken_share).fold(0.0, f64::max),
         both_taken_share: all(&|one| one.both.taken_share()) / own.len().max(1) as f64,
         naive_per_s: rate(|one| &one.naive),
@@ -330,7 +331,7 @@ mod tests {
     use super::*;
     use crate::machine::MachineUse;
     use crate::tables::offline::loader::Loaded;
-    use crate::tables::places::Place;
+    use crate::tables::placements::Placement;
     use tierlab_layouts::Layout;
 
     fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> StreamFigures {
@@ -392,7 +393,7 @@ mod tests {
 
     fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {
         let case = OfflineCase {
-            place: Place {
+            placement: Placement {
                 tier: "t".into(),
                 layout: Layout::Rows,
                 table: "w".into(),

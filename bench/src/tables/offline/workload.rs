@@ -2,9 +2,9 @@
 //! the inputs with their columns, and sessions.
 
 use super::plan::{Accelerator, RawWorkload};
-use crate::chance::Random;
 use crate::plan::bad_usage;
-use crate::tables::places::RowsFile;
+use crate::random::Random;
+use crate::tables::placements::RowsFile;
 use anyhow::{Context, Result, anyhow, bail};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
