@@ -28,7 +28,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    pub(crate) fn here<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Self {
+    pub(crate) fn current<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let of_folder = |folder: &Path| (folder.to_owned(), filesystem(folder));
         Self {
@@ -88,8 +88,8 @@ impl MachineMonitor {
             own_cpu_s: own_cpu_s(),
             cpu: CpuTicks::now(),
             fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
-            disk: folder.and_then(of_disk),
-            nfs: folder.and_then(of_mount),
+            disk: folder.and_then(disk_traffic),
+            nfs: folder.and_then(nfs_traffic),
             at: Instant::now(),
         }
     }
@@ -159,7 +159,7 @@ impl Traffic {
 }
 
 /// Returns the counters of the disk below a folder; `None` for folders without a device: in memory, on an overlay, on a network.
-fn of_disk(folder: &Path) -> Option<Traffic> {
+fn disk_traffic(folder: &Path) -> Option<Traffic> {
     let device = std::fs::metadata(folder).ok()?.dev();
     let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
     let is_own = |disk: &DiskStat| u64::try_from(disk.major) == Ok(major) && u64::try_from(disk.minor) == Ok(minor);
@@ -174,12 +174,12 @@ fn of_disk(folder: &Path) -> Option<Traffic> {
 }
 
 /// Returns the counters of the mount that holds a folder; `None` if it is not an NFS mount.
-fn of_mount(folder: &Path) -> Option<Traffic> {
+fn nfs_traffic(folder: &Path) -> Option<Traffic> {
     let mounts = Process::myself().and_then(|own| own.mountstats()).ok()?;
-    of(&mounts.0, folder)
+    mount_traffic(&mounts.0, folder)
 }
 
-fn of(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
+fn mount_traffic(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
     let above = mounts.iter().filter(|mount| folder.starts_with(&mount.mount_point));
     let mount = above.max_by_key(|mount| mount.mount_point.as_os_str().len())?;
     let operations = &mount.statistics.as_ref()?.per_op_stats;
@@ -245,7 +245,7 @@ mod tests {
             + &nfs("/mnt", "10 12 0 1600 41000 1 2 3", "4 4 0 9000 500 1 2 3")
             + &nfs("/mnt/b", "7 7 0 700 7000 1 2 3", "0 0 0 0 0 0 0 0");
         let mounts = MountStats::from_buf_read(text.as_bytes()).unwrap().0;
-        let of = |folder: &str| of(&mounts, Path::new(folder));
+        let of = |folder: &str| mount_traffic(&mounts, Path::new(folder));
         let outer = Traffic {
             reads: 10,
             read_bytes: 41_000,

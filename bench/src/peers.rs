@@ -42,8 +42,8 @@ impl Fio {
         Self(all.find(|file| file.is_file()))
     }
 
-    /// Runs the job equivalent to a repeat of a point on its one local file, after `prepare_file` has prepared the file; `None` without such a
-    /// job.
+    /// Runs the job equivalent to a repeat of a point on its one local file, once `prepare_file` has prepared it; `None`
+    /// without such a job.
     ///
     /// # Errors
     /// fio fails, hangs, or prints output that cannot be parsed.

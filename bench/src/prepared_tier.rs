@@ -4,10 +4,10 @@
 use crate::content::{Data, remove, unique_run_name, with_retries};
 use crate::drive::{RepeatResult, RepeatRun, run_tasks, run_threads};
 use crate::machine::{Environment, MachineMonitor};
-use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, word};
-use crate::report::Ran;
+use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, toml_name};
+use crate::report::RunFacts;
 use crate::stop::Stop;
-use crate::ways::{LocalCaller, OWN_OBJECTS, ThroughTier, drop_cache, sync, warm};
+use crate::ways::{LocalCaller, OBJECTS_PER_CALLER, TierCaller, drop_cache, sync, warm};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) fn with_tiers<T>(
     stop: &Stop,
     threads: u16,
     measure: impl FnOnce(&mut PreparedTiers) -> Result<T>,
-) -> Result<(T, Ran)> {
+) -> Result<(T, RunFacts)> {
     let mut tiers = PreparedTiers::new();
     for (name, config) in &common.tiers {
         let tier = PreparedTier::new(name, config, common.scratch.as_deref(), threads)?;
@@ -36,16 +36,16 @@ pub(crate) fn with_tiers<T>(
     }
     let environment = environment(&tiers);
     let measured = measure(&mut tiers);
-    let ran = Ran::of(common, stop, environment, notes(&tiers));
+    let run = RunFacts::new(common, stop, environment, notes(&tiers));
     let removed: Vec<Result<()>> = tiers.values().map(PreparedTier::remove).collect();
     let measured = measured?;
     removed.into_iter().collect::<Result<()>>()?;
-    Ok((measured, ran))
+    Ok((measured, run))
 }
 
 /// Returns the machine, with the file systems below local tiers.
 pub(crate) fn environment(tiers: &PreparedTiers) -> Environment {
-    Environment::here(tiers.values().filter_map(PreparedTier::root))
+    Environment::current(tiers.values().filter_map(PreparedTier::root))
 }
 
 /// Returns the notes of each tier.
@@ -169,7 +169,7 @@ impl PreparedTier {
         });
         let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
-        let written = objects.map(|point| u64::from(point.depth) * OWN_OBJECTS * point.block_bytes);
+        let written = objects.map(|point| u64::from(point.depth) * OBJECTS_PER_CALLER * point.block_bytes);
         copies.sum::<u64>() + written.max().unwrap_or(0)
     }
 
@@ -202,7 +202,7 @@ impl PreparedTier {
         if self.data.contains_key(&set) && point.operation != Operation::Delete {
             return Ok(());
         }
-        let (files, operation) = (set.files, word(&set.operation));
+        let (files, operation) = (set.files, toml_name(&set.operation));
         let folder = format!("{}/{files}-files-{operation}-{}", self.folder, set.block);
         let opened = self.opened();
         let write = Data::write(&opened.tier, &folder, files, set.bytes(access.size), access.seed);
@@ -265,7 +265,7 @@ impl PreparedTier {
         };
         let monitor = self.monitor.clone();
         let opened = self.open(key)?;
-        let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), point, number);
+        let caller = |number| TierCaller::new(opened.tier.clone(), data.clone(), point, number);
         // Created before the clock starts, because callers generate their content.
         let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
         let outcome = run_tasks(&opened.runtime, &Arc::new(start_run()?), callers, &monitor)?;
@@ -349,14 +349,14 @@ pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
 
 /// Notes of a tier, with a note if its origin is embedded on this machine.
 fn tier_notes(info: &TierInfo) -> Vec<String> {
-    let here = ["127.0.0.1", "localhost", "[::1]"];
+    let local_hosts = ["127.0.0.1", "localhost", "[::1]"];
     let is_address = !info.location.starts_with('/');
-    let is_here = is_address && here.iter().any(|here| info.location.contains(here));
+    let is_local = is_address && local_hosts.iter().any(|host| info.location.contains(host));
     let embedded = "embedded origin: it runs on this machine, without a network";
     std::iter::once(format!("{} {}", info.kind, info.location))
         .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
         .chain(info.notes.clone())
-        .chain(is_here.then(|| embedded.to_owned()))
+        .chain(is_local.then(|| embedded.to_owned()))
         .collect()
 }
 

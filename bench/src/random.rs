@@ -112,9 +112,9 @@ impl Random {
     }
 
     /// Shuffles a slice (Fisher and Yates).
-    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
-        for last in (1..things.len()).rev() {
-            things.swap(last, (self.next() % (last as u64 + 1)) as usize);
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, (self.next() % (last as u64 + 1)) as usize);
         }
     }
 }
@@ -155,14 +155,14 @@ impl Zipf {
         rank.min(blocks - 1) * SCATTER % blocks
     }
 
-    /// Returns the share of the reads of the `held` most popular blocks. Reads are independent of each other, so no
+    /// Returns the share of the reads of the `cached` most popular blocks. Reads are independent of each other, so no
     /// cache of this size has a higher hit ratio in the long run (Aho, Denning and Ullman, 1971: the optimal policy of
     /// the independent reference model holds the most probable pages; a cache may use one of its pages for the block
     /// just read, which for many blocks makes no difference).
-    pub(crate) fn best_hit_ratio(&self, held: u64) -> f64 {
-        match held.min(self.cumulative.len() as u64) {
+    pub(crate) fn best_hit_ratio(&self, cached: u64) -> f64 {
+        match cached.min(self.cumulative.len() as u64) {
             0 => 0.0,
-            held => self.cumulative[held as usize - 1],
+            cached => self.cumulative[cached as usize - 1],
         }
     }
 }
@@ -178,11 +178,11 @@ mod tests {
         let draw = |seed, stream| Random::new(seed, stream).next();
         assert_eq!(draw(1, 2), draw(1, 2));
         assert!(draw(1, 2) != draw(1, 3) && draw(1, 2) != draw(2, 2));
-        let mut things: Vec<u32> = (0..50).collect();
-        Random::new(3, 0).shuffle(&mut things);
-        assert_ne!(things, (0..50).collect::<Vec<_>>());
-        things.sort_unstable();
-        assert_eq!(things, (0..50).collect::<Vec<_>>());
+        let mut items: Vec<u32> = (0..50).collect();
+        Random::new(3, 0).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
         let mut random = Random::new(9, 9);
         assert!((0..1000).all(|_| (0.0..1.0).contains(&random.fraction())));
     }
@@ -191,8 +191,8 @@ mod tests {
     fn shares_are_those_of_the_law() {
         let zipf = Zipf::new(4, 1.0).unwrap();
         // 1 + 1/2 + 1/3 + 1/4 = 25/12.
-        for (held, want) in [(0, 0.0), (1, 12.0 / 25.0), (2, 18.0 / 25.0), (4, 1.0), (9, 1.0)] {
-            assert!((zipf.best_hit_ratio(held) - want).abs() < 1e-12, "{held}");
+        for (cached, want) in [(0, 0.0), (1, 12.0 / 25.0), (2, 18.0 / 25.0), (4, 1.0), (9, 1.0)] {
+            assert!((zipf.best_hit_ratio(cached) - want).abs() < 1e-12, "{cached}");
         }
         assert!(Zipf::new(0, 1.0).is_err() && Zipf::new(MAX_BLOCKS + 1, 1.0).is_err());
     }

@@ -1,7 +1,7 @@
 //! One point by flags: the read speed of one tier. In: flags. Out: a report on standard output. The scripts that
 //! compare tiers with their peers use it; [`crate::plan`] measures plans of many points.
 
-use crate::content::{CHECKED, Data, remove, unique_run_name};
+use crate::content::{CHECKED_BYTES, Data, remove, unique_run_name};
 use crate::drive::{Call, Caller, RepeatResult, RepeatRun, run_tasks};
 use crate::machine::MachineMonitor;
 use crate::plan::{self, Access, Pattern, Point, bad_usage, parse_positive_seconds, parse_seconds, tier_config};
@@ -79,8 +79,8 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     report.interrupted = stop.is_requested();
     report.tier_reads = tier_reads;
     // Known only if cache and workload use the same block size, and so the same ranks.
-    let kept = cache.filter(|cache| cache.block_bytes == options.block_bytes);
-    if let (Some(cache), Some(zipf)) = (kept, options.zipf(data.file_bytes)?) {
+    let matching_cache = cache.filter(|cache| cache.block_bytes == options.block_bytes);
+    if let (Some(cache), Some(zipf)) = (matching_cache, options.zipf(data.file_bytes)?) {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
     }
     report.idle_cpu_share = idle_cpu_share;
@@ -119,7 +119,7 @@ async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> 
 }
 
 /// Unmeasured time for the last reads' threads to fall asleep.
-const SETTLING: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 struct ObjectCaller {
     run: Arc<RepeatRun>,
@@ -209,7 +209,7 @@ impl ObjectCaller {
             return Ok(());
         }
         for (range, part) in ranges.iter().zip(&landed.parts) {
-            let mut head = vec![0; part.len().min(CHECKED)];
+            let mut head = vec![0; part.len().min(CHECKED_BYTES)];
             landed.bytes.to_host(part.start, &mut head)?;
             self.data.check(0, range, &head, part.len())?;
         }
@@ -219,7 +219,7 @@ impl ObjectCaller {
 
 /// Waits, and returns the CPU time of the whole process during the wait, as a share of one core.
 fn idle_cpu_share(span: Duration) -> Result<f64> {
-    std::thread::sleep(SETTLING);
+    std::thread::sleep(SETTLE_TIME);
     let (before, begun) = (cpu_ns()?, Instant::now());
     std::thread::sleep(span);
     let elapsed = begun.elapsed();
@@ -407,7 +407,7 @@ impl<'a> SingleReport<'a> {
         let us = |ns: u64| ns as f64 / 1e3;
         let percentile =
             |share: f64| (sums.calls >= samples_needed(share)).then(|| us(tally.latency_ns.value_at_quantile(share)));
-        let looked_up = sums.cache_hits + sums.cache_misses;
+        let lookups = sums.cache_hits + sums.cache_misses;
         Self {
             tier: info.kind.to_owned(),
             location: info.location.clone(),
@@ -432,7 +432,7 @@ impl<'a> SingleReport<'a> {
             requests_per_call: sums.requests as f64 / calls,
             retries: sums.retries,
             wire_share: sums.wire_bytes as f64 / sums.asked_bytes.max(1) as f64,
-            cache_hit_ratio: (looked_up > 0).then(|| sums.cache_hits as f64 / looked_up as f64),
+            cache_hit_ratio: (lookups > 0).then(|| sums.cache_hits as f64 / lookups as f64),
             best_hit_ratio: None,
             tier_reads: None,
             idle_cpu_share: None,
@@ -451,7 +451,7 @@ impl<'a> SingleReport<'a> {
             Ok(number) if text.contains('.') => format!("{name:<24}{}\n", digits3(number)),
             _ => format!("{name:<24}{text}\n"),
         };
-        let known = columns(self)?.into_iter().filter(|(_, text)| !text.is_empty());
-        Ok(known.map(|column| line(&column)).collect())
+        let non_empty = columns(self)?.into_iter().filter(|(_, text)| !text.is_empty());
+        Ok(non_empty.map(|column| line(&column)).collect())
     }
 }

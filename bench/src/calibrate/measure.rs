@@ -5,7 +5,7 @@ use super::CalibrateOptions;
 use crate::drive::{RepeatResult, Tally};
 use crate::plan::{CacheState, Point};
 use crate::prepared_tier::PreparedTier;
-use crate::rounds::{BESIDE, Rounds, order};
+use crate::rounds::{Rounds, STEP_OVERHEAD, shuffled_rounds};
 use crate::stop::{Stop, sleep_until};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Results of all rounds.
 #[derive(Debug, Default)]
-pub(super) struct Calibrated {
+pub(super) struct CalibrationResults {
     pub(super) cells: Vec<Cell>,
     /// Sentence about disturbed steps; empty if there are none.
     pub(super) disturbed: String,
@@ -73,7 +73,7 @@ impl Cell {
     }
 }
 
-impl Calibrated {
+impl CalibrationResults {
     /// Checks that the results describe the tier.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ pub(super) fn rounds(
     options: &CalibrateOptions,
     direct: bool,
     stop: &Stop,
-) -> Result<Calibrated> {
+) -> Result<CalibrationResults> {
     let access = options.access();
     let cache = if direct { CacheState::Bypassed } else { CacheState::AsIs };
     let mut points = Vec::new();
@@ -114,8 +114,8 @@ pub(super) fn rounds(
     }
     let mut steps: BTreeMap<Point, Vec<Step>> = BTreeMap::new();
     let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
-    let order = order(access.seed, options.rounds, &points);
-    let expected = access.warmup + access.window + BESIDE;
+    let order = shuffled_rounds(access.seed, options.rounds, &points);
+    let expected = access.warmup + access.window + STEP_OVERHEAD;
     Rounds::new(options.rounds, stop, order.len(), expected).measure(&order, |round, point| {
         if rounds_at_s.len() as u32 == round {
             sleep_until(begun + options.every * round, POLL_INTERVAL, || stop.is_requested());
@@ -142,7 +142,7 @@ pub(super) fn rounds(
         left_out += cell.add_all(steps.get(point).map_or(&[], Vec::as_slice));
         cells.push(cell);
     }
-    Ok(Calibrated {
+    Ok(CalibrationResults {
         cells,
         disturbed: disturbed(steps.values().flatten(), left_out),
         rounds_at_s,
@@ -214,10 +214,10 @@ mod tests {
             let faults = cell.tally.faults.entry("unavailable").or_default();
             faults.calls = failed;
             "the bucket is gone".clone_into(&mut faults.first_error);
-            let measured = Calibrated {
+            let measured = CalibrationResults {
                 cells: vec![cell],
                 rounds_at_s: vec![0.0],
-                ..Calibrated::default()
+                ..CalibrationResults::default()
             };
             measured.check().map_err(|error| error.to_string())
         };

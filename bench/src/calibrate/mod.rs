@@ -19,9 +19,9 @@ use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedEnvironment, RecordedOrigin};
 
 /// Maximum number of sizes, and of depths, in a profile.
-const MOST_LEVELS: usize = 32;
+const MAX_LEVELS: usize = 32;
 /// Maximum pause between rounds.
-const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
+const MAX_PAUSE: Duration = Duration::from_secs(86_400);
 
 /// Flags of `calibrate`.
 #[derive(Debug, Args)]
@@ -72,22 +72,22 @@ impl CalibrateOptions {
     /// The flag, and its allowed values.
     fn check(&self) -> Result<()> {
         let (blocks, depths) = (self.blocks(), self.depths());
-        let levels = format!("at most {MOST_LEVELS} of each");
+        let levels = format!("at most {MAX_LEVELS} of each");
         let toml = "must end in .toml, so that `emulated.profile` can tell a file from a name";
         let exists = format!("{} exists and is not overwritten: choose another", self.out.display());
         let is_line = (1..=200).contains(&self.place.trim().chars().count()) && !self.place.contains(char::is_control);
         let is_toml = self.out.extension().is_some_and(|ending| ending == "toml");
         let in_data = blocks.iter().all(|block| (1..=self.size).contains(block));
-        let is_few = blocks.len().max(depths.len()) <= MOST_LEVELS;
+        let has_few_levels = blocks.len().max(depths.len()) <= MAX_LEVELS;
         let checks = [
-            (is_few, "--blocks, --depths", levels.as_str()),
+            (has_few_levels, "--blocks, --depths", levels.as_str()),
             (in_data, "--blocks", "each at least one byte and at most --size"),
             (is_toml, "--out", toml),
             (!self.out.exists(), "--out", &exists),
             (is_line, "--place", "one line of at most 200 characters"),
-            (self.every <= LONGEST_PAUSE, "--every", "at most a day"),
+            (self.every <= MAX_PAUSE, "--every", "at most a day"),
         ];
-        match checks.into_iter().find(|(is_right, ..)| !is_right) {
+        match checks.into_iter().find(|(is_valid, ..)| !is_valid) {
             Some((_, flag, why)) => Err(bad_usage(flag, why)),
             None => Ok(()),
         }
@@ -112,9 +112,9 @@ impl CalibrateOptions {
 }
 
 /// Maximum characters of a note in a profile.
-const MOST_NOTE: usize = 300;
+const MAX_NOTE_CHARS: usize = 300;
 /// Maximum notes in a profile.
-const MOST_NOTES: usize = 16;
+const MAX_NOTES: usize = 16;
 
 /// Records a tier.
 ///
@@ -143,7 +143,7 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     if !measured.disturbed.is_empty() {
         origin.notes.insert(0, plain(&measured.disturbed));
     }
-    origin.notes.truncate(MOST_NOTES);
+    origin.notes.truncate(MAX_NOTES);
     let profile = describe::profile(origin, &measured);
     write(&profile, &options.out)?;
     print!("{}", describe::text(&profile, &options.out));
@@ -158,19 +158,19 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, tier: &PreparedTier) 
         TierConfig::Nfs(nfs) => nfs.path.as_deref(),
         _ => tier.root(),
     };
-    let here = Environment::here(mount);
-    let filesystem = here.filesystems.values().next();
+    let environment = Environment::current(mount);
+    let filesystem = environment.filesystems.values().next();
     RecordedOrigin {
-        date: here.date.clone(),
+        date: environment.date.clone(),
         place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
         // The first note is the tier's address, which may be private.
         notes: tier.notes.iter().skip(1).map(|note| plain(note)).collect(),
         environment: RecordedEnvironment {
-            kernel: plain(&here.host.kernel),
-            cpu: plain(&here.host.cpu),
-            cpus: here.host.cores,
-            memory_bytes: here.host.memory_bytes,
+            kernel: plain(&environment.host.kernel),
+            cpu: plain(&environment.host.cpu),
+            cpus: environment.host.cores,
+            memory_bytes: environment.host.memory_bytes,
             client: format!("tierlab-storage-bench {}", tierlab_program::version(None)),
             filesystem: filesystem.map_or_else(String::new, |text| plain(text)),
         },
@@ -179,7 +179,7 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, tier: &PreparedTier) 
 
 /// Removes characters that terminals and pages cannot show safely.
 fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MOST_NOTE).collect()
+    text.chars().filter(|c| !c.is_control()).take(MAX_NOTE_CHARS).collect()
 }
 
 /// Writes the profile atomically, to a file that does not exist yet.

@@ -106,7 +106,7 @@ pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
     let file = options.tier.as_deref();
     let config = file.map(|file| tier_config(file, &options.set)).transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
-    let machine = Environment::here(subject.folders.iter().map(PathBuf::as_path));
+    let machine = Environment::current(subject.folders.iter().map(PathBuf::as_path));
     let stop = Stop::on_signal()?;
     let measure = |folder: &Path| (!options.no_measure).then(|| measured::ways(folder, &stop));
     let tree = Tree::at("/");

@@ -146,7 +146,7 @@ pub(crate) struct Point {
 }
 
 /// Name of a value in TOML.
-pub(crate) fn word<T: Serialize>(value: &T) -> String {
+pub(crate) fn toml_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
@@ -168,9 +168,9 @@ impl Point {
 
     /// Pattern and operation, and the number of files if there are several.
     pub(crate) fn access_text(&self) -> String {
-        let mut text = word(&self.operation);
+        let mut text = toml_name(&self.operation);
         if !self.operation.takes_objects() {
-            text = format!("{} {text}", word(&self.pattern));
+            text = format!("{} {text}", toml_name(&self.pattern));
         }
         match self.files {
             0 | 1 => text,
@@ -226,7 +226,7 @@ impl Point {
 
     /// Everything except block and depth, in words: the same for all points of a table.
     pub(crate) fn family_text(&self) -> String {
-        let (way, access, manner) = (word(&self.way), self.access_text(), self.manner_text());
+        let (way, access, manner) = (toml_name(&self.way), self.access_text(), self.manner_text());
         let text = format!("{} by {way}: {access}{manner}", self.tier);
         match self.rate {
             0 => text,

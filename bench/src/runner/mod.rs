@@ -9,8 +9,8 @@ use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
 use crate::plan::{Access, Flags, Operation, Plan, Point, Way, bad_usage};
 use crate::prepared_tier::{PreparedTier, PreparedTiers, with_tiers};
-use crate::report::{Ran, csv, finish, results_folder};
-use crate::rounds::{BESIDE, Rounds, order};
+use crate::report::{RunFacts, csv, finish, results_folder};
+use crate::rounds::{Rounds, STEP_OVERHEAD, shuffled_rounds};
 use crate::stop::Stop;
 use agents::{AgentFigures, Fleet};
 use anyhow::{Context, Result, bail, ensure};
@@ -52,8 +52,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds)?;
     plan.peers &= !options.no_peers;
     let fleet = fleet(&mut plan, options)?;
-    let mark = mark(&plan, fleet.is_some());
-    plan.common.text += &mark;
+    let fingerprint = fingerprint(&plan, fleet.is_some());
+    plan.common.text += &fingerprint;
     let stop = Stop::on_signal()?;
     let (folder, mut journal) = match &options.resume {
         Some(folder) => (folder.clone(), Journal::resume(folder, &plan.common.text)?),
@@ -65,12 +65,12 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     };
     let fio = if plan.peers { Fio::find() } else { Fio::default() };
     let advice = format!("resume it with --resume {}", folder.display());
-    let (hosts, ran) = match fleet {
+    let (hosts, run) = match fleet {
         None => with_tiers(&plan.common, &stop, 0, |tiers| {
             check_space(&plan, tiers)?;
             rounds(&plan, &mut journal, &stop, |point, repeat| {
                 let tier = tiers.get_mut(&point.tier).context("a point's tier is not open")?;
-                Ok(one(&plan, tier, &fio, (point, repeat), &stop))
+                Ok(measure(&plan, tier, &fio, (point, repeat), &stop))
             })?;
             Ok(None)
         })?,
@@ -79,10 +79,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
-            let ran = Ran::of(&plan.common, &stop, Environment::here([]), fleet.tiers());
+            let run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
             let hosts = fleet.hosts.clone();
             fleet.close()?;
-            (Some(hosts), ran)
+            (Some(hosts), run)
         }
     };
     let figures = Figures {
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
         seconds: PointSeconds::of(&journal.entries),
         agents: hosts.map(|hosts| AgentFigures::of(hosts, &journal.entries)),
     };
-    let page = report::page(&ran, &plan.access, &figures);
+    let page = report::page(&run, &plan.access, &figures);
     let table = ("points.csv", csv(&figures.points)?);
     finish(&folder, &page, (&plan.access, &figures), table, &format!("; {advice}"))?;
     let points = &figures.points;
@@ -106,7 +106,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
 }
 
 /// Line of the saved plan with the tiers, and the disk below local ones, that a resumed run must also share.
-fn mark(plan: &Plan, is_by_agents: bool) -> String {
+fn fingerprint(plan: &Plan, is_by_agents: bool) -> String {
     let common = &plan.common;
     let tiers = crc32c::crc32c(format!("{:?}", common.tiers).as_bytes());
     let scratch = common.scratch.clone().unwrap_or_else(std::env::temp_dir);
@@ -219,9 +219,9 @@ fn rounds(
     let entries = journal.entries.iter();
     let done: BTreeSet<(Point, u32)> = entries.map(|entry| (entry.point.clone(), entry.repeat)).collect();
     let points: Vec<Point> = plan.points.iter().cloned().collect();
-    let mut order = order(plan.common.seed, plan.common.repeats, &points);
+    let mut order = shuffled_rounds(plan.common.seed, plan.common.repeats, &points);
     order.retain(|(repeat, point)| !done.contains(&((*point).clone(), *repeat)));
-    let expected = plan.access.warmup + plan.access.window + BESIDE;
+    let expected = plan.access.warmup + plan.access.window + STEP_OVERHEAD;
     Rounds::new(plan.common.repeats, stop, order.len(), expected).measure(&order, |repeat, point| {
         let entry = measure(point, repeat)?;
         match stop.is_requested() {
@@ -232,16 +232,16 @@ fn rounds(
 }
 
 /// Measures one repeat, with fio.
-fn one(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
+fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry::new(point, repeat);
-    let result = prepared(plan, tier, point, repeat, stop).and_then(|()| {
+    let result = prepare_repeat(plan, tier, point, repeat, stop).and_then(|()| {
         // The bench and fio alternate in going first.
         if repeat % 2 == 1 {
-            beside(plan, tier, fio, &mut entry, stop);
+            measure_fio(plan, tier, fio, &mut entry, stop);
         }
         let outcome = tier.measure(point, &plan.access, repeat, stop);
         if repeat.is_multiple_of(2) {
-            beside(plan, tier, fio, &mut entry, stop);
+            measure_fio(plan, tier, fio, &mut entry, stop);
         }
         MeasuredRepeat::of(&outcome?, &plan.limits)
     });
@@ -251,7 +251,7 @@ fn one(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&Point
 
 /// Writes the data of a repeat. Before the first one, writes like the point for the plan's preconditioning time, so that a measured flash
 /// drive has no clean blocks left.
-fn prepared(plan: &Plan, tier: &mut PreparedTier, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
+fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
     tier.prepare(point, &plan.access)?;
     let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
     if repeat > 0 || plan.precondition.is_zero() || !writes {
@@ -266,7 +266,7 @@ fn prepared(plan: &Plan, tier: &mut PreparedTier, point: &Point, repeat: u32, st
     written.map(drop).context("preconditioning")
 }
 
-fn beside(plan: &Plan, tier: &PreparedTier, fio: &Fio, entry: &mut Entry, stop: &Stop) {
+fn measure_fio(plan: &Plan, tier: &PreparedTier, fio: &Fio, entry: &mut Entry, stop: &Stop) {
     let Some(file) = tier.peer_file(&entry.point).filter(|_| !stop.is_requested()) else {
         return;
     };

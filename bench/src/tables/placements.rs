@@ -3,7 +3,7 @@
 
 use crate::plan::Common;
 use crate::prepared_tier::{OpenTier, PreparedTier, PreparedTiers};
-use crate::rounds::{Rounds, order};
+use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -52,7 +52,7 @@ pub(super) fn measure_placements(
     mut measure: impl FnMut(u32, &Placement, &LaidOut) -> Result<()>,
 ) -> Result<BTreeMap<Placement, LaidOut>> {
     let placements = placements(tiers, layouts, files);
-    let order = order(common.seed, common.repeats, &placements);
+    let order = shuffled_rounds(common.seed, common.repeats, &placements);
     let mut rounds = Rounds::new(common.repeats, stop, placements.len() + order.len(), expected);
     let mut laid_out = BTreeMap::new();
     rounds.prepare(&placements, |placement| {

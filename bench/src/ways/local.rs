@@ -2,7 +2,7 @@
 //! In: a pick. Out: the bytes, checked. Each caller is a thread with its own buffer.
 
 use super::map::Map;
-use crate::content::{CHECKED, Data};
+use crate::content::{CHECKED_BYTES, Data};
 use crate::drive::Blocking;
 use crate::plan::{Operation, Point, Way, WriteSync};
 use crate::random::Pick;
@@ -68,7 +68,7 @@ impl Blocking for LocalCaller {
     fn prepare(&mut self, pick: Pick) {
         if pick.write {
             // Expected bytes of a read of this block.
-            let checked = pick.len.min(CHECKED);
+            let checked = pick.len.min(CHECKED_BYTES);
             let content = self.data.bytes(pick.file, pick.offset..pick.offset + checked as u64);
             let part = self.part(checked);
             self.buffer[part].copy_from_slice(&content);

@@ -6,7 +6,7 @@ use crate::drive::RepeatRun;
 use crate::plan::{Flags, Plan, Point, bad_usage};
 use crate::prepared_tier::{PreparedTiers, environment, notes, runtime, with_tiers};
 use crate::runner::record::MeasuredRepeat;
-use crate::runner::{check_space, prepared};
+use crate::runner::{check_space, prepare_repeat};
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -41,7 +41,7 @@ pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
     let runtime = runtime(1)?;
     let stop = Stop::on_signal()?;
     runtime.block_on(async {
-        let (listener, door) = flags.agent.listen(PROGRAM).await.map_err(|error| match error {
+        let (listener, admission) = flags.agent.listen(PROGRAM).await.map_err(|error| match error {
             AgentError::Usage(why) => bad_usage("agent", &why),
             AgentError::Listen { .. } => error.into(),
         })?;
@@ -50,7 +50,7 @@ pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
             let (flags, clock, handle) = (flags.clone(), *clock, Handle::current());
             tokio::task::spawn_blocking(move || serve(link, clock, &flags, &handle)).await?
         };
-        session::serve(listener, door, &flags.agent.clock(), stop.requested(), work).await;
+        session::serve(listener, admission, &flags.agent.clock(), stop.requested(), work).await;
         Ok(())
     })
 }
@@ -112,7 +112,7 @@ impl Session<'_> {
             out: None,
             repeats: None,
         };
-        let plan = Plan::sent(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)?;
+        let plan = Plan::of_run(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)?;
         let stop = self.stop.clone();
         with_tiers(&plan.common, &stop, 0, |tiers| {
             check_space(&plan, tiers)?;
@@ -145,7 +145,7 @@ impl Session<'_> {
             late.set(Some(start.late));
             Ok(start.at)
         };
-        let measured = prepared(plan, tier, point, repeat, &stop)
+        let measured = prepare_repeat(plan, tier, point, repeat, &stop)
             .and_then(|()| {
                 let start = |run: RepeatRun| anyhow::Ok(run.starting_at(begin()?));
                 tier.measure_with_start(point, &plan.access, repeat, &stop, start)

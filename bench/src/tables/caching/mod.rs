@@ -13,7 +13,7 @@ pub(crate) use plan::CachingOptions;
 
 use crate::prepared_tier::{PreparedTiers, with_tiers};
 use crate::report::{csv, finish, results_folder};
-use crate::rounds::{Rounds, order};
+use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::Result;
 use measure::{CacheCase, CachingRepeat, TableOnTier, through_the_cache, units};
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
-    let (measured, ran) = with_tiers(common, &stop, 0, |tiers| rounds(&settings, &table, tiers, &stop))?;
+    let (measured, run) = with_tiers(common, &stop, 0, |tiers| rounds(&settings, &table, tiers, &stop))?;
     let figures = CachingFigures {
         prices: settings.prices.clone(),
         measured: statements(&measured.repeats, &settings),
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     };
     let rows = figures.measured.iter().map(CsvRow::Measured);
     let rows = rows.chain(figures.computed.iter().map(CsvRow::Computed));
-    let page = page::page(&ran, plan, &figures);
+    let page = page::page(&run, plan, &figures);
     finish(&folder, &page, (plan, &figures), ("caching.csv", csv(rows)?), "")
 }
 
@@ -129,7 +129,7 @@ fn rounds(settings: &Settings, table: &Table, tiers: &PreparedTiers, stop: &Stop
         tables.insert(name, TableOnTier::put(name, tier, settings, table, stop)?);
     }
     let steps = steps(settings, tiers);
-    let order = order(common.seed, common.repeats, &steps);
+    let order = shuffled_rounds(common.seed, common.repeats, &steps);
     let mut measured = MeasuredCaches::default();
     let mut traces: (Option<u32>, Vec<Arc<Vec<u32>>>) = (None, Vec::new());
     Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {

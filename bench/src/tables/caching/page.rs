@@ -4,7 +4,7 @@ use super::CachingFigures;
 use super::plan::{CachingPlan, CachingPrices};
 use super::statements::{CachingStatement, Computed, findings, place, usd};
 use super::strategy::{Strategy, share_text};
-use crate::report::{Block, Column, Page, Part, Ran, curves};
+use crate::report::{Block, Column, Page, Part, RunFacts, curves};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
@@ -61,11 +61,11 @@ const POLICIES: [(&str, RatioOf); 3] = [
 const CAPTION: &str = "Memory is a share of the table's bytes, including bookkeeping. Whiskers are 95 % intervals over the rounds, each with a trace of its own.";
 
 /// Content of the report.
-pub(super) fn page<'a>(ran: &'a Ran, plan: &CachingPlan, figures: &CachingFigures) -> Page<'a> {
+pub(super) fn page<'a>(run: &'a RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Page<'a> {
     let prices = figures.prices.as_ref();
     Page {
-        ran,
-        facts: facts(ran, plan, figures),
+        run,
+        facts: facts(run, plan, figures),
         badges: Vec::new(),
         parts: vec![
             Part::List("Findings", findings(&figures.measured, &figures.computed, prices)),
@@ -76,10 +76,10 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &CachingPlan, figures: &CachingFigure
     }
 }
 
-fn facts(ran: &Ran, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
+fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
     let mut facts = vec![format!(
         "{} rows of {} bytes, {} rounds of {} look-ups; computed over {}",
-        plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.trace_lookups
+        plan.rows, plan.row_bytes.0, run.repeats, plan.lookups, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {
         let (rate, table) = (digits3(prices.lookups_per_s), bytes(prices.table_bytes));

@@ -3,7 +3,7 @@
 
 use super::plan::LayoutsPlan;
 use super::{AccessCost, LayoutRepeat};
-use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
+use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
 use crate::rounds::{geometric_mean, mean, percentile};
 use crate::tables::placements::{LaidOut, Placement, Stored};
 use serde::Serialize;
@@ -175,13 +175,18 @@ fn ratio(of: Interval) -> String {
 }
 
 /// A table for each tier.
-pub(super) fn page<'a>(ran: &'a Ran, plan: &LayoutsPlan, row_bytes: u64, statements: &[LayoutStatement]) -> Page<'a> {
+pub(super) fn page<'a>(
+    run: &'a RunFacts,
+    plan: &LayoutsPlan,
+    row_bytes: u64,
+    statements: &[LayoutStatement],
+) -> Page<'a> {
     let tiers = statements.chunk_by(|a, b| a.placement.tier == b.placement.tier);
     Page {
-        ran,
+        run,
         facts: vec![format!(
             "{} rows of {row_bytes} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
-            plan.rows, ran.repeats, plan.batch_rows, plan.scan_depth
+            plan.rows, run.repeats, plan.batch_rows, plan.scan_depth
         )],
         badges: Vec::new(),
         parts: vec![

@@ -13,7 +13,7 @@ pub(crate) use plan::OfflineOptions;
 use super::placements::{Placement, measure_placements};
 use crate::plan::{Common, bad_usage};
 use crate::prepared_tier::{PreparedTiers, runtime, with_tiers};
-use crate::report::{Ran, csv, finish, results_folder};
+use crate::report::{RunFacts, csv, finish, results_folder};
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use loader::RowSource;
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let workers = plan.loaders().iter().map(|(_, workers)| *workers).max();
-    let (MeasuredOffline { repeats, failed }, ran) = with_tiers(&common, &stop, workers.unwrap_or(0), |tiers| {
+    let (MeasuredOffline { repeats, failed }, run) = with_tiers(&common, &stop, workers.unwrap_or(0), |tiers| {
         rounds(&common, &plan, &mut workloads, tiers, &stop)
     })?;
     let failed = failed.into_iter().map(|(case, why)| format!("{case} failed: {why}"));
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
         prices,
         failed: failed.collect(),
     };
-    let page = page::page(&ran, facts(&plan, &workloads, &figures, &ran), &figures);
+    let page = page::page(&run, facts(&plan, &workloads, &figures, &run), &figures);
     let table = ("offline.csv", csv(&figures.statements)?);
     finish(&folder, &page, (&plan, &figures), table, "")?;
     match figures.failed.as_slice() {
@@ -135,11 +135,11 @@ fn facts(
     plan: &OfflinePlan,
     workloads: &BTreeMap<String, Prepared>,
     figures: &OfflineFigures,
-    ran: &Ran,
+    run: &RunFacts,
 ) -> Vec<String> {
     let mut facts = vec![format!(
         "{} rounds of {} s; sessions: {}, threads of each: {}",
-        ran.repeats,
+        run.repeats,
         plan.window().as_secs_f64(),
         plan.sessions,
         plan.session_threads
@@ -149,7 +149,7 @@ fn facts(
         let (batch, drawn) = (workload.batch_rows, workload.shuffle_rows);
         format!("{name}: {rows} rows of {row}, batches of {batch}, drawn among {drawn}")
     }));
-    let memory = ran.environment.host.memory_bytes;
+    let memory = run.environment.host.memory_bytes;
     for (name, Prepared { workload, .. }) in workloads {
         let data = workload.table.bytes.len() as u64;
         if workload.accelerator.is_some() && data < MEMORY_TIMES * memory {

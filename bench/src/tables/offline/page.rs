@@ -2,7 +2,7 @@
 
 use super::OfflineFigures;
 use super::statements::{Fed, OfflineStatement};
-use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
+use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 15] = [
@@ -67,7 +67,7 @@ fn usd_text(usd: f64) -> String {
 }
 
 /// A table of all cases.
-pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
+pub(super) fn page<'a>(run: &'a RunFacts, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
     let finding = |one: &OfflineStatement| format!("{}: {}", one.case, one.diagnosis.join("; "));
     let statements = &figures.statements;
     let block = Block {
@@ -79,7 +79,7 @@ pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigure
     let fed = fed.map(|one| Block::of(&one.case.to_string(), &FED, 0, &one.accelerators));
     let findings = statements.iter().map(finding).chain(figures.failed.clone());
     Page {
-        ran,
+        run,
         facts,
         badges: Vec::new(),
         parts: vec![
