@@ -60,14 +60,10 @@ impl<'a> Rounds<'a> {
     /// Prepares each target before any measurement, because writes would disturb it.
     ///
     /// # Errors
-    /// Errors of `prepare`, with the target.
-    pub(crate) fn prepare<P: Display>(
-        &mut self,
-        targets: &[P],
-        mut prepare: impl FnMut(&P) -> Result<()>,
-    ) -> Result<()> {
+    /// Errors of `act`, with the target.
+    pub(crate) fn prepare<P: Display>(&mut self, targets: &[P], mut act: impl FnMut(&P) -> Result<()>) -> Result<()> {
         let mut each = targets.iter();
-        each.try_for_each(|target| self.step(&format!("preparing {target}"), target, || prepare(target)))
+        each.try_for_each(|target| self.step(&format!("preparing {target}"), target, || act(target)))
     }
 
     /// Measures targets in the order of [`shuffled_rounds`].

@@ -190,13 +190,7 @@ fn direct_reads(ways: &Ways) -> Finding {
 }
 
 /// Compares buffered reads with direct ones, which take `1 / slower` of the time. Unknown if the buffered reads were not cold.
-fn through_cache(
-    about: &str,
-    buffered: &WayFigures,
-    slower: f64,
-    figures: String,
-    (effect, change): (&str, &str),
-) -> Finding {
+fn compare(about: &str, buffered: &WayFigures, slower: f64, text: String, (effect, change): (&str, &str)) -> Finding {
     if let Some(share) = buffered.fetched_share.filter(|share| *share < MIN_FETCHED_SHARE) {
         let percent = 100.0 * share;
         let found = format!("not cold: only {percent:.0} % of the bytes were fetched from storage");
@@ -209,7 +203,7 @@ fn through_cache(
             .change(change)
             .times(slower),
     };
-    finding.measured(figures)
+    finding.measured(text)
 }
 
 fn small(direct: &WayFigures, buffered: &WayFigures, is_direct: Option<bool>) -> Finding {
@@ -225,7 +219,7 @@ fn small(direct: &WayFigures, buffered: &WayFigures, is_direct: Option<bool>) ->
     let effect = "random reads of data that is not in the cache are slower";
     let about = "page cache, 4 KiB at random, cold";
     let slower = buffered.p50_us / direct.p50_us;
-    through_cache(about, buffered, slower, figures, (effect, change))
+    compare(about, buffered, slower, figures, (effect, change))
 }
 
 fn large(direct: &WayFigures, buffered: &WayFigures) -> Finding {
@@ -235,7 +229,7 @@ fn large(direct: &WayFigures, buffered: &WayFigures) -> Finding {
     let about = "page cache, 1 MiB in order, cold";
     let slower = direct.mb_per_s / buffered.mb_per_s;
     let change = "use direct reads with several in flight";
-    through_cache(about, buffered, slower, figures, (effect, change))
+    compare(about, buffered, slower, figures, (effect, change))
 }
 
 #[cfg(test)]

@@ -66,9 +66,7 @@ pub(super) fn measure_placements(
         laid_out.insert(placement.clone(), table);
         Ok(())
     })?;
-    rounds.measure(&order, |round, placement| {
-        measure(round, placement, &laid_out[placement])
-    })?;
+    rounds.measure(&order, |round, one| measure(round, one, &laid_out[one]))?;
     Ok(laid_out)
 }
 

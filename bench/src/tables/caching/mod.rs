@@ -16,7 +16,7 @@ use crate::report::{csv, finish, results_folder};
 use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::Result;
-use measure::{CacheCase, CachingRepeat, TableOnTier, through_the_cache, units};
+use measure::{CacheCase, CachingRepeat, TableOnTier, real_cache_hits, units};
 use plan::{CachingPrices, Settings};
 use play::{Law, Table};
 use policies::{StackDistances, min_hits};
@@ -139,12 +139,12 @@ fn rounds(settings: &Settings, table: &Table, tiers: &PreparedTiers, stop: &Stop
             traces = (Some(round), plan.laws.iter().map(trace).collect::<Result<_>>()?);
         }
         match &step.task {
-            Task::Measure(place) => {
-                let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
-                let one = tables[&place.0].measure(place, &first)?;
+            Task::Measure(case) => {
+                let first = Arc::new(traces.1[case.1][..plan.lookups as usize].to_vec());
+                let one = tables[&case.0].measure(case, &first)?;
                 // An interrupted repeat is dropped.
                 if !stop.is_requested() {
-                    measured.repeats.entry(place.clone()).or_default().push(one);
+                    measured.repeats.entry(case.clone()).or_default().push(one);
                 }
             }
             Task::Compute(law, unit) => {
@@ -181,7 +181,7 @@ fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usiz
             entries,
             distinct: lru.distinct,
             lru: share(lru.hits(entries)),
-            tiny_lfu: share(through_the_cache(ram, table, trace, stop)?),
+            tiny_lfu: share(real_cache_hits(ram, table, trace, stop)?),
             min: share(min_hits(&keys, entries)),
         })
     };

@@ -114,9 +114,9 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
     let mut figures = AccessCost::default();
     let (began, cpu) = (Instant::now(), own_cpu_s());
     let calls = calls.into_iter().map(|ids| async move {
-        let asked = Instant::now();
+        let started = Instant::now();
         let rows = table.look_up(&ids).await?;
-        anyhow::Ok((ids, rows, asked.elapsed()))
+        anyhow::Ok((ids, rows, started.elapsed()))
     });
     let mut calls = stream::iter(calls).buffered(depth);
     while let Some((ids, rows, took)) = calls.try_next().await? {
@@ -126,8 +126,8 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
         figures.wire_bytes += rows.cost.read.wire_bytes;
         figures.decode_s += rows.cost.decode.as_secs_f64();
         for (&id, row) in ids.iter().zip(&rows.rows) {
-            let is_right = source.rows().nth(id.cast_unsigned() as usize) == Some(&row[..]);
-            ensure!(is_right, "entity {id}: the row differs from the one laid out");
+            let is_equal = source.rows().nth(id.cast_unsigned() as usize) == Some(&row[..]);
+            ensure!(is_equal, "entity {id}: the row differs from the one laid out");
         }
     }
     (figures.elapsed_s, figures.cpu_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - cpu);

@@ -1,7 +1,7 @@
 //! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
 //! breakdown of time.
 
-use super::loader::{Loaded, Ready, RowSource, pieces};
+use super::loader::{LoaderFigures, LoaderSource, Queue, pieces};
 use super::plan::{Accelerator, OfflinePlan};
 use super::workload::Batch;
 use crate::machine::{MachineMonitor, MachineUse};
@@ -43,7 +43,7 @@ pub(super) struct StreamFigures {
     /// Peak memory of the process.
     pub(super) peak_bytes: u64,
     /// Work of the loader, including warm-up.
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoaderFigures,
 }
 
 impl StreamFigures {
@@ -53,7 +53,7 @@ impl StreamFigures {
     }
 
     /// Share of all cores used by others.
-    pub(super) fn taken_share(&self) -> f64 {
+    pub(super) fn others_share(&self) -> f64 {
         let machine = &self.machine;
         machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
     }
@@ -67,15 +67,15 @@ pub(super) struct OfflineRepeat {
     pub(super) both: StreamFigures,
     pub(super) naive: StreamFigures,
     /// Loader with `count` accelerators.
-    pub(super) fed: BTreeMap<u32, StreamFigures>,
+    pub(super) by_count: BTreeMap<u32, StreamFigures>,
 }
 
 /// Finished batch.
 struct Done {
     at: Instant,
     rows: usize,
-    waited: Duration,
-    ran: Duration,
+    waiting: Duration,
+    running: Duration,
 }
 
 /// Consumer of batches: a session, or nobody.
@@ -84,7 +84,7 @@ type Consumer<'a> = Box<dyn FnMut(&Batch) -> Result<()> + Send + 'a>;
 /// Measured case, with the runtime of its loader.
 pub(super) struct Case<'a> {
     pub(super) runtime: &'a Runtime,
-    pub(super) source: RowSource,
+    pub(super) source: LoaderSource,
     pub(super) plan: &'a OfflinePlan,
     pub(super) interrupt: &'a Stop,
 }
@@ -109,10 +109,10 @@ impl Case<'_> {
         let both = self.streamed(self.runners(sessions))?;
         let first = sessions.len().min(1);
         let naive = self.one_by_one(self.runners(&mut sessions[..first]))?;
-        let mut fed = BTreeMap::new();
+        let mut by_count = BTreeMap::new();
         if let Some(accelerator) = &self.source.workload.accelerator {
             for &count in &accelerator.count {
-                fed.insert(count, self.streamed(accelerators(accelerator, count))?);
+                by_count.insert(count, self.streamed(accelerators(accelerator, count))?);
             }
         }
         Ok(OfflineRepeat {
@@ -120,7 +120,7 @@ impl Case<'_> {
             inference,
             both,
             naive,
-            fed,
+            by_count,
         })
     }
 
@@ -137,21 +137,21 @@ impl Case<'_> {
     /// Measures batches from the loader.
     fn streamed(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
         let stop = Arc::new(AtomicBool::new(false));
-        let ready = Ready::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
+        let queue = Queue::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
         std::thread::scope(|scope| {
             let loading = {
-                let (ready, stop) = (&ready, Arc::clone(&stop));
+                let (queue, stop) = (&queue, Arc::clone(&stop));
                 scope.spawn(move || {
-                    let _ends = ready.ends_with();
-                    self.source.load(self.runtime, ready, &stop)
+                    let _guard = queue.close_on_drop();
+                    self.source.load(self.runtime, queue, &stop)
                 })
             };
-            let feeds = consumers.into_iter().map(|consumer| (|| ready.take(), consumer));
-            let fed = self.feed(feeds.collect(), &stop, || loading.is_finished());
+            let feeds = consumers.into_iter().map(|consumer| (|| queue.take(), consumer));
+            let figures = self.feed(feeds.collect(), &stop, || loading.is_finished());
             // After a session failed, the loader must not wait for it.
-            while ready.take().is_some() {}
+            while queue.take().is_some() {}
             let loaded = loading.join().map_err(|_| anyhow!("the loader panicked"))??;
-            Ok(StreamFigures { loaded, ..fed? })
+            Ok(StreamFigures { loaded, ..figures? })
         })
     }
 
@@ -178,11 +178,11 @@ impl Case<'_> {
 
     /// Measures one read, then its batch, then the next read.
     fn one_by_one(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
-        let RowSource {
+        let LoaderSource {
             table, workload, seed, ..
         } = &self.source;
         let stop = AtomicBool::new(false);
-        let (mut loaded, mut failed) = (Loaded::default(), None);
+        let (mut loaded, mut failed) = (LoaderFigures::default(), None);
         let mut pieces = pieces(&workload.table.header.ids(), workload.batch_rows as u64, *seed);
         let next = || {
             let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
@@ -197,10 +197,10 @@ impl Case<'_> {
             batch.map_err(|error| failed = Some(error)).ok()
         };
         let feeds = std::iter::once(next).zip(consumers).collect();
-        let fed = self.feed(feeds, &stop, || false);
+        let figures = self.feed(feeds, &stop, || false);
         match failed {
             Some(error) => Err(error),
-            None => Ok(StreamFigures { loaded, ..fed? }),
+            None => Ok(StreamFigures { loaded, ..figures? }),
         }
     }
 
@@ -216,15 +216,15 @@ impl Case<'_> {
         std::thread::scope(|scope| {
             let spawn = |(next, mut consumer)| {
                 let ended = &ended;
-                scope.spawn(move || take(next, &mut consumer, ended))
+                scope.spawn(move || consume(next, &mut consumer, ended))
             };
-            let takers: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
-            let is_over = || is_over() || takers.iter().any(ScopedJoinHandle::is_finished);
+            let threads: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
+            let is_over = || is_over() || threads.iter().any(ScopedJoinHandle::is_finished);
             let (window, of_window) = self.wait(&ended, is_over);
             stop.store(true, Ordering::Release);
             let mut done = Vec::new();
-            for taker in takers {
-                done.extend(taker.join().map_err(|_| anyhow!("a session's thread panicked"))??);
+            for thread in threads {
+                done.extend(thread.join().map_err(|_| anyhow!("a session's thread panicked"))??);
             }
             figures(done, &window, of_window)
         })
@@ -242,8 +242,8 @@ impl Case<'_> {
         let (window, monitor) = (self.plan.window(), MachineMonitor::default());
         let (began, first) = (Instant::now(), monitor.sample());
         sleep(window);
-        let is_thin = || ended.load(Ordering::Relaxed) - before < MIN_BATCHES;
-        while is_thin() && began.elapsed() < window * MAX_WINDOWS && !is_over() {
+        let has_few_batches = || ended.load(Ordering::Relaxed) - before < MIN_BATCHES;
+        while has_few_batches() && began.elapsed() < window * MAX_WINDOWS && !is_over() {
             sleep(POLL_INTERVAL);
         }
         let (ended, last) = (Instant::now(), monitor.sample());
@@ -259,7 +259,7 @@ impl Case<'_> {
 }
 
 /// Consumes batches until there are no more.
-fn take<B: Borrow<Batch>>(
+fn consume<B: Borrow<Batch>>(
     mut next: impl FnMut() -> Option<B>,
     consumer: &mut dyn FnMut(&Batch) -> Result<()>,
     ended: &AtomicUsize,
@@ -275,8 +275,8 @@ fn take<B: Borrow<Batch>>(
         done.push(Done {
             at,
             rows: batch.borrow().rows,
-            waited: got - began,
-            ran: at - got,
+            waiting: got - began,
+            running: at - got,
         });
     }
 }
@@ -296,8 +296,8 @@ fn figures(mut done: Vec<Done>, window: &RangeInclusive<Instant>, of_window: Str
     Ok(StreamFigures {
         rows: counted.iter().map(|one| one.rows as u64).sum(),
         elapsed_s: (done[done.len() - 1].at - done[0].at).as_secs_f64(),
-        running_s: sum(|one| one.ran),
-        waiting_s: sum(|one| one.waited),
+        running_s: sum(|one| one.running),
+        waiting_s: sum(|one| one.waiting),
         ..of_window
     })
 }

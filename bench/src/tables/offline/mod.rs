@@ -16,7 +16,7 @@ use crate::prepared_tier::{PreparedTiers, runtime, with_tiers};
 use crate::report::{RunFacts, csv, finish, results_folder};
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
-use loader::RowSource;
+use loader::LoaderSource;
 use measure::{Case, OfflineRepeat};
 use ort::session::Session;
 use plan::{OfflinePlan, OfflinePrices};
@@ -63,7 +63,7 @@ struct MeasuredOffline {
 }
 
 /// A workload with its sessions.
-struct Prepared {
+struct OpenWorkload {
     workload: Arc<Workload>,
     sessions: Vec<Session>,
 }
@@ -79,13 +79,13 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let environment = environment
         .transpose()
         .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
-    let mut workloads: BTreeMap<String, Prepared> = BTreeMap::new();
+    let mut workloads: BTreeMap<String, OpenWorkload> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;
         let environment = environment.iter().filter(|_| workload.accelerator.is_none());
         let session = |environment| workload.session(environment, plan.session_threads);
         let sessions = environment.cycle().take(plan.sessions).map(session);
-        let prepared = Prepared {
+        let prepared = OpenWorkload {
             sessions: sessions.collect::<Result<_>>()?,
             workload: Arc::new(workload),
         };
@@ -123,8 +123,8 @@ struct OfflineFigures {
 }
 
 /// Rows per second that one accelerator of each workload takes.
-fn demands(workloads: &BTreeMap<String, Prepared>) -> BTreeMap<String, f64> {
-    let demand = |(name, Prepared { workload, .. }): (&String, &Prepared)| {
+fn demands(workloads: &BTreeMap<String, OpenWorkload>) -> BTreeMap<String, f64> {
+    let demand = |(name, OpenWorkload { workload, .. }): (&String, &OpenWorkload)| {
         let compute = workload.accelerator.as_ref()?.compute();
         Some((name.clone(), workload.batch_rows as f64 / compute.as_secs_f64()))
     };
@@ -133,7 +133,7 @@ fn demands(workloads: &BTreeMap<String, Prepared>) -> BTreeMap<String, f64> {
 
 fn facts(
     plan: &OfflinePlan,
-    workloads: &BTreeMap<String, Prepared>,
+    workloads: &BTreeMap<String, OpenWorkload>,
     figures: &OfflineFigures,
     run: &RunFacts,
 ) -> Vec<String> {
@@ -144,13 +144,13 @@ fn facts(
         plan.sessions,
         plan.session_threads
     )];
-    facts.extend(workloads.iter().map(|(name, Prepared { workload, .. })| {
+    facts.extend(workloads.iter().map(|(name, OpenWorkload { workload, .. })| {
         let (rows, row) = (workload.table.header.rows, bytes(workload.table.header.stride.into()));
         let (batch, drawn) = (workload.batch_rows, workload.shuffle_rows);
         format!("{name}: {rows} rows of {row}, batches of {batch}, drawn among {drawn}")
     }));
     let memory = run.environment.host.memory_bytes;
-    for (name, Prepared { workload, .. }) in workloads {
+    for (name, OpenWorkload { workload, .. }) in workloads {
         let data = workload.table.bytes.len() as u64;
         if workload.accelerator.is_some() && data < MEMORY_TIMES * memory {
             let [data, memory] = [data, memory].map(bytes);
@@ -168,11 +168,11 @@ fn facts(
 fn rounds(
     common: &Common,
     plan: &OfflinePlan,
-    workloads: &mut BTreeMap<String, Prepared>,
+    workloads: &mut BTreeMap<String, OpenWorkload>,
     tiers: &PreparedTiers,
     stop: &Stop,
 ) -> Result<MeasuredOffline> {
-    let file = |(name, prepared): (&String, &Prepared)| (name.clone(), prepared.workload.table.bytes.clone());
+    let file = |(name, prepared): (&String, &OpenWorkload)| (name.clone(), prepared.workload.table.bytes.clone());
     let files = workloads.iter().map(file).collect();
     let loader = |(depth, workers): (usize, u16)| anyhow::Ok((depth, workers, runtime(workers)?));
     let loaders: Vec<_> = plan.loaders().into_iter().map(loader).collect::<Result<_>>()?;
@@ -189,7 +189,7 @@ fn rounds(
         &files,
         (expected, stop),
         |round, placement, laid_out| {
-            let Prepared { workload, sessions } = workloads
+            let OpenWorkload { workload, sessions } = workloads
                 .get_mut(&placement.table)
                 .context("a workload without sessions")?;
             // Each round starts with another loader, so that none always follows the same one.
@@ -207,7 +207,7 @@ fn rounds(
                     runtime,
                     plan,
                     interrupt: stop,
-                    source: RowSource {
+                    source: LoaderSource {
                         table: Arc::clone(&laid_out.table),
                         workload: Arc::clone(workload),
                         seed: common.seed ^ (u64::from(round) << 32),

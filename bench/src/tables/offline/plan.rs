@@ -238,13 +238,13 @@ impl RawWorkload {
     fn check(&self, name: &str) -> Result<(), String> {
         let key = format!("workloads.{name}");
         check_name(&key, name)?;
-        let made = self.rows.is_some() && (self.generate.is_some() != self.sample_bytes.is_some());
-        let is_whole = match (&self.model, &self.table) {
-            (None, None) => made && (self.sample_bytes.is_none() || self.accelerator.is_some()),
+        let is_generated = self.rows.is_some() && (self.generate.is_some() != self.sample_bytes.is_some());
+        let is_complete = match (&self.model, &self.table) {
+            (None, None) => is_generated && (self.sample_bytes.is_none() || self.accelerator.is_some()),
             (Some(_), Some(_)) => self.rows.is_none() && self.generate.is_none() && self.sample_bytes.is_none(),
             _ => false,
         };
-        if !is_whole {
+        if !is_complete {
             return Err(format!(
                 "{key}: set either `generate` and `rows`, or `model` and `table`, or `sample_bytes`, `rows` and `accelerator`"
             ));
