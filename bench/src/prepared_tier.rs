@@ -161,11 +161,11 @@ impl PreparedTier {
         if self.root.is_none() {
             return 0;
         }
-        let sets: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
+        let keys: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
         // A checkpoint is stored in addition to the previous one until it is complete.
-        let copies = sets.iter().map(|set| match set.operation {
-            Operation::Write | Operation::Checkpoint => 2 * set.bytes(size),
-            _ => set.bytes(size),
+        let copies = keys.iter().map(|key| match key.operation {
+            Operation::Write | Operation::Checkpoint => 2 * key.bytes(size),
+            _ => key.bytes(size),
         });
         let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
@@ -198,16 +198,16 @@ impl PreparedTier {
 
     /// Writes the data that a point reads, if missing, and the data that it removes.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
-        let set = DataKey::of(point);
-        if self.data.contains_key(&set) && point.operation != Operation::Delete {
+        let key = DataKey::of(point);
+        if self.data.contains_key(&key) && point.operation != Operation::Delete {
             return Ok(());
         }
-        let (files, operation) = (set.files, toml_name(&set.operation));
-        let folder = format!("{}/{files}-files-{operation}-{}", self.folder, set.block);
+        let (files, operation) = (key.files, toml_name(&key.operation));
+        let folder = format!("{}/{files}-files-{operation}-{}", self.folder, key.block);
         let opened = self.opened();
-        let write = Data::write(&opened.tier, &folder, files, set.bytes(access.size), access.seed);
+        let write = Data::write(&opened.tier, &folder, files, key.bytes(access.size), access.seed);
         let data = opened.runtime.block_on(write)?;
-        self.data.insert(set, data);
+        self.data.insert(key, data);
         Ok(())
     }
 
@@ -317,14 +317,14 @@ fn apply_cache_state(point: &Point, files: &[PathBuf]) -> Result<()> {
 
 impl OpenTier {
     /// Opens a tier. All runtimes share a tier that holds its objects in this process.
-    fn new(config: &TierConfig, key: TierKey, before: Option<&Self>) -> Result<Self> {
+    fn new(config: &TierConfig, key: TierKey, first: Option<&Self>) -> Result<Self> {
         let mut config = config.clone();
         if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, key.direct) {
             nvme.direct = direct;
         }
         let runtime = runtime(key.threads)?;
-        let tier = match before {
-            Some(before) if before.tier.info().kind == "memory" => Arc::clone(&before.tier),
+        let tier = match first {
+            Some(first) if first.tier.info().kind == "memory" => Arc::clone(&first.tier),
             _ => runtime
                 .block_on(tierlab_storage::open(&config))
                 .context("cannot open the tier")?,

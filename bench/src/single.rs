@@ -34,13 +34,13 @@ const CONTENT_SEED: u64 = 7;
 ///
 /// # Errors
 /// Invalid flags or tier configuration, a failed read, an interrupt, or a run that is invalid.
-pub(crate) fn call(options: &SingleOptions) -> Result<()> {
+pub(crate) fn run(options: &SingleOptions) -> Result<()> {
     let runtime = runtime(options.threads)?;
     let _context = runtime.enter();
-    run(options, &runtime)
+    run_on(options, &runtime)
 }
 
-fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
+fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let tier = runtime.block_on(tierlab_storage::open(&config));
@@ -174,13 +174,13 @@ impl Caller for ObjectCaller {
         let mut ranges = vec![range(pick)];
         ranges.extend((1..self.ranges).map(|_| range(self.run.pick(&mut self.random))));
         let object = &self.data.objects[0];
-        let begun = Instant::now();
+        let started = Instant::now();
         let (ended, cost) = match (self.into, self.tier.device()) {
             (ReadTarget::Device, Some(device)) => {
                 let landed = device.read_to_device(object, &ranges).await;
                 let ended = Instant::now();
                 let landed = landed.context("a read failed")?;
-                self.check_device(&ranges, &landed, begun)?;
+                self.check_device(&ranges, &landed, started)?;
                 (ended, landed.cost)
             }
             _ => {
@@ -194,7 +194,7 @@ impl Caller for ObjectCaller {
             }
         };
         Ok(Call {
-            begun,
+            started,
             ended,
             bytes: ranges.iter().map(|range| (range.end - range.start) as usize).sum(),
             cost,
@@ -204,8 +204,8 @@ impl Caller for ObjectCaller {
 
 impl ObjectCaller {
     /// Checks bytes on the device, only during the warm-up, because a check copies them.
-    fn check_device(&self, ranges: &[Range<u64>], landed: &Landed, begun: Instant) -> Result<()> {
-        if begun >= self.run.window_start {
+    fn check_device(&self, ranges: &[Range<u64>], landed: &Landed, started: Instant) -> Result<()> {
+        if started >= self.run.window_start {
             return Ok(());
         }
         for (range, part) in ranges.iter().zip(&landed.parts) {
@@ -220,9 +220,9 @@ impl ObjectCaller {
 /// Waits, and returns the CPU time of the whole process during the wait, as a share of one core.
 fn idle_cpu_share(span: Duration) -> Result<f64> {
     std::thread::sleep(SETTLE_TIME);
-    let (before, begun) = (cpu_ns()?, Instant::now());
+    let (before, started) = (cpu_ns()?, Instant::now());
     std::thread::sleep(span);
-    let elapsed = begun.elapsed();
+    let elapsed = started.elapsed();
     // Threads that ended during the wait were idle threads of the runtime.
     let used = |(thread, ns): (&i32, &u64)| ns - before.get(thread).unwrap_or(&0);
     let used: u64 = cpu_ns()?.iter().map(used).sum();

@@ -380,10 +380,7 @@ fn data_that_does_not_fit_the_disk_is_refused_before_it_is_written() {
     let out = folder.path().join("out");
     let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
     assert!(!output.status.success() && began.elapsed() < Duration::from_secs(60));
-    let message = stderr(&output);
-    assert!(
-        message.contains("the plan writes") && message.contains("--scratch"),
-        "{message}"
-    );
+    let text = stderr(&output);
+    assert!(text.contains("the plan writes") && text.contains("--scratch"), "{text}");
     assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
 }

@@ -113,16 +113,16 @@ pub(super) fn rounds(
         }));
     }
     let mut steps: BTreeMap<Point, Vec<Step>> = BTreeMap::new();
-    let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
+    let (started, mut rounds_at_s) = (Instant::now(), Vec::new());
     let order = shuffled_rounds(access.seed, options.rounds, &points);
     let expected = access.warmup + access.window + STEP_OVERHEAD;
     Rounds::new(options.rounds, stop, order.len(), expected).measure(&order, |round, point| {
         if rounds_at_s.len() as u32 == round {
-            sleep_until(begun + options.every * round, POLL_INTERVAL, || stop.is_requested());
+            sleep_until(started + options.every * round, POLL_INTERVAL, || stop.is_requested());
             if stop.is_requested() {
                 return Ok(());
             }
-            rounds_at_s.push(begun.elapsed().as_secs_f64());
+            rounds_at_s.push(started.elapsed().as_secs_f64());
         }
         tier.prepare(point, &access)?;
         let result = tier.measure(point, &access, round, stop)?;

@@ -120,7 +120,7 @@ const MAX_NOTES: usize = 16;
 ///
 /// # Errors
 /// Invalid flags, a tier that does not open, a read that failed permanently, a file that cannot be written.
-pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
+pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
@@ -141,7 +141,7 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     }
     measured.check()?;
     if !measured.disturbed.is_empty() {
-        origin.notes.insert(0, plain(&measured.disturbed));
+        origin.notes.insert(0, printable(&measured.disturbed));
     }
     origin.notes.truncate(MAX_NOTES);
     let profile = describe::profile(origin, &measured);
@@ -165,20 +165,20 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, tier: &PreparedTier) 
         place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
         // The first note is the tier's address, which may be private.
-        notes: tier.notes.iter().skip(1).map(|note| plain(note)).collect(),
+        notes: tier.notes.iter().skip(1).map(|note| printable(note)).collect(),
         environment: RecordedEnvironment {
-            kernel: plain(&environment.host.kernel),
-            cpu: plain(&environment.host.cpu),
+            kernel: printable(&environment.host.kernel),
+            cpu: printable(&environment.host.cpu),
             cpus: environment.host.cores,
             memory_bytes: environment.host.memory_bytes,
             client: format!("tierlab-storage-bench {}", tierlab_program::version(None)),
-            filesystem: filesystem.map_or_else(String::new, |text| plain(text)),
+            filesystem: filesystem.map_or_else(String::new, |text| printable(text)),
         },
     }
 }
 
 /// Removes characters that terminals and pages cannot show safely.
-fn plain(text: &str) -> String {
+fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_NOTE_CHARS).collect()
 }
 

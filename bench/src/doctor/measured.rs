@@ -156,10 +156,8 @@ pub(super) fn measure_tier(config: &TierConfig, stop: &Stop) -> Finding {
 /// Returns the findings of a folder; `is_direct` is the tier's setting.
 pub(super) fn findings(ways: &Ways, is_direct: Option<bool>) -> Vec<Finding> {
     let mut found = vec![direct_reads(ways)];
-    found.extend(
-        both_ok(&ways.small_direct, &ways.small_buffered).map(|(direct, buffered)| small(direct, buffered, is_direct)),
-    );
-    found.extend(both_ok(&ways.large_direct, &ways.large_buffered).map(|(direct, buffered)| large(direct, buffered)));
+    found.extend(both_ok(&ways.small_direct, &ways.small_buffered).map(|(one, other)| small(one, other, is_direct)));
+    found.extend(both_ok(&ways.large_direct, &ways.large_buffered).map(|(one, other)| large(one, other)));
     found.extend(both_ok(&ways.small_direct, &ways.small_ring).map(|(pread, ring)| {
         let [ring, pread] = [ring, pread].map(|figures| latency(figures.p50_us));
         let about = "io_uring, 4 KiB at random, one at a time";

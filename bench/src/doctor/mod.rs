@@ -102,7 +102,7 @@ impl Subject {
 ///
 /// # Errors
 /// Invalid flags or tier configuration. Findings are not errors.
-pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
+pub(crate) fn run(options: &DoctorOptions) -> Result<()> {
     let file = options.tier.as_deref();
     let config = file.map(|file| tier_config(file, &options.set)).transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
@@ -115,7 +115,7 @@ pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
         findings.extend(network::findings(&tree, url));
     }
     if let Some(config) = &config {
-        findings.push(opens(config)?);
+        findings.push(check_open(config)?);
         if !options.no_measure && subject.folders.is_empty() {
             findings.push(measured::measure_tier(config, &stop));
         }
@@ -174,11 +174,11 @@ fn check_system(
 }
 
 /// Checks that the tier opens.
-fn opens(config: &TierConfig) -> Result<Finding> {
+fn check_open(config: &TierConfig) -> Result<Finding> {
     let runtime = runtime(0)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let opened = runtime.block_on(tierlab_storage::open(config));
-    let took = latency(begun.elapsed().as_secs_f64() * 1e6);
+    let took = latency(started.elapsed().as_secs_f64() * 1e6);
     Ok(match opened {
         Ok(tier) => {
             let info = tier.info();

@@ -75,9 +75,9 @@ fn connect(address: &str) -> io::Result<([Duration; CONNECTIONS], Option<i32>)> 
     let peer = peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let (mut round_trips, mut mtu) = ([Duration::ZERO; CONNECTIONS], None);
     for round_trip in &mut round_trips {
-        let begun = Instant::now();
+        let started = Instant::now();
         let connection = TcpStream::connect_timeout(&peer, TIMEOUT)?;
-        *round_trip = begun.elapsed();
+        *round_trip = started.elapsed();
         mtu = getsockopt(&connection, IpMtu).ok();
     }
     round_trips.sort();

@@ -9,7 +9,7 @@ mod threads;
 pub(crate) use repeat_run::{Call, Caller, RepeatRun};
 pub(crate) use tally::{Second, Sums, Tally};
 pub(crate) use tasks::run_tasks;
-pub(crate) use threads::{Blocking, run_threads};
+pub(crate) use threads::{BlockingCaller, run_threads};
 
 use crate::machine::{MachineMonitor, MachineUse};
 use crate::stop::sleep_until;

@@ -52,7 +52,7 @@ pub(crate) struct RepeatRun {
 /// Finished call.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) begun: Instant,
+    pub(crate) started: Instant,
     pub(crate) ended: Instant,
     pub(crate) bytes: usize,
     pub(crate) cost: ReadCost,
@@ -154,7 +154,7 @@ impl RepeatRun {
 
     /// Handles a failed call: a transient error is counted if errors are part of the measurement; any other error ends
     /// the repeat.
-    pub(super) fn handle_error(&self, error: anyhow::Error, begun: Instant, tally: &mut Tally) -> Result<()> {
+    pub(super) fn handle_error(&self, error: anyhow::Error, started: Instant, tally: &mut Tally) -> Result<()> {
         let of_tier = error.chain().find_map(|cause| cause.downcast_ref::<StorageError>());
         let Some(kind) = of_tier
             .map(StorageError::kind)
@@ -167,7 +167,7 @@ impl RepeatRun {
         if now >= self.window_start && now < self.window_end {
             tally.faults.entry(kind.as_str()).or_default().add(&Faults {
                 calls: 1,
-                took: now - begun,
+                took: now - started,
                 first_error: format!("{error:#}"),
             });
         }
@@ -250,7 +250,7 @@ impl RepeatRun {
         let NextCall { pick, due, .. } = next;
         tally.last_end = Some(call.ended);
         let is_in_window = call.ended >= self.window_start && call.ended < self.window_end;
-        let from = due.unwrap_or(call.begun);
+        let from = due.unwrap_or(call.started);
         if is_in_window {
             tally.sums.ended += 1;
             tally.sums.ended_bytes += call.bytes as u64;
@@ -262,10 +262,13 @@ impl RepeatRun {
         }
         let mut add = |from: Instant| tally.call((call.ended - from).as_nanos(), call.bytes, pick.write, &call.cost);
         match due {
-            None if is_in_window => add(call.begun),
+            None if is_in_window => add(call.started),
             Some(due) if due >= self.window_start => {
                 add(due);
-                record(&mut tally.lag_ns, call.begun.saturating_duration_since(due).as_nanos());
+                record(
+                    &mut tally.lag_ns,
+                    call.started.saturating_duration_since(due).as_nanos(),
+                );
             }
             _ => {}
         }
@@ -351,7 +354,7 @@ mod tests {
                 at: due,
             };
             let call = Call {
-                begun: due,
+                started: due,
                 ended,
                 bytes: 4096,
                 cost: ReadCost::default(),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tierlab_storage::ReadCost;
 
 /// Blocking caller.
-pub(crate) trait Blocking: Send {
+pub(crate) trait BlockingCaller: Send {
     /// Prepares an access, before its time starts.
     fn prepare(&mut self, pick: Pick);
 
@@ -22,7 +22,7 @@ pub(crate) trait Blocking: Send {
 /// A failed access, wrong bytes, or an error of `finish`.
 pub(crate) fn run_threads(
     run: &RepeatRun,
-    callers: Vec<impl Blocking>,
+    callers: Vec<impl BlockingCaller>,
     monitor: &MachineMonitor,
     finish: impl FnOnce() -> Result<()>,
 ) -> Result<RepeatResult> {
@@ -45,7 +45,7 @@ pub(crate) fn run_threads(
     })
 }
 
-fn call(run: &RepeatRun, mut caller: impl Blocking, number: u32) -> Result<Tally> {
+fn call(run: &RepeatRun, mut caller: impl BlockingCaller, number: u32) -> Result<Tally> {
     let _ = nix::sys::prctl::set_timerslack(1);
     let mut random = run.random(number);
     let mut tally = Tally::default();
@@ -55,10 +55,10 @@ fn call(run: &RepeatRun, mut caller: impl Blocking, number: u32) -> Result<Tally
         if let Some(due) = next.due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let ended = caller.act(next.pick).inspect_err(|_| run.fail())?;
         let call = Call {
-            begun,
+            started,
             ended,
             bytes: next.pick.len,
             cost: ReadCost::default(),
@@ -78,7 +78,7 @@ mod tests {
     /// Takes 5 ms to make content, and no time to write it.
     struct Slow;
 
-    impl Blocking for Slow {
+    impl BlockingCaller for Slow {
         fn prepare(&mut self, _: Pick) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -144,7 +144,7 @@ mod tests {
     /// Takes 30 ms for a call.
     struct Reader;
 
-    impl Blocking for Reader {
+    impl BlockingCaller for Reader {
         fn prepare(&mut self, _: Pick) {}
 
         fn act(&mut self, _: Pick) -> Result<Instant> {

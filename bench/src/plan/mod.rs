@@ -69,7 +69,7 @@ struct RawPlan {
     #[serde(default = "number::<_, 2000>")]
     start_skew_us: u64,
     /// If true, installed peers are also measured at the points they support.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     peers: bool,
     /// The tiers, by name.
     tiers: BTreeMap<String, RawTier>,
@@ -125,7 +125,7 @@ pub(crate) enum Arrivals {
     Constant,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 

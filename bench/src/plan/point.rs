@@ -204,7 +204,7 @@ impl Point {
     }
 
     /// State of the page cache, durability of writes and number of threads, if chosen: `, cold, 2 threads`.
-    pub(crate) fn manner_text(&self) -> String {
+    pub(crate) fn state_text(&self) -> String {
         let cache = match self.cache {
             CacheState::Cold => ", cold",
             CacheState::Warm => ", warm",
@@ -225,9 +225,9 @@ impl Point {
     }
 
     /// Everything except block and depth, in words: the same for all points of a table.
-    pub(crate) fn family_text(&self) -> String {
-        let (way, access, manner) = (toml_name(&self.way), self.access_text(), self.manner_text());
-        let text = format!("{} by {way}: {access}{manner}", self.tier);
+    pub(crate) fn group_text(&self) -> String {
+        let (way, access, state) = (toml_name(&self.way), self.access_text(), self.state_text());
+        let text = format!("{} by {way}: {access}{state}", self.tier);
         match self.rate {
             0 => text,
             rate => format!("{text}, {rate}/s offered"),
@@ -237,7 +237,7 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (family, block) = (self.family_text(), bytes(self.block_bytes));
-        write!(f, "{family}, {block}, depth {}", self.depth)
+        let (group, block) = (self.group_text(), bytes(self.block_bytes));
+        write!(f, "{group}, {block}, depth {}", self.depth)
     }
 }

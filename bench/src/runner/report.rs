@@ -60,8 +60,8 @@ each process, per call.";
 pub(super) fn page<'a>(run: &'a RunFacts, access: &Access, figures: &Figures) -> Page<'a> {
     let points = &figures.points;
     // Points are sorted, with block and depth last.
-    let families = points.chunk_by(|a, b| a.point.family_text() == b.point.family_text());
-    let block = |group: &[Summary]| Block::of(&group[0].point.family_text(), &COLUMNS, 0, group);
+    let groups = points.chunk_by(|a, b| a.point.group_text() == b.point.group_text());
+    let block = |group: &[Summary]| Block::of(&group[0].point.group_text(), &COLUMNS, 0, group);
     let curves = html! { @for (name, figure) in curves_of(points) { (with_heading(&name, &figure)) } };
     let seconds = html! { @for (name, figure) in seconds(&figures.seconds) { (with_heading(&name, &figure)) } };
     Page {
@@ -73,7 +73,7 @@ pub(super) fn page<'a>(run: &'a RunFacts, access: &Access, figures: &Figures) ->
             Part::List("Checkpoints", checkpoints(points)),
             Part::Charts("Latency", curves),
             Part::Charts("Each second", seconds),
-            Part::Tables("Every point", families.map(block).collect(), NOTE),
+            Part::Tables("Every point", groups.map(block).collect(), NOTE),
             Part::List("To beware of", cautions(run, figures)),
             Part::Text("fio's commands", commands(points)),
         ],
@@ -203,7 +203,7 @@ fn heading(point: &Point) -> String {
 }
 
 fn series(point: &Point) -> String {
-    toml_name(&point.way) + &point.manner_text()
+    toml_name(&point.way) + &point.state_text()
 }
 
 /// Draws the curves of open loops, or of closed loops; nothing without a curve.

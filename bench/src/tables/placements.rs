@@ -110,11 +110,11 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
         let from = ObjectPath::new("t.rows")?;
         memory.put(&from, Body::Bytes(file)).await?;
         let folder = ObjectPath::new(&format!("{}/{name}", prepared_tier.folder))?;
-        let began = Instant::now();
+        let started = Instant::now();
         lay_out((&*memory, &from), (&**tier, &folder), options, &mut |_| ()).await?;
-        let laid_out_s = began.elapsed().as_secs_f64();
+        let laid_out_s = started.elapsed().as_secs_f64();
         let objects = tier.list(Some(&folder)).await?;
-        let began = Instant::now();
+        let started = Instant::now();
         let table = Table::open(Arc::clone(tier), folder).await?;
         let (mut open_requests, mut open_bytes) = (0, 0);
         for id in table.first_ids() {
@@ -126,7 +126,7 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
             objects: objects.len() as u64,
             stored_bytes: objects.iter().map(|object| object.size).sum(),
             laid_out_s,
-            open_ms: began.elapsed().as_secs_f64() * 1e3,
+            open_ms: started.elapsed().as_secs_f64() * 1e3,
             open_requests,
             open_bytes,
         };

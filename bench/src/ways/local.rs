@@ -3,7 +3,7 @@
 
 use super::map::Map;
 use crate::content::{CHECKED_BYTES, Data};
-use crate::drive::Blocking;
+use crate::drive::BlockingCaller;
 use crate::plan::{Operation, Point, Way, WriteSync};
 use crate::random::Pick;
 use anyhow::{Context, Result};
@@ -64,7 +64,7 @@ impl LocalCaller {
     }
 }
 
-impl Blocking for LocalCaller {
+impl BlockingCaller for LocalCaller {
     fn prepare(&mut self, pick: Pick) {
         if pick.write {
             // Expected bytes of a read of this block.

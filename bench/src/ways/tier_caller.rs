@@ -139,17 +139,17 @@ async fn timed<T>(
     bytes: usize,
     act: impl Future<Output = Result<T, StorageError>>,
 ) -> Result<(T, Call)> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let done = act.await;
     let ended = Instant::now();
     let cost = ReadCost {
-        device: ended - begun,
+        device: ended - started,
         wire_bytes: bytes as u64,
         requests: u32::from(bytes > 0),
         ..ReadCost::default()
     };
     let call = Call {
-        begun,
+        started,
         ended,
         bytes,
         cost,

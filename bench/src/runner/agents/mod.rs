@@ -3,7 +3,7 @@
 
 mod serve;
 
-pub(crate) use serve::{AgentFlags, call};
+pub(crate) use serve::{AgentFlags, run};
 
 use super::record::{AgentShare, Entry, MeasuredRepeat, SecondFigures, encode};
 use crate::drive::Sums;

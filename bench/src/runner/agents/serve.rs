@@ -37,7 +37,7 @@ pub(crate) struct AgentFlags {
 ///
 /// # Errors
 /// An address in use or without authentication, or an unreadable token or certificate.
-pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
+pub(crate) fn run(flags: &AgentFlags) -> Result<()> {
     let runtime = runtime(1)?;
     let stop = Stop::on_signal()?;
     runtime.block_on(async {
@@ -139,7 +139,7 @@ impl Session<'_> {
         let tier = tier.with_context(|| format!("{point}: not a point of the plan with this agent's tier `{name}`"))?;
         let stop = self.stop.clone();
         let late = Cell::new(None);
-        let mut begin = || -> Result<Instant> {
+        let mut wait_for_start = || -> Result<Instant> {
             let ready = session::ready(&mut self.orders, &mut self.output, &self.clock, LIMIT);
             let start = self.handle.block_on(ready)?;
             late.set(Some(start.late));
@@ -147,12 +147,12 @@ impl Session<'_> {
         };
         let measured = prepare_repeat(plan, tier, point, repeat, &stop)
             .and_then(|()| {
-                let start = |run: RepeatRun| anyhow::Ok(run.starting_at(begin()?));
+                let start = |run: RepeatRun| anyhow::Ok(run.starting_at(wait_for_start()?));
                 tier.measure_with_start(point, &plan.access, repeat, &stop, start)
             })
             .and_then(|outcome| MeasuredRepeat::of(&outcome, &plan.limits));
         if late.get().is_none() {
-            begin()?;
+            wait_for_start()?;
         }
         // Cut short: no figures of the repeat.
         if stop.is_requested() {

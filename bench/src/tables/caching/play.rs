@@ -87,7 +87,7 @@ pub(super) struct Playback {
 /// State shared by the callers.
 struct RunningPlayback {
     playback: Playback,
-    began: Instant,
+    started: Instant,
     next: AtomicUsize,
     ended: AtomicUsize,
     /// Calls to the origin before this trace.
@@ -104,7 +104,7 @@ impl RunningPlayback {
         let playback = &self.playback;
         let mut latencies = Vec::new();
         loop {
-            let is_over = playback.stop.is_requested() || self.began.elapsed() >= playback.max_time;
+            let is_over = playback.stop.is_requested() || self.started.elapsed() >= playback.max_time;
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&row) = playback.rows.get(next).filter(|_| !is_over) else {
                 return Ok(latencies);
@@ -124,7 +124,7 @@ impl RunningPlayback {
             if ended.is_multiple_of(playback.mark_interval) {
                 let mark = Mark {
                     lookups: self.next.load(Ordering::Relaxed).min(playback.rows.len()) as u64,
-                    elapsed_s: self.began.elapsed().as_secs_f64(),
+                    elapsed_s: self.started.elapsed().as_secs_f64(),
                     misses: self.misses(),
                 };
                 self.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
@@ -140,7 +140,7 @@ impl Playback {
     /// A read fails, bytes are wrong, or no look-up ended in time.
     pub(super) async fn play(self) -> Result<PlaybackFigures> {
         let running = Arc::new(RunningPlayback {
-            began: Instant::now(),
+            started: Instant::now(),
             next: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             calls_before: self.origin.calls.load(Ordering::Relaxed),
@@ -157,7 +157,7 @@ impl Playback {
                 Err(error) => ended = Err(error),
             }
         }
-        let elapsed_s = running.began.elapsed().as_secs_f64();
+        let elapsed_s = running.started.elapsed().as_secs_f64();
         ended?;
         let max_time_s = running.playback.max_time.as_secs_f64();
         let is_measured = !latencies_us.is_empty() || running.playback.stop.is_requested();
@@ -210,7 +210,7 @@ pub(super) enum Law {
 
 impl Law {
     /// Exponent, and look-ups after which ranks are reassigned.
-    const fn terms(&self) -> (f64, u32) {
+    const fn parameters(&self) -> (f64, u32) {
         match *self {
             Self::Scan {} => (0.0, u32::MAX),
             Self::Zipf { exponent } => (exponent, u32::MAX),
@@ -220,7 +220,7 @@ impl Law {
 
     /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
-        let (exponent, every) = self.terms();
+        let (exponent, every) = self.parameters();
         if !(0.0..=10.0).contains(&exponent) {
             return Err(format!("laws.exponent: must be from 0 (uniform) to 10, not {exponent}"));
         }
@@ -242,7 +242,7 @@ impl Law {
             let row = |at: u32| ((first + u64::from(at)) % rows64) as u32;
             return Ok((0..lookups).map(row).collect());
         }
-        let (exponent, every) = self.terms();
+        let (exponent, every) = self.parameters();
         let zipf = Zipf::new(rows64, exponent)?;
         let row = |at: u32| {
             // Current index of the most popular row; the others follow it.

@@ -112,7 +112,7 @@ fn measure(
 /// Looks up the entities of each call, `depth` calls at a time, and checks that the rows are those laid out.
 async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: usize) -> Result<AccessCost> {
     let mut figures = AccessCost::default();
-    let (began, cpu) = (Instant::now(), own_cpu_s());
+    let (started, cpu) = (Instant::now(), own_cpu_s());
     let calls = calls.into_iter().map(|ids| async move {
         let started = Instant::now();
         let rows = table.look_up(&ids).await?;
@@ -130,6 +130,6 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
             ensure!(is_equal, "entity {id}: the row differs from the one laid out");
         }
     }
-    (figures.elapsed_s, figures.cpu_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - cpu);
+    (figures.elapsed_s, figures.cpu_s) = (started.elapsed().as_secs_f64(), own_cpu_s() - cpu);
     Ok(figures)
 }

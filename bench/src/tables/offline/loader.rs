@@ -90,9 +90,9 @@ impl LoaderSource {
             let reads = pieces.take_while(not_stopped).map(|ids| {
                 let table = Arc::clone(&table);
                 tokio::spawn(async move {
-                    let began = Instant::now();
+                    let started = Instant::now();
                     let rows = table.look_up(&ids).await?;
-                    Ok((rows, began.elapsed()))
+                    Ok((rows, started.elapsed()))
                 })
             });
             let reads = stream::iter(reads);

@@ -104,15 +104,15 @@ fn accelerators(of: &Accelerator, count: u32) -> Vec<Consumer<'static>> {
 impl Case<'_> {
     /// Runs all measurements once.
     pub(super) fn measure(&self, sessions: &mut [Session]) -> Result<OfflineRepeat> {
-        let loader = self.streamed(vec![Box::new(|_| Ok(()))])?;
-        let inference = self.alone(self.runners(sessions))?;
-        let both = self.streamed(self.runners(sessions))?;
+        let loader = self.measure_stream(vec![Box::new(|_| Ok(()))])?;
+        let inference = self.measure_in_memory(self.runners(sessions))?;
+        let both = self.measure_stream(self.runners(sessions))?;
         let first = sessions.len().min(1);
-        let naive = self.one_by_one(self.runners(&mut sessions[..first]))?;
+        let naive = self.measure_sequential(self.runners(&mut sessions[..first]))?;
         let mut by_count = BTreeMap::new();
         if let Some(accelerator) = &self.source.workload.accelerator {
             for &count in &accelerator.count {
-                by_count.insert(count, self.streamed(accelerators(accelerator, count))?);
+                by_count.insert(count, self.measure_stream(accelerators(accelerator, count))?);
             }
         }
         Ok(OfflineRepeat {
@@ -135,7 +135,7 @@ impl Case<'_> {
     }
 
     /// Measures batches from the loader.
-    fn streamed(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+    fn measure_stream(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
         let stop = Arc::new(AtomicBool::new(false));
         let queue = Queue::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
         std::thread::scope(|scope| {
@@ -156,7 +156,7 @@ impl Case<'_> {
     }
 
     /// Measures batches that are in memory.
-    fn alone(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+    fn measure_in_memory(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
         let workload = &self.source.workload;
         let mut rows = workload.table.rows().cycle();
         let mut batches = Vec::new();
@@ -177,7 +177,7 @@ impl Case<'_> {
     }
 
     /// Measures one read, then its batch, then the next read.
-    fn one_by_one(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+    fn measure_sequential(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
         let LoaderSource {
             table, workload, seed, ..
         } = &self.source;
@@ -186,10 +186,10 @@ impl Case<'_> {
         let mut pieces = pieces(&workload.table.header.ids(), workload.batch_rows as u64, *seed);
         let next = || {
             let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
-            let began = Instant::now();
+            let started = Instant::now();
             let read = self.runtime.block_on(table.look_up(&ids));
             let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
-                loaded.add(&rows, began.elapsed());
+                loaded.add(&rows, started.elapsed());
                 let mut batch = workload.batch();
                 rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
                 Ok(batch)
@@ -240,21 +240,21 @@ impl Case<'_> {
         // Resets the kernel's count of peak memory.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let (window, monitor) = (self.plan.window(), MachineMonitor::default());
-        let (began, first) = (Instant::now(), monitor.sample());
+        let (started, first) = (Instant::now(), monitor.sample());
         sleep(window);
         let has_few_batches = || ended.load(Ordering::Relaxed) - before < MIN_BATCHES;
-        while has_few_batches() && began.elapsed() < window * MAX_WINDOWS && !is_over() {
+        while has_few_batches() && started.elapsed() < window * MAX_WINDOWS && !is_over() {
             sleep(POLL_INTERVAL);
         }
         let (ended, last) = (Instant::now(), monitor.sample());
         let status = Process::myself().and_then(|own| own.status()).ok();
         let figures = StreamFigures {
             machine: last.since(&first),
-            window_s: (ended - began).as_secs_f64(),
+            window_s: (ended - started).as_secs_f64(),
             peak_bytes: status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024,
             ..StreamFigures::default()
         };
-        (began..=ended, figures)
+        (started..=ended, figures)
     }
 }
 
@@ -266,7 +266,7 @@ fn consume<B: Borrow<Batch>>(
 ) -> Result<Vec<Done>> {
     let mut done = Vec::new();
     loop {
-        let began = Instant::now();
+        let started = Instant::now();
         let Some(batch) = next() else { return Ok(done) };
         let got = Instant::now();
         consumer(batch.borrow())?;
@@ -275,7 +275,7 @@ fn consume<B: Borrow<Batch>>(
         done.push(Done {
             at,
             rows: batch.borrow().rows,
-            waiting: got - began,
+            waiting: got - started,
             running: at - got,
         });
     }

@@ -115,7 +115,7 @@ pub(super) fn statements(
 }
 
 /// One of the four measurements of a repeat.
-type Of = fn(&OfflineRepeat) -> &StreamFigures;
+type FiguresOf = fn(&OfflineRepeat) -> &StreamFigures;
 
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
@@ -125,7 +125,7 @@ fn share(part: f64, whole: f64) -> f64 {
 fn read_slowdown(own: &[OfflineRepeat]) -> f64 {
     let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
     // Time and bytes of a read, without decoding.
-    let read = |of: Of| {
+    let read = |of: FiguresOf| {
         let reads = all(&|one| of(one).loaded.reads as f64).max(1.0);
         let time = all(&|one| of(one).loaded.reading_s - of(one).loaded.decoding_s);
         (time / reads, all(&|one| of(one).loaded.wire_bytes as f64) / reads)
@@ -141,14 +141,14 @@ fn statement(
     prices: Option<&OfflinePrices>,
     cores: usize,
 ) -> OfflineStatement {
-    let rate = |of: Of| mean(own.iter().map(|one| of(one).rate()));
+    let rate = |of: FiguresOf| mean(own.iter().map(|one| of(one).rate()));
     let ratio = |of: fn(&OfflineRepeat) -> f64| geometric_mean(own.iter().map(of));
     let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
-    let idle = |of: Of| {
+    let idle = |of: FiguresOf| {
         let waiting = all(&|one| of(one).waiting_s);
         share(waiting, waiting + all(&|one| of(one).running_s))
     };
-    let cpu_us = |of: Of| {
+    let cpu_us = |of: FiguresOf| {
         let per_row = |one: &OfflineRepeat| {
             let figures = of(one);
             1e6 * figures.machine.own_cpu_s / (figures.rate() * figures.window_s).max(1.0)
