@@ -96,7 +96,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(40));
             Ok(())
         };
-        threads(&run, vec![Slow, Slow], &MachineMonitor::default(), finish).unwrap()
+        run_threads(&run, vec![Slow, Slow], &MachineMonitor::default(), finish).unwrap()
     }
 
     #[test]
