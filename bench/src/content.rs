@@ -12,25 +12,25 @@ use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum number of objects written at the same time.
-const AT_A_TIME: usize = 16;
+const MAX_WRITES: usize = 16;
 /// Maximum number of objects removed at the same time.
-const REMOVED_AT_A_TIME: usize = 64;
+const MAX_DELETES: usize = 64;
 /// Bytes of content generated at a time.
-const PIECE: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 1 << 20;
 /// Checked bytes at the start of each access: enough to detect a misplaced read, cheap enough for every access.
-pub(crate) const CHECKED: usize = 8;
+pub(crate) const CHECKED_BYTES: usize = 8;
 
 /// Maximum tries of a call with transient errors, because the measured tier may fail occasionally.
-const TRIES: u32 = 8;
+const MAX_TRIES: u32 = 8;
 /// First pause between two tries.
-const PAUSE: Duration = Duration::from_millis(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns a name that no other run has, on this machine or another that measures the same tier: process ids repeat
 /// across containers.
-pub(crate) fn name_of_run() -> String {
+pub(crate) fn unique_run_name() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let chance = RandomState::new().hash_one(since) as u32;
-    format!("{}-{:x}-{chance:08x}", std::process::id(), since.as_secs())
+    let random = RandomState::new().hash_one(since) as u32;
+    format!("{}-{:x}-{random:08x}", std::process::id(), since.as_secs())
 }
 
 /// Objects of equal length.
@@ -53,7 +53,7 @@ impl Data {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
             write(tier, &path, seed ^ u64::from(number), file_bytes).await
         };
-        let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(AT_A_TIME).try_collect().await;
+        let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(MAX_WRITES).try_collect().await;
         Ok(Self::of(objects?, file_bytes, Some(seed)))
     }
 
@@ -84,9 +84,9 @@ impl Data {
 
     /// Returns the CRC-32C of a whole file.
     pub(crate) fn sum(&self, file: u32) -> u32 {
-        let starts = (0..self.file_bytes).step_by(PIECE as usize);
+        let starts = (0..self.file_bytes).step_by(PIECE_BYTES as usize);
         starts.fold(0, |sum, at| {
-            crc32c::crc32c_append(sum, &self.bytes(file, at..(at + PIECE).min(self.file_bytes)))
+            crc32c::crc32c_append(sum, &self.bytes(file, at..(at + PIECE_BYTES).min(self.file_bytes)))
         })
     }
 
@@ -95,11 +95,11 @@ impl Data {
     /// # Errors
     /// Bytes differ from those written.
     pub(crate) fn check(&self, file: u32, range: &Range<u64>, bytes: &[u8], len: usize) -> Result<()> {
-        let checked = bytes.len().min(CHECKED);
+        let checked = bytes.len().min(CHECKED_BYTES);
         let expected = || self.bytes(file, range.start..range.start + checked as u64);
-        let is_right = len as u64 == range.end - range.start && (self.seed.is_none() || bytes[..checked] == expected());
+        let is_equal = len as u64 == range.end - range.start && (self.seed.is_none() || bytes[..checked] == expected());
         let path = &self.objects[file as usize].path;
-        ensure!(is_right, "{path}: the bytes {range:?} are wrong");
+        ensure!(is_equal, "{path}: the bytes {range:?} are wrong");
         Ok(())
     }
 }
@@ -107,16 +107,16 @@ impl Data {
 /// Writes an object of seeded content: from memory if it is small, else from a temporary file.
 async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -> Result<Object> {
     let put = async |body: Body| {
-        let object = patiently(async || tier.put(path, body.clone()).await).await;
+        let object = with_retries(async || tier.put(path, body.clone()).await).await;
         object.context("cannot write the data to measure")
     };
-    if bytes <= PIECE {
+    if bytes <= PIECE_BYTES {
         return put(Body::Bytes(content(seed, 0..bytes).into())).await;
     }
     let cannot = "cannot write the data to a temporary file";
     let mut file = tempfile::NamedTempFile::new().context(cannot)?;
-    for at in (0..bytes).step_by(PIECE as usize) {
-        let piece = content(seed, at..(at + PIECE).min(bytes));
+    for at in (0..bytes).step_by(PIECE_BYTES as usize) {
+        let piece = content(seed, at..(at + PIECE_BYTES).min(bytes));
         file.write_all(&piece).context(cannot)?;
     }
     put(Body::File(file.path().to_owned())).await
@@ -125,23 +125,23 @@ async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -
 /// Removes the objects that still exist on a tier. Tries all of them, and returns the first error.
 pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item = Object>) -> Result<()> {
     let delete = |object: Object| async move {
-        let deleted = patiently(async || tier.delete(&object.path).await).await;
+        let deleted = with_retries(async || tier.delete(&object.path).await).await;
         deleted.or_else(|error| match error.kind() {
             ErrorKind::NotFound => Ok(()),
             _ => Err(error),
         })
     };
-    let gone = stream::iter(objects).map(delete).buffer_unordered(REMOVED_AT_A_TIME);
-    let gone: Vec<_> = gone.collect().await;
-    gone.into_iter()
+    let done = stream::iter(objects).map(delete).buffer_unordered(MAX_DELETES);
+    let done: Vec<_> = done.collect().await;
+    done.into_iter()
         .collect::<Result<(), _>>()
         .context("cannot remove the written objects")
 }
 
 /// Retries a call while its error is transient.
-pub(crate) async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
-    let mut pause = PAUSE;
-    for _ in 1..TRIES {
+pub(crate) async fn with_retries<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..MAX_TRIES {
         match call().await {
             Err(error) if error.kind().is_transient() => tokio::time::sleep(pause).await,
             ended => return ended,
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn runs_of_one_process_number_have_names_of_their_own() {
-        let names: std::collections::BTreeSet<String> = (0..100).map(|_| name_of_run()).collect();
+        let names: std::collections::BTreeSet<String> = (0..100).map(|_| unique_run_name()).collect();
         assert_eq!(names.len(), 100);
         assert!(
             names

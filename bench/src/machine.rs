@@ -28,7 +28,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    pub(crate) fn here<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Self {
+    pub(crate) fn current<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let of_folder = |folder: &Path| (folder.to_owned(), filesystem(folder));
         Self {
@@ -41,13 +41,13 @@ impl Environment {
     }
 }
 
-/// Watched parts: always the CPUs; the disk or the mount below a folder, if one is given.
+/// Monitor of the CPUs, and of the disk or the mount below a folder, if one is given.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watched(pub(crate) Option<PathBuf>);
+pub(crate) struct MachineMonitor(pub(crate) Option<PathBuf>);
 
 /// Counters at one moment.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct MachineSample {
     pub(crate) at: Instant,
     own_cpu_s: f64,
     cpu: Option<CpuTicks>,
@@ -81,15 +81,15 @@ impl MachineUse {
     }
 }
 
-impl Watched {
-    pub(crate) fn look(&self) -> Look {
+impl MachineMonitor {
+    pub(crate) fn sample(&self) -> MachineSample {
         let folder = self.0.as_deref();
-        Look {
+        MachineSample {
             own_cpu_s: own_cpu_s(),
             cpu: CpuTicks::now(),
             fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
-            disk: folder.and_then(of_disk),
-            nfs: folder.and_then(of_mount),
+            disk: folder.and_then(disk_traffic),
+            nfs: folder.and_then(nfs_traffic),
             at: Instant::now(),
         }
     }
@@ -101,7 +101,7 @@ pub(crate) fn own_cpu_s() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-impl Look {
+impl MachineSample {
     /// Returns the use since an earlier reading.
     pub(crate) fn since(&self, earlier: &Self) -> MachineUse {
         let own_cpu_s = (self.own_cpu_s - earlier.own_cpu_s).max(0.0);
@@ -159,7 +159,7 @@ impl Traffic {
 }
 
 /// Returns the counters of the disk below a folder; `None` for folders without a device: in memory, on an overlay, on a network.
-fn of_disk(folder: &Path) -> Option<Traffic> {
+fn disk_traffic(folder: &Path) -> Option<Traffic> {
     let device = std::fs::metadata(folder).ok()?.dev();
     let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
     let is_own = |disk: &DiskStat| u64::try_from(disk.major) == Ok(major) && u64::try_from(disk.minor) == Ok(minor);
@@ -174,12 +174,12 @@ fn of_disk(folder: &Path) -> Option<Traffic> {
 }
 
 /// Returns the counters of the mount that holds a folder; `None` if it is not an NFS mount.
-fn of_mount(folder: &Path) -> Option<Traffic> {
+fn nfs_traffic(folder: &Path) -> Option<Traffic> {
     let mounts = Process::myself().and_then(|own| own.mountstats()).ok()?;
-    of(&mounts.0, folder)
+    mount_traffic(&mounts.0, folder)
 }
 
-fn of(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
+fn mount_traffic(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
     let above = mounts.iter().filter(|mount| folder.starts_with(&mount.mount_point));
     let mount = above.max_by_key(|mount| mount.mount_point.as_os_str().len())?;
     let operations = &mount.statistics.as_ref()?.per_op_stats;
@@ -203,30 +203,30 @@ mod tests {
 
     #[test]
     fn shares_are_of_the_whole_machine_and_not_of_the_cores_that_this_process_may_use() {
-        let look = |own_cpu_s: f64, busy_s: u64| Look {
+        let sample = |own_cpu_s: f64, busy_s: u64| MachineSample {
             own_cpu_s,
             cpu: Some(CpuTicks {
                 busy: busy_s * procfs::ticks_per_second(),
                 steal: 0,
                 all: 2 * busy_s * procfs::ticks_per_second(),
             }),
-            ..Watched::default().look()
+            ..MachineMonitor::default().sample()
         };
         // Half of the machine's time was work, and half of that this process's.
-        let used = look(32.0, 64).since(&look(0.0, 0));
+        let used = sample(32.0, 64).since(&sample(0.0, 0));
         assert!((used.foreign_cpu_share.unwrap() - 0.25).abs() < 1e-9, "{used:?}");
     }
 
     #[test]
     fn work_of_its_own_is_not_foreign() {
-        let watched = Watched(Some("/".into()));
-        let first = watched.look();
+        let monitor = MachineMonitor(Some("/".into()));
+        let first = monitor.sample();
         let until = Instant::now() + std::time::Duration::from_millis(50);
         let mut sum = 0_u64;
         while Instant::now() < until {
             sum = std::hint::black_box(sum + 1);
         }
-        let used = watched.look().since(&first);
+        let used = monitor.sample().since(&first);
         assert!(used.own_cpu_s > 0.0, "{used:?}");
         assert!(used.foreign_cpu_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
     }
@@ -245,7 +245,7 @@ mod tests {
             + &nfs("/mnt", "10 12 0 1600 41000 1 2 3", "4 4 0 9000 500 1 2 3")
             + &nfs("/mnt/b", "7 7 0 700 7000 1 2 3", "0 0 0 0 0 0 0 0");
         let mounts = MountStats::from_buf_read(text.as_bytes()).unwrap().0;
-        let of = |folder: &str| of(&mounts, Path::new(folder));
+        let of = |folder: &str| mount_traffic(&mounts, Path::new(folder));
         let outer = Traffic {
             reads: 10,
             read_bytes: 41_000,

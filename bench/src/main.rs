@@ -1,7 +1,6 @@
 //! `tierlab-storage-bench`: measures reads of a tier. Parses the command line, runs one of its commands, reports its result.
 
 mod calibrate;
-mod chance;
 mod cli;
 mod content;
 mod doctor;
@@ -9,11 +8,12 @@ mod drive;
 mod machine;
 mod peers;
 mod plan;
+mod prepared_tier;
+mod random;
 mod report;
 mod rounds;
 mod runner;
 mod single;
-mod station;
 mod stop;
 mod tables;
 mod ways;
@@ -56,13 +56,13 @@ fn main() -> ExitCode {
 fn command(cli: &Cli) -> Result<()> {
     match (&cli.command, &cli.single) {
         (Some(Command::Run(options)), _) => runner::run(options),
-        (Some(Command::Agent(options)), _) => runner::agents::call(options),
+        (Some(Command::Agent(options)), _) => runner::agents::run(options),
         (Some(Command::Layouts(options)), _) => tables::layouts::run(options),
         (Some(Command::Caching(options)), _) => tables::caching::run(options),
         (Some(Command::Offline(options)), _) => tables::offline::run(options),
-        (Some(Command::Calibrate(options)), _) => calibrate::call(options),
-        (Some(Command::Doctor(options)), _) => doctor::call(options),
-        (None, Some(options)) => single::call(options),
+        (Some(Command::Calibrate(options)), _) => calibrate::run(options),
+        (Some(Command::Doctor(options)), _) => doctor::run(options),
+        (None, Some(options)) => single::run(options),
         (None, None) => Err(plan::bad_usage("--tier", "is required without a command; see `--help`")),
     }
 }

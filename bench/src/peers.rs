@@ -1,7 +1,7 @@
 //! fio as a comparison. In: a point and its file. Out: the equivalent command, and its figures. Sources: fio's HOWTO (fio.readthedocs.io).
 
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way, WriteSync};
-use crate::station::runtime;
+use crate::prepared_tier::runtime;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,15 +35,15 @@ pub(crate) struct Fio(pub(crate) Option<PathBuf>);
 
 impl Fio {
     /// Searches `.runtime/`, where `scripts/setup` installs fio, and `PATH`.
-    pub(crate) fn look() -> Self {
+    pub(crate) fn find() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let own = PathBuf::from(".runtime/fio/fio");
         let mut all = std::iter::once(own).chain(std::env::split_paths(&path).map(|folder| folder.join(FIO)));
         Self(all.find(|file| file.is_file()))
     }
 
-    /// Runs the job equivalent to a repeat of a point on its one local file, after `settle` has prepared the file; `None` without such a
-    /// job.
+    /// Runs the job equivalent to a repeat of a point on its one local file, once `prepare_file` has prepared it; `None`
+    /// without such a job.
     ///
     /// # Errors
     /// fio fails, hangs, or prints output that cannot be parsed.
@@ -52,13 +52,13 @@ impl Fio {
         (point, repeat): (&Point, u32),
         access: &Access,
         file: &Path,
-        settle: impl FnOnce() -> Result<()>,
+        prepare_file: impl FnOnce() -> Result<()>,
     ) -> Result<Option<PeerFigures>> {
         let arguments = arguments((point, repeat), access, file);
         let Some((program, arguments)) = self.0.as_deref().zip(arguments) else {
             return Ok(None);
         };
-        settle()?;
+        prepare_file()?;
         let command = format!("{FIO} {}", arguments.join(" "));
         let output = output(program, &arguments, access.warmup + access.window + GRACE);
         let figures = output.and_then(|output| figures(&output));
@@ -99,7 +99,7 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
         Way::Mmap => "mmap",
         Way::Tier => return None,
     };
-    let mut words = vec![
+    let mut args = vec![
         "--name=tierlab".to_owned(),
         format!("--filename={}", file.display()),
         format!("--size={}", access.size),
@@ -112,37 +112,37 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
         "--fadvise_hint=0".to_owned(),
         format!("--invalidate={}", u8::from(point.cache != CacheState::Warm)),
     ];
-    words.extend(order_and_kind(point, access)?);
-    words.extend(match point.sync {
+    args.extend(order_and_kind(point, access)?);
+    args.extend(match point.sync {
         WriteSync::None => None,
         WriteSync::Each => Some("--sync=dsync".to_owned()),
         WriteSync::End => Some("--end_fsync=1".to_owned()),
     });
     if !point.skips_warmup() {
-        words.push(format!("--ramp_time={}ms", access.warmup.as_millis()));
+        args.push(format!("--ramp_time={}ms", access.warmup.as_millis()));
     }
     match (point.ends_with_data(), point.pattern) {
-        (false, _) => words.push("--time_based".to_owned()),
+        (false, _) => args.push("--time_based".to_owned()),
         // Only the first round: read-ahead has warmed the neighbouring blocks.
-        (true, Pattern::Strided) => words.push(format!("--io_size={}", access.size / u64::from(access.stride))),
+        (true, Pattern::Strided) => args.push(format!("--io_size={}", access.size / u64::from(access.stride))),
         (true, _) => {}
     }
     if point.pattern == Pattern::Zipf {
         // fio does not accept an exponent of exactly 1.
         let is_one = (access.exponent - 1.0).abs() < 1e-3;
         let exponent = if is_one { 1.001 } else { access.exponent };
-        words.push(format!("--random_distribution=zipf:{exponent}"));
+        args.push(format!("--random_distribution=zipf:{exponent}"));
     }
     if point.way.is_peer() {
-        words.push(format!("--numjobs={}", point.depth));
-        words.extend(["--thread", "--group_reporting"].map(str::to_owned));
+        args.push(format!("--numjobs={}", point.depth));
+        args.extend(["--thread", "--group_reporting"].map(str::to_owned));
     } else {
-        words.push(format!("--iodepth={}", point.depth));
+        args.push(format!("--iodepth={}", point.depth));
     }
     let rest = "--norandommap --unified_rw_reporting=1 --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:95:99 \
                 --output-format=json";
-    words.extend(rest.split(' ').map(str::to_owned));
-    Some(words)
+    args.extend(rest.split(' ').map(str::to_owned));
+    Some(args)
 }
 
 /// Arguments for the order of accesses, and for reads and writes; `None` for operations on objects.
@@ -190,18 +190,18 @@ fn figures(output: &str) -> Result<PeerFigures> {
 mod tests {
     use super::*;
 
-    fn words_of(point: &Point) -> Option<String> {
-        words_of_repeat(point, 0)
+    fn args_of(point: &Point) -> Option<String> {
+        args_of_repeat(point, 0)
     }
 
-    fn words_of_repeat(point: &Point, repeat: u32) -> Option<String> {
+    fn args_of_repeat(point: &Point, repeat: u32) -> Option<String> {
         let (window, warmup) = (Duration::from_secs(2), Duration::from_millis(250));
         let access = Access {
             write_share: 0.3,
             stride: 16,
             ..Access::reads(1 << 28, window, warmup)
         };
-        arguments((point, repeat), &access, Path::new("f")).map(|words| words.join(" "))
+        arguments((point, repeat), &access, Path::new("f")).map(|args| args.join(" "))
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
                 way: Way::Pread,
                 ..Point::reads("disk", 4096)
             };
-            words_of(&point).unwrap()
+            args_of(&point).unwrap()
         };
         let cold = of(Pattern::Sequential, CacheState::Cold);
         assert!(
@@ -238,7 +238,7 @@ mod tests {
             way: Way::Pread,
             ..Point::reads("disk", 4096)
         };
-        let [first, second] = [0, 1].map(|repeat| words_of_repeat(&point, repeat).unwrap());
+        let [first, second] = [0, 1].map(|repeat| args_of_repeat(&point, repeat).unwrap());
         assert_ne!(first, second);
     }
 
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn writes_in_place_have_a_job_of_the_same_durability() {
         let of = |operation, way, sync| {
-            words_of(&Point {
+            args_of(&Point {
                 operation,
                 way,
                 sync,

@@ -2,7 +2,7 @@
 //! and progress on stderr: a bar with the remaining time, or lines without a terminal. And means of a value over the repeats, with 95 %
 //! intervals, which are open at both ends for a single value.
 
-use crate::chance::Random;
+use crate::random::Random;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
@@ -14,13 +14,13 @@ use tierlab_instrument::progress::{bar, pace, remaining};
 use tierlab_instrument::units::wait;
 
 /// Time of a measurement outside its window: dropping or warming the page cache, starting callers.
-pub(crate) const BESIDE: Duration = Duration::from_millis(100);
+pub(crate) const STEP_OVERHEAD: Duration = Duration::from_millis(100);
 
 /// Returns every target once a round, in a random order per round, with the number of the round.
-pub(crate) fn order<P>(seed: u64, rounds: u32, places: &[P]) -> Vec<(u32, &P)> {
+pub(crate) fn shuffled_rounds<P>(seed: u64, rounds: u32, targets: &[P]) -> Vec<(u32, &P)> {
     let mut all = Vec::new();
     for round in 0..rounds {
-        let mut order: Vec<(u32, &P)> = places.iter().map(|place| (round, place)).collect();
+        let mut order: Vec<(u32, &P)> = targets.iter().map(|target| (round, target)).collect();
         Random::new(seed, u64::from(round)).shuffle(&mut order);
         all.extend(order);
     }
@@ -34,17 +34,17 @@ pub(crate) struct Rounds<'a> {
     bar: Option<ProgressBar>,
     started: Instant,
     expected: Duration,
-    todo: u32,
+    total: u32,
     done: u32,
 }
 
 impl<'a> Rounds<'a> {
     /// Creates `count` rounds with `steps` steps in all, including preparations. `expected` is the time of a step until one has ended.
     pub(crate) fn new(count: u32, stop: &'a Stop, steps: usize, expected: Duration) -> Self {
-        let todo = u32::try_from(steps).unwrap_or(u32::MAX);
-        let bar = bar(todo);
+        let total = u32::try_from(steps).unwrap_or(u32::MAX);
+        let bar = bar(total);
         if bar.is_none() {
-            eprintln!("{todo} repeats, about {}", wait(expected.saturating_mul(todo)));
+            eprintln!("{total} repeats, about {}", wait(expected.saturating_mul(total)));
         }
         Self {
             count,
@@ -52,7 +52,7 @@ impl<'a> Rounds<'a> {
             bar,
             started: Instant::now(),
             expected,
-            todo,
+            total,
             done: 0,
         }
     }
@@ -60,17 +60,13 @@ impl<'a> Rounds<'a> {
     /// Prepares each target before any measurement, because writes would disturb it.
     ///
     /// # Errors
-    /// Errors of `prepare`, with the target.
-    pub(crate) fn prepare<P: Display>(
-        &mut self,
-        places: &[P],
-        mut prepare: impl FnMut(&P) -> Result<()>,
-    ) -> Result<()> {
-        let mut each = places.iter();
-        each.try_for_each(|place| self.step(&format!("preparing {place}"), place, || prepare(place)))
+    /// Errors of `act`, with the target.
+    pub(crate) fn prepare<P: Display>(&mut self, targets: &[P], mut act: impl FnMut(&P) -> Result<()>) -> Result<()> {
+        let mut each = targets.iter();
+        each.try_for_each(|target| self.step(&format!("preparing {target}"), target, || act(target)))
     }
 
-    /// Measures targets in their [`order`].
+    /// Measures targets in the order of [`shuffled_rounds`].
     ///
     /// # Errors
     /// Errors of `measure`, with the target.
@@ -79,27 +75,27 @@ impl<'a> Rounds<'a> {
         order: &[(u32, &P)],
         mut measure: impl FnMut(u32, &P) -> Result<()>,
     ) -> Result<()> {
-        order.iter().try_for_each(|&(round, place)| {
-            let what = format!("round {} of {}, {place}", round + 1, self.count);
-            self.step(&what, place, || measure(round, place))
+        order.iter().try_for_each(|&(round, target)| {
+            let what = format!("round {} of {}, {target}", round + 1, self.count);
+            self.step(&what, target, || measure(round, target))
         })
     }
 
     /// Runs a step, unless interrupted.
-    fn step(&mut self, what: &str, place: &impl Display, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        if self.stop.is_asked() {
+    fn step(&mut self, what: &str, target: &impl Display, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.stop.is_requested() {
             return Ok(());
         }
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{}  {what}", self.eta()));
         }
-        act().with_context(|| place.to_string())?;
+        act().with_context(|| target.to_string())?;
         self.done += 1;
         // Without a terminal, an occasional line.
         match &self.bar {
             Some(bar) => bar.inc(1),
-            None if self.done.is_multiple_of((self.todo / 10).max(1)) => {
-                eprintln!("{}/{} repeats, {}", self.done, self.todo, self.eta());
+            None if self.done.is_multiple_of((self.total / 10).max(1)) => {
+                eprintln!("{}/{} repeats, {}", self.done, self.total, self.eta());
             }
             None => {}
         }
@@ -107,7 +103,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn eta(&self) -> String {
-        let (step, left) = pace(self.done, self.todo, self.started.elapsed(), self.expected);
+        let (step, left) = pace(self.done, self.total, self.started.elapsed(), self.expected);
         format!("ETA {}", wait(remaining(step, left, Duration::ZERO)))
     }
 }

@@ -1,13 +1,13 @@
 //! One point by flags: the read speed of one tier. In: flags. Out: a report on standard output. The scripts that
 //! compare tiers with their peers use it; [`crate::plan`] measures plans of many points.
 
-use crate::chance::{Pick, Random, Zipf};
-use crate::content::{CHECKED, Data, name_of_run, remove};
-use crate::drive::{Call, Caller, Course, Driven, tasks};
-use crate::machine::Watched;
+use crate::content::{CHECKED_BYTES, Data, remove, unique_run_name};
+use crate::drive::{Call, Caller, RepeatResult, RepeatRun, run_tasks};
+use crate::machine::MachineMonitor;
 use crate::plan::{self, Access, Pattern, Point, bad_usage, parse_positive_seconds, parse_seconds, tier_config};
+use crate::prepared_tier::runtime;
+use crate::random::{Pick, Random, Zipf};
 use crate::report::columns;
-use crate::station::runtime;
 use crate::stop::Stop;
 use crate::ways::{Counted, drop_cache};
 use anyhow::{Context, Result, ensure};
@@ -34,13 +34,13 @@ const CONTENT_SEED: u64 = 7;
 ///
 /// # Errors
 /// Invalid flags or tier configuration, a failed read, an interrupt, or a run that is invalid.
-pub(crate) fn call(options: &SingleOptions) -> Result<()> {
+pub(crate) fn run(options: &SingleOptions) -> Result<()> {
     let runtime = runtime(options.threads)?;
     let _context = runtime.enter();
-    run(options, &runtime)
+    run_on(options, &runtime)
 }
 
-fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
+fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let tier = runtime.block_on(tierlab_storage::open(&config));
@@ -55,7 +55,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
             (Arc::new(Cache::new(Arc::new(counted), cache, metrics)?), Some(counter))
         }
     };
-    if options.into == Into::Device && tier.device().is_none() {
+    if options.into == ReadTarget::Device && tier.device().is_none() {
         let what = format!(
             "tier `{}` does not read into device memory: use a tier of kind `gds`, without a cache",
             config.kind()
@@ -67,7 +67,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     let measured = measure(runtime, &tier, &data, options, &stop);
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
-        Ok(_) if !stop.is_asked() && !options.idle.is_zero() => Some(idle_cpu_share(options.idle)?),
+        Ok(_) if !stop.is_requested() && !options.idle.is_zero() => Some(idle_cpu_share(options.idle)?),
         _ => None,
     };
     // Data is also removed from the tier after a failed measurement.
@@ -76,11 +76,11 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     }
     let measured = measured?;
     let mut report = SingleReport::new(&tier.info(), &data, options, &measured);
-    report.interrupted = stop.is_asked();
+    report.interrupted = stop.is_requested();
     report.tier_reads = tier_reads;
     // Known only if cache and workload use the same block size, and so the same ranks.
-    let kept = cache.filter(|cache| cache.block_bytes == options.block_bytes);
-    if let (Some(cache), Some(zipf)) = (kept, options.zipf(data.file_bytes)?) {
+    let matching_cache = cache.filter(|cache| cache.block_bytes == options.block_bytes);
+    if let (Some(cache), Some(zipf)) = (matching_cache, options.zipf(data.file_bytes)?) {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.max_blocks()));
     }
     report.idle_cpu_share = idle_cpu_share;
@@ -102,7 +102,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
 /// Returns the object to read: an existing one, or one written for the measurement.
 async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> {
     let Some(path) = &options.object else {
-        let path = ObjectPath::new(&format!("storage-bench/{}.bin", name_of_run()))?;
+        let path = ObjectPath::new(&format!("storage-bench/{}.bin", unique_run_name()))?;
         let data = Data::write_one(tier, &path, options.size, CONTENT_SEED).await?;
         // A local file was written through the page cache.
         let file = Path::new(&tier.info().location).join(path.as_str());
@@ -119,13 +119,13 @@ async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> 
 }
 
 /// Unmeasured time for the last reads' threads to fall asleep.
-const SETTLING: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 struct ObjectCaller {
-    course: Arc<Course>,
+    run: Arc<RepeatRun>,
     tier: Arc<dyn Tier>,
     data: Data,
-    into: Into,
+    into: ReadTarget,
     ranges: u32,
     random: Random,
 }
@@ -137,7 +137,7 @@ fn measure(
     data: &Data,
     options: &SingleOptions,
     stop: &Stop,
-) -> Result<Driven> {
+) -> Result<RepeatResult> {
     let access = Access {
         seed: options.seed,
         exponent: options.exponent,
@@ -148,39 +148,39 @@ fn measure(
         depth: options.depth,
         ..Point::reads("", options.block_bytes)
     };
-    let course = Arc::new(Course::new(&point, &access, data.file_bytes, 0, stop)?);
+    let run = Arc::new(RepeatRun::new(&point, &access, data.file_bytes, 0, stop)?);
     let caller = |number| ObjectCaller {
-        course: Arc::clone(&course),
+        run: Arc::clone(&run),
         tier: Arc::clone(tier),
         data: data.clone(),
         into: options.into,
         ranges: options.ranges_per_call,
-        // A separate stream: the first range of each call is drawn from the course's.
-        random: course.random(options.depth + number),
+        // A separate stream: the first range of each call is drawn from the repeat's.
+        random: run.random(options.depth + number),
     };
     let callers = (0..options.depth).map(caller);
-    let driven = tasks(runtime, &course, callers, &Watched::default())?;
+    let outcome = run_tasks(runtime, &run, callers, &MachineMonitor::default())?;
     ensure!(
-        driven.tally.sums.calls > 0,
+        outcome.tally.sums.calls > 0,
         "no call finished in {:.1} s: raise --seconds",
-        driven.window.as_secs_f64()
+        outcome.window.as_secs_f64()
     );
-    Ok(driven)
+    Ok(outcome)
 }
 
 impl Caller for ObjectCaller {
     async fn call(&mut self, pick: Pick) -> Result<Call> {
         let range = |pick: Pick| pick.offset..pick.offset + pick.len as u64;
         let mut ranges = vec![range(pick)];
-        ranges.extend((1..self.ranges).map(|_| range(self.course.pick(&mut self.random))));
+        ranges.extend((1..self.ranges).map(|_| range(self.run.pick(&mut self.random))));
         let object = &self.data.objects[0];
-        let begun = Instant::now();
+        let started = Instant::now();
         let (ended, cost) = match (self.into, self.tier.device()) {
-            (Into::Device, Some(device)) => {
+            (ReadTarget::Device, Some(device)) => {
                 let landed = device.read_to_device(object, &ranges).await;
                 let ended = Instant::now();
                 let landed = landed.context("a read failed")?;
-                self.check_device(&ranges, &landed, begun)?;
+                self.check_device(&ranges, &landed, started)?;
                 (ended, landed.cost)
             }
             _ => {
@@ -194,7 +194,7 @@ impl Caller for ObjectCaller {
             }
         };
         Ok(Call {
-            begun,
+            started,
             ended,
             bytes: ranges.iter().map(|range| (range.end - range.start) as usize).sum(),
             cost,
@@ -204,14 +204,14 @@ impl Caller for ObjectCaller {
 
 impl ObjectCaller {
     /// Checks bytes on the device, only during the warm-up, because a check copies them.
-    fn check_device(&self, ranges: &[Range<u64>], landed: &Landed, begun: Instant) -> Result<()> {
-        if begun >= self.course.measure_from {
+    fn check_device(&self, ranges: &[Range<u64>], landed: &Landed, started: Instant) -> Result<()> {
+        if started >= self.run.window_start {
             return Ok(());
         }
         for (range, part) in ranges.iter().zip(&landed.parts) {
-            let mut beginning = vec![0; part.len().min(CHECKED)];
-            landed.bytes.to_host(part.start, &mut beginning)?;
-            self.data.check(0, range, &beginning, part.len())?;
+            let mut head = vec![0; part.len().min(CHECKED_BYTES)];
+            landed.bytes.to_host(part.start, &mut head)?;
+            self.data.check(0, range, &head, part.len())?;
         }
         Ok(())
     }
@@ -219,10 +219,10 @@ impl ObjectCaller {
 
 /// Waits, and returns the CPU time of the whole process during the wait, as a share of one core.
 fn idle_cpu_share(span: Duration) -> Result<f64> {
-    std::thread::sleep(SETTLING);
-    let (before, begun) = (cpu_ns()?, Instant::now());
+    std::thread::sleep(SETTLE_TIME);
+    let (before, started) = (cpu_ns()?, Instant::now());
     std::thread::sleep(span);
-    let elapsed = begun.elapsed();
+    let elapsed = started.elapsed();
     // Threads that ended during the wait were idle threads of the runtime.
     let used = |(thread, ns): (&i32, &u64)| ns - before.get(thread).unwrap_or(&0);
     let used: u64 = cpu_ns()?.iter().map(used).sum();
@@ -302,7 +302,7 @@ pub(crate) struct SingleOptions {
     cache_block: Option<u64>,
     /// Target of the bytes: host memory, or device memory if the tier reads there (`kind = "gds"`)
     #[arg(long, value_enum, default_value = "host", conflicts_with = "cache")]
-    into: Into,
+    into: ReadTarget,
     /// Print JSON instead of text
     #[arg(long)]
     #[serde(skip)]
@@ -312,7 +312,7 @@ pub(crate) struct SingleOptions {
 /// Target of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Into {
+pub(crate) enum ReadTarget {
     /// Host memory
     Host,
     /// Device memory; only bytes of the warm-up are copied back and checked
@@ -399,15 +399,15 @@ pub(crate) struct SingleReport<'a> {
 }
 
 impl<'a> SingleReport<'a> {
-    pub(crate) fn new(info: &TierInfo, data: &Data, workload: &'a SingleOptions, driven: &Driven) -> Self {
-        let (tally, sums) = (&driven.tally, &driven.tally.sums);
+    pub(crate) fn new(info: &TierInfo, data: &Data, workload: &'a SingleOptions, outcome: &RepeatResult) -> Self {
+        let (tally, sums) = (&outcome.tally, &outcome.tally.sums);
         let calls = sums.calls as f64;
-        let seconds = driven.window.as_secs_f64();
+        let seconds = outcome.window.as_secs_f64();
         let mean_us = |sum: Duration| sum.as_secs_f64() * 1e6 / calls;
         let us = |ns: u64| ns as f64 / 1e3;
         let percentile =
             |share: f64| (sums.calls >= samples_needed(share)).then(|| us(tally.latency_ns.value_at_quantile(share)));
-        let looked_up = sums.cache_hits + sums.cache_misses;
+        let lookups = sums.cache_hits + sums.cache_misses;
         Self {
             tier: info.kind.to_owned(),
             location: info.location.clone(),
@@ -432,7 +432,7 @@ impl<'a> SingleReport<'a> {
             requests_per_call: sums.requests as f64 / calls,
             retries: sums.retries,
             wire_share: sums.wire_bytes as f64 / sums.asked_bytes.max(1) as f64,
-            cache_hit_ratio: (looked_up > 0).then(|| sums.cache_hits as f64 / looked_up as f64),
+            cache_hit_ratio: (lookups > 0).then(|| sums.cache_hits as f64 / lookups as f64),
             best_hit_ratio: None,
             tier_reads: None,
             idle_cpu_share: None,
@@ -451,7 +451,7 @@ impl<'a> SingleReport<'a> {
             Ok(number) if text.contains('.') => format!("{name:<24}{}\n", digits3(number)),
             _ => format!("{name:<24}{text}\n"),
         };
-        let known = columns(self)?.into_iter().filter(|(_, text)| !text.is_empty());
-        Ok(known.map(|column| line(&column)).collect())
+        let non_empty = columns(self)?.into_iter().filter(|(_, text)| !text.is_empty());
+        Ok(non_empty.map(|column| line(&column)).collect())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval at which tasks check for the signal.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Flag set by a request to stop.
 #[derive(Debug, Clone, Default)]
@@ -28,29 +28,29 @@ impl Stop {
     }
 
     /// Requests a stop, like a signal.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
     /// Returns once a stop is requested.
-    pub(crate) async fn asked(&self) {
-        while !self.is_asked() {
-            tokio::time::sleep(LOOK_AGAIN).await;
+    pub(crate) async fn requested(&self) {
+        while !self.is_requested() {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Sleeps until a time. Ends early once `is_over`, which is checked every `wake`.
-pub(crate) fn sleep_until(until: Instant, wake: Duration, is_over: impl Fn() -> bool) {
+/// Sleeps until a time. Ends early once `is_over`, which is checked every `interval`.
+pub(crate) fn sleep_until(until: Instant, interval: Duration, is_over: impl Fn() -> bool) {
     while !is_over() {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;
         }
-        std::thread::sleep(left.min(wake));
+        std::thread::sleep(left.min(interval));
     }
 }

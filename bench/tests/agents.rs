@@ -86,7 +86,7 @@ fn run(folder: &Path, agents: &[&Agent], out: &Path) -> Output {
         .unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -165,7 +165,7 @@ fn two_agents_measure_a_bucket_and_their_own_disks_as_one() {
     );
     let out = path.join("out");
     let output = run(path, &[&ahead, &behind], &out);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(check_sums(&out), 4 * 2);
     let result = json(&out.join("run.json"));
     let points = result["points"].as_array().unwrap();
@@ -200,7 +200,7 @@ fn two_agents_measure_a_bucket_and_their_own_disks_as_one() {
         .collect();
     assert!(bucket.is_empty(), "{bucket:?}");
     let again = run(path, &[&behind, &ahead], &path.join("again"));
-    assert!(again.status.success(), "{}", told(&again));
+    assert!(again.status.success(), "{}", stderr(&again));
 }
 
 #[test]
@@ -226,10 +226,10 @@ fn a_lost_agent_ends_the_run_which_is_resumed() {
     }
     two.process.kill().unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(5), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     let advice = format!("--resume {out_text}");
     for wanted in [&two.address, "is lost", &advice] {
-        assert!(told(&output).contains(wanted), "{wanted}: {}", told(&output));
+        assert!(stderr(&output).contains(wanted), "{wanted}: {}", stderr(&output));
     }
     assert!((1..6).contains(&lines()), "{}", lines());
     // The other one has ended its part by itself.
@@ -242,7 +242,7 @@ fn a_lost_agent_ends_the_run_which_is_resumed() {
     let resumed = command(path, &[&one, &three], &["--resume", out_text, "--seconds", "0.5"])
         .output()
         .unwrap();
-    assert!(resumed.status.success(), "{}", told(&resumed));
+    assert!(resumed.status.success(), "{}", stderr(&resumed));
     assert_eq!(check_sums(&out), 6);
     // An agent that is interrupted removes what it wrote, too.
     let out = path.join("other");
@@ -272,18 +272,18 @@ fn strangers_and_plans_that_are_no_work_for_agents_are_refused() {
         let arguments = [&["--out", none.to_str().unwrap()], more].concat();
         let mut command = command(path, &[&agent], &arguments);
         let output = command.env("AGENTS_TOKEN", token).output().unwrap();
-        (output.status.code(), told(&output))
+        (output.status.code(), stderr(&output))
     };
-    let (code, said) = with(&[], "fedcba9876543210fedcba9876543210");
+    let (code, message) = with(&[], "fedcba9876543210fedcba9876543210");
     assert!(
-        code == Some(1) && said.contains("differs from the agent's"),
-        "{code:?} {said}"
+        code == Some(1) && message.contains("differs from the agent's"),
+        "{code:?} {message}"
     );
     let none_needed = Command::new(BINARY).args(["agent", "--tiers", "x"]).output().unwrap();
-    let said = told(&none_needed);
+    let message = stderr(&none_needed);
     assert!(
-        none_needed.status.code() == Some(2) && said.contains("--token-env"),
-        "{said}"
+        none_needed.status.code() == Some(2) && message.contains("--token-env"),
+        "{message}"
     );
     for (text, named) in [
         (
@@ -296,25 +296,25 @@ fn strangers_and_plans_that_are_no_work_for_agents_are_refused() {
         ),
     ] {
         plan(path, text);
-        let (code, said) = with(&[], TOKEN);
-        assert!(code == Some(2) && said.contains(named), "{code:?} {said}");
+        let (code, message) = with(&[], TOKEN);
+        assert!(code == Some(2) && message.contains(named), "{code:?} {message}");
     }
     plan(path, "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
     let with_fio = std::fs::read_to_string(path.join("plan.toml"))
         .unwrap()
         .replace("peers = false\n", "");
     std::fs::write(path.join("plan.toml"), with_fio).unwrap();
-    let (code, said) = with(&[], TOKEN);
-    assert!(code == Some(2) && said.contains("--no-peers"), "{code:?} {said}");
+    let (code, message) = with(&[], TOKEN);
+    assert!(code == Some(2) && message.contains("--no-peers"), "{code:?} {message}");
     // A tier that the agent's owner has not put there.
     std::fs::rename(path.join("tiers/disk.toml"), path.join("own.toml")).unwrap();
     let elsewhere = std::fs::read_to_string(path.join("plan.toml"))
         .unwrap()
         .replace("tiers/disk.toml", "own.toml");
     std::fs::write(path.join("plan.toml"), elsewhere).unwrap();
-    let (code, said) = with(&["--no-peers"], TOKEN);
+    let (code, message) = with(&["--no-peers"], TOKEN);
     assert!(
-        code == Some(1) && said.contains("--tiers") && said.contains("own.toml"),
-        "{code:?} {said}"
+        code == Some(1) && message.contains("--tiers") && message.contains("own.toml"),
+        "{code:?} {message}"
     );
 }

@@ -40,7 +40,7 @@ fn calibrate(folder: &Path, out: &Path, more: &[&str]) -> Output {
     program(&arguments)
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -60,11 +60,11 @@ fn a_tier_is_recorded_and_replayed_with_its_origin() {
     std::fs::write(folder.path().join("tier.toml"), TIER).unwrap();
     let out = folder.path().join("profile.toml");
     let output = calibrate(folder.path(), &out, &[]);
-    assert!(output.status.success(), "{}", told(&output));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        said.contains("recorded memory of \"a test bench\"") && said.contains("64 KiB"),
-        "{said}"
+        stdout.contains("recorded memory of \"a test bench\"") && stdout.contains("64 KiB"),
+        "{stdout}"
     );
     let profile: toml::Table = std::fs::read_to_string(&out).unwrap().parse().unwrap();
     let points = profile["points"].as_array().unwrap();
@@ -102,7 +102,7 @@ fn a_tier_is_recorded_and_replayed_with_its_origin() {
         "0.1",
         "--json",
     ]);
-    assert!(replayed.status.success(), "{}", told(&replayed));
+    assert!(replayed.status.success(), "{}", stderr(&replayed));
     let report: Value = serde_json::from_slice(&replayed.stdout).unwrap();
     let us = report["p50_us"].as_f64().unwrap();
     assert!(is_about(us, law_us(65_536)), "{report}");
@@ -121,7 +121,7 @@ fn errors_of_the_tier_are_counted_and_replayed() {
     std::fs::write(folder.path().join("tier.toml"), failing).unwrap();
     let out = folder.path().join("profile.toml");
     let output = calibrate(folder.path(), &out, &[]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let profile: toml::Table = std::fs::read_to_string(&out).unwrap().parse().unwrap();
     let error = &profile["errors"][0];
     assert_eq!(error["kind"].as_str(), Some("unavailable"));
@@ -133,11 +133,11 @@ fn errors_of_the_tier_are_counted_and_replayed() {
     std::fs::write(folder.path().join("tier.toml"), dead).unwrap();
     let none = folder.path().join("none.toml");
     let output = calibrate(folder.path(), &none, &[]);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(
-        told(&output).contains("emulated unavailable") && !none.exists(),
+        stderr(&output).contains("emulated unavailable") && !none.exists(),
         "{}",
-        told(&output)
+        stderr(&output)
     );
 }
 
@@ -177,8 +177,8 @@ fn mistakes_are_named_and_nothing_is_written_over() {
         arguments.extend(["--size", "1MiB"]);
         arguments.extend(more);
         let output = program(&arguments);
-        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", told(&output));
-        assert!(told(&output).contains(named), "{more:?}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{more:?}: {}", stderr(&output));
     }
     assert_eq!(std::fs::read_to_string(&there).unwrap(), "kept");
     assert!(!fresh.exists());
@@ -196,6 +196,6 @@ fn mistakes_are_named_and_nothing_is_written_over() {
         "--seconds",
         "0.1",
     ]);
-    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-    assert!(told(&output).contains("fresh.toml"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("fresh.toml"), "{}", stderr(&output));
 }

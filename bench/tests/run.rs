@@ -36,7 +36,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     command(folder, arguments).output().unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -53,7 +53,7 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
     );
     let out = folder.path().join("out");
     let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
     // Two writes through the tier, and each of four in place with three durabilities.
@@ -111,7 +111,7 @@ fn objects_are_looked_up_listed_removed_and_checkpoints_written_and_restored() {
     );
     let out = folder.path().join("out");
     let output = run(folder.path(), &["--out", out.to_str().unwrap(), "--seconds", "0.2"]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
     assert_eq!(points.len(), 2 * (3 * 2 + 2 * 2));
@@ -164,7 +164,7 @@ fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated()
     );
     let out = folder.path().join("out");
     let output = run(folder.path(), &["--out", out.to_str().unwrap(), "--seconds", "0.5"]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
     assert_eq!(points[1]["rate"], 2000);
@@ -195,7 +195,7 @@ fn repeats_of_some_seconds_have_figures_of_each() {
         folder.path(),
         &["--out", out.to_str().unwrap(), "--seconds", "2", "--repeats", "1"],
     );
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let seconds = run["seconds"][0]["repeats"][0].as_array().unwrap();
     assert_eq!(seconds.len(), 2, "{}", run["seconds"]);
@@ -230,46 +230,46 @@ fn an_interrupted_run_is_gone_on_with() {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let kept = lines();
-    assert!((2..8).contains(&kept), "{kept}");
+    let finished = lines();
+    assert!((2..8).contains(&finished), "{finished}");
     assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
     let output = run(folder.path(), &["--resume", out_text, "--seconds", "0.3"]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(lines(), 8);
     let resume = || run(folder.path(), &["--resume", out_text, "--seconds", "0.3"]);
     // A kill cuts the last line, and only its repeat is measured again.
     let journal = out.join("journal.jsonl");
-    let whole = std::fs::read_to_string(&journal).unwrap();
-    std::fs::write(&journal, whole.strip_suffix('\n').unwrap()).unwrap();
+    let complete = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, complete.strip_suffix('\n').unwrap()).unwrap();
     let output = resume();
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let text = std::fs::read_to_string(&journal).unwrap();
-    let kept: Vec<&str> = whole.lines().take(7).collect();
-    assert_eq!(text.lines().take(7).collect::<Vec<_>>(), kept);
+    let first_lines: Vec<&str> = complete.lines().take(7).collect();
+    assert_eq!(text.lines().take(7).collect::<Vec<_>>(), first_lines);
     assert_eq!(lines(), 8);
     // Damage before it is named, and nothing behind it is lost.
     let damaged = text.replacen("\"repeat\"", "\"raepet\"", 1);
     std::fs::write(&journal, &damaged).unwrap();
     let output = resume();
     assert!(
-        !output.status.success() && told(&output).contains("journal.jsonl: entry 1: "),
+        !output.status.success() && stderr(&output).contains("journal.jsonl: entry 1: "),
         "{}",
-        told(&output)
+        stderr(&output)
     );
     assert_eq!(std::fs::read_to_string(&journal).unwrap(), damaged);
     std::fs::write(&journal, &text).unwrap();
     // Another plan is another run.
     let output = run(folder.path(), &["--resume", out_text]);
     assert!(
-        !output.status.success() && told(&output).contains("differ from the run's"),
+        !output.status.success() && stderr(&output).contains("differ from the run's"),
         "{}",
-        told(&output)
+        stderr(&output)
     );
     let output = run(folder.path(), &["--out", out_text]);
     assert!(
-        !output.status.success() && told(&output).contains("--resume"),
+        !output.status.success() && stderr(&output).contains("--resume"),
         "{}",
-        told(&output)
+        stderr(&output)
     );
 }
 
@@ -283,10 +283,10 @@ fn a_run_is_resumed_with_its_tiers_on_its_disk_alone() {
     let resume = || run(folder.path(), &["--resume", out]);
     assert!(resume().status.success());
     let refused = |output: Output| {
-        let said = told(&output);
+        let message = stderr(&output);
         assert!(
-            !output.status.success() && said.contains("plan, tiers or scratch disk differ"),
-            "{said}"
+            !output.status.success() && message.contains("plan, tiers or scratch disk differ"),
+            "{message}"
         );
     };
     let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
@@ -319,7 +319,7 @@ fn fio_runs_beside_reads_and_writes() {
         .env("PATH", fio.canonicalize().unwrap())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
     assert_eq!(points.len(), 4);
@@ -352,8 +352,8 @@ fn mistakes_of_a_plan_are_named() {
     ] {
         plan(folder.path(), cross);
         let output = run(folder.path(), &[]);
-        assert_eq!(output.status.code(), Some(2), "{cross}: {}", told(&output));
-        assert!(told(&output).contains(named), "{cross}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{cross}: {}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{cross}: {}", stderr(&output));
     }
     plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
@@ -363,7 +363,7 @@ fn mistakes_of_a_plan_are_named() {
         .args(["--scratch", "/no/such/folder"]);
     let output = command.arg("--out").arg(folder.path().join("none")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("/no/such/folder"), "{}", told(&output));
+    assert!(stderr(&output).contains("/no/such/folder"), "{}", stderr(&output));
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn data_that_does_not_fit_the_disk_is_refused_before_it_is_written() {
     let out = folder.path().join("out");
     let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
     assert!(!output.status.success() && began.elapsed() < Duration::from_secs(60));
-    let said = told(&output);
-    assert!(said.contains("the plan writes") && said.contains("--scratch"), "{said}");
+    let text = stderr(&output);
+    assert!(text.contains("the plan writes") && text.contains("--scratch"), "{text}");
     assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
 }

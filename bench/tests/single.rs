@@ -106,7 +106,7 @@ fn mistakes_are_named_and_told_by_exit_code() {
 
 #[test]
 fn name_version_and_help_are_the_binarys_own() {
-    let said = |flag: &str| {
+    let stdout = |flag: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"))
             .arg(flag)
             .output();
@@ -115,6 +115,6 @@ fn name_version_and_help_are_the_binarys_own() {
         String::from_utf8(output.stdout).unwrap()
     };
     let version = format!("tierlab-storage-bench {} (commit ", env!("CARGO_PKG_VERSION"));
-    assert!(said("--version").starts_with(&version), "{}", said("--version"));
-    assert!(said("--help").contains("Usage: tierlab-storage-bench"));
+    assert!(stdout("--version").starts_with(&version), "{}", stdout("--version"));
+    assert!(stdout("--help").contains("Usage: tierlab-storage-bench"));
 }

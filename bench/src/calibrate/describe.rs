@@ -1,7 +1,7 @@
 //! Profile from measurements, and its text. In: counts and histograms. Out: quantiles, rates, limits, errors and drift; the text for the end
 //! of `calibrate`. Pure.
 
-use super::measure::{Calibrated, Cell};
+use super::measure::{CalibrationResults, Cell};
 use crate::report::or_none;
 use crate::rounds::geometric_mean;
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use tierlab_storage::wrappers::emulated::{
 };
 
 /// Ratio of rates at successive depths below which a limit is reached.
-const AT_LIMIT: f64 = 1.1;
+const MIN_DEPTH_GAIN: f64 = 1.1;
 /// Minimum ratio of latencies of two read sizes from which a rate is derived.
-const TELLS_A_RATE: f64 = 1.05;
+const MIN_LATENCY_RATIO: f64 = 1.05;
 
 /// Shares of the quantiles: every hundredth, and finer in both tails.
 fn shares() -> Vec<f64> {
@@ -30,7 +30,7 @@ fn shares() -> Vec<f64> {
 }
 
 /// Builds the profile.
-pub(super) fn profile(origin: RecordedOrigin, measured: &Calibrated) -> Recorded {
+pub(super) fn profile(origin: RecordedOrigin, measured: &CalibrationResults) -> Recorded {
     let shares = shares();
     Recorded {
         schema: SCHEMA,
@@ -69,13 +69,13 @@ fn rate(cell: &Cell) -> f64 {
 }
 
 fn limits(cells: &[Cell]) -> RecordedLimits {
-    let most = |of: &dyn Fn(&Cell) -> f64| cells.iter().map(of).fold(0.0, f64::max) as u64;
+    let max = |of: &dyn Fn(&Cell) -> f64| cells.iter().map(of).fold(0.0, f64::max) as u64;
     let sizes = || cells.iter().map(|cell| cell.bytes);
     RecordedLimits {
         connection_bytes_per_s: connection(cells),
-        total_bytes_per_s: most(&|cell| rate(cell) * cell.bytes as f64),
+        total_bytes_per_s: max(&|cell| rate(cell) * cell.bytes as f64),
         total_is_limit: sizes().max().is_some_and(|bytes| at_limit(cells, bytes)),
-        requests_per_s: most(&rate),
+        requests_per_s: max(&rate),
         requests_is_limit: sizes().min().is_some_and(|bytes| at_limit(cells, bytes)),
     }
 }
@@ -85,7 +85,7 @@ fn at_limit(cells: &[Cell], bytes: u64) -> bool {
     let of_size = cells.iter().filter(|cell| cell.bytes == bytes);
     let by_depth: BTreeMap<u32, f64> = of_size.map(|cell| (cell.depth, rate(cell))).collect();
     let rates: Vec<f64> = by_depth.into_values().collect();
-    matches!(rates.as_slice(), [.., before, last] if *last < before * AT_LIMIT)
+    matches!(rates.as_slice(), [.., before, last] if *last < before * MIN_DEPTH_GAIN)
 }
 
 /// Returns the bytes per second of one connection, from the additional time of the largest reads over the next smaller
@@ -98,7 +98,7 @@ fn connection(cells: &[Cell]) -> Option<u64> {
         return None;
     };
     let [short, long] = [smaller, larger].map(|cell| cell.tally.latency_ns.value_at_quantile(0.5) as f64 / 1e9);
-    (long > short * TELLS_A_RATE).then(|| ((larger.bytes - smaller.bytes) as f64 / (long - short)) as u64)
+    (long > short * MIN_LATENCY_RATIO).then(|| ((larger.bytes - smaller.bytes) as f64 / (long - short)) as u64)
 }
 
 fn errors(cells: &[Cell]) -> Vec<InjectedError> {
@@ -118,7 +118,7 @@ fn errors(cells: &[Cell]) -> Vec<InjectedError> {
 }
 
 /// Compares each round with all rounds: the geometric mean over the points, so that fast and slow points count alike.
-fn rounds(measured: &Calibrated) -> Vec<RecordedRound> {
+fn rounds(measured: &CalibrationResults) -> Vec<RecordedRound> {
     let ratio = |round: usize, share: f64, of: fn((u64, u64)) -> u64| {
         let ratio = |cell: &Cell| {
             let own = of(cell.by_round.get(round).copied().flatten()?).max(1) as f64;
@@ -135,7 +135,7 @@ fn rounds(measured: &Calibrated) -> Vec<RecordedRound> {
 }
 
 /// Ratio between rounds from which a change is shown.
-const DRIFTS: f64 = 1.1;
+const MIN_DRIFT: f64 = 1.1;
 
 /// Formats a profile for a terminal; `out` is its file.
 pub(super) fn text(profile: &Recorded, out: &Path) -> String {
@@ -143,7 +143,7 @@ pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     let rows = profile.points.iter().map(|point| row(profile, point));
     let mut lines = vec![profile.label()];
     lines.extend(text_table(&Table::of_rows("", &header, 1, rows)));
-    lines.extend(sentences(profile));
+    lines.extend(summary_lines(profile));
     let file = out.display();
     let toml = format!("[emulated] with profile = \"{file}\" in its TOML");
     lines.push(format!(
@@ -173,42 +173,42 @@ fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
     ]
 }
 
-fn sentences(profile: &Recorded) -> Vec<String> {
-    let mut sentences = Vec::new();
+fn summary_lines(profile: &Recorded) -> Vec<String> {
+    let mut summary_lines = Vec::new();
     let limits = &profile.limits;
     let mb = |bytes: u64| digits3(bytes as f64 / 1e6);
     if let Some(bytes) = limits.connection_bytes_per_s {
-        sentences.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
+        summary_lines.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
     }
-    let seen = |is_limit: bool| match is_limit {
+    let limit_text = |is_limit: bool| match is_limit {
         true => "a limit: more depth did not raise it",
         false => "no limit reached",
     };
-    sentences.push(format!(
+    summary_lines.push(format!(
         "all reads: {} MB/s ({}), {} reads/s ({})",
         mb(limits.total_bytes_per_s),
-        seen(limits.total_is_limit),
+        limit_text(limits.total_is_limit),
         limits.requests_per_s,
-        seen(limits.requests_is_limit)
+        limit_text(limits.requests_is_limit)
     ));
-    sentences.extend(profile.errors.iter().map(|error| {
+    summary_lines.extend(profile.errors.iter().map(|error| {
         let percent = error.rate * 100.0;
         format!("errors: {} in {percent:.3} % of the reads", error.kind)
     }));
     let disturbed = |note: &&String| note.starts_with("disturbed: ");
-    sentences.extend(profile.origin.notes.iter().filter(disturbed).cloned());
+    summary_lines.extend(profile.origin.notes.iter().filter(disturbed).cloned());
     let medians = || profile.rounds.iter().map(|round| round.p50_ratio);
-    let (least, most) = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
-    if most > least * DRIFTS {
-        sentences.push(format!(
-            "drift: medians of rounds range from {least:.2} to {most:.2} times the overall median; a replay draws from all rounds"
+    let (min, max) = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
+    if max > min * MIN_DRIFT {
+        summary_lines.push(format!(
+            "drift: medians of rounds range from {min:.2} to {max:.2} times the overall median; a replay draws from all rounds"
         ));
     }
     if !profile.points.iter().all(has_p99) {
         let needed = samples_needed(0.99);
-        sentences.push(format!("n/a: fewer than {needed} reads; raise --rounds or --seconds"));
+        summary_lines.push(format!("n/a: fewer than {needed} reads; raise --rounds or --seconds"));
     }
-    sentences
+    summary_lines
 }
 
 #[cfg(test)]
@@ -243,10 +243,10 @@ mod tests {
     }
 
     fn measured(cells: Vec<Cell>) -> Recorded {
-        let calibrated = Calibrated {
+        let calibrated = CalibrationResults {
             cells,
             rounds_at_s: vec![0.0, 7.0],
-            ..Calibrated::default()
+            ..CalibrationResults::default()
         };
         profile(origin(), &calibrated)
     }

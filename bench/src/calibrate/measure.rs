@@ -2,10 +2,10 @@
 //! reads each size at each depth once, in a new random order, so that changes over time affect all alike.
 
 use super::CalibrateOptions;
-use crate::drive::{Driven, Tally};
+use crate::drive::{RepeatResult, Tally};
 use crate::plan::{CacheState, Point};
-use crate::rounds::{BESIDE, Rounds, order};
-use crate::station::Station;
+use crate::prepared_tier::PreparedTier;
+use crate::rounds::{Rounds, STEP_OVERHEAD, shuffled_rounds};
 use crate::stop::{Stop, sleep_until};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use tierlab_analysis::record::Limits;
 use tierlab_instrument::units::bytes;
 
 /// Time between checks for an interrupt in a pause.
-const WAKE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Results of all rounds.
 #[derive(Debug, Default)]
-pub(super) struct Calibrated {
+pub(super) struct CalibrationResults {
     pub(super) cells: Vec<Cell>,
     /// Sentence about disturbed steps; empty if there are none.
     pub(super) disturbed: String,
@@ -40,7 +40,7 @@ pub(super) struct Cell {
 
 /// One size at one depth in one round.
 struct Step {
-    driven: Driven,
+    result: RepeatResult,
     /// Disturbance of the machine, in words.
     disturbed: Option<String>,
 }
@@ -54,26 +54,26 @@ impl Cell {
     /// Adds the steps of its rounds, without the disturbed ones if at least half are quiet. Returns the number left out.
     fn add_all(&mut self, steps: &[Step]) -> usize {
         let quiet = steps.iter().filter(|step| step.disturbed.is_none()).count();
-        let keeps_all = 2 * quiet < steps.len();
+        let includes_all = 2 * quiet < steps.len();
         for step in steps {
-            match step.disturbed.is_none() || keeps_all {
-                true => self.add(&step.driven),
+            match step.disturbed.is_none() || includes_all {
+                true => self.add(&step.result),
                 false => self.by_round.push(None),
             }
         }
-        if keeps_all { 0 } else { steps.len() - quiet }
+        if includes_all { 0 } else { steps.len() - quiet }
     }
 
-    fn add(&mut self, driven: &Driven) {
-        let tally = &driven.tally;
+    fn add(&mut self, result: &RepeatResult) {
+        let tally = &result.tally;
         self.tally.add(tally);
-        self.window_s += driven.window.as_secs_f64();
+        self.window_s += result.window.as_secs_f64();
         let of = |share| tally.latency_ns.value_at_quantile(share);
         self.by_round.push((tally.sums.calls > 0).then(|| (of(0.5), of(0.99))));
     }
 }
 
-impl Calibrated {
+impl CalibrationResults {
     /// Checks that the results describe the tier.
     ///
     /// # Errors
@@ -84,8 +84,8 @@ impl Calibrated {
             let faults = || cell.tally.faults.values();
             let failed: u64 = faults().map(|faults| faults.calls).sum();
             if failed > cell.calls() {
-                let words = faults().next().map_or("", |faults| faults.words.as_str());
-                bail!("{}: {failed} of {} failed: {words}", what(), failed + cell.calls());
+                let error = faults().next().map_or("", |faults| faults.first_error.as_str());
+                bail!("{}: {failed} of {} failed: {error}", what(), failed + cell.calls());
             }
             if cell.calls() == 0 {
                 bail!("{}: none ended in {:.1} s; raise --seconds", what(), cell.window_s);
@@ -97,11 +97,11 @@ impl Calibrated {
 
 /// Measures until all rounds are over or an interrupt.
 pub(super) fn rounds(
-    station: &mut Station,
+    tier: &mut PreparedTier,
     options: &CalibrateOptions,
     direct: bool,
     stop: &Stop,
-) -> Result<Calibrated> {
+) -> Result<CalibrationResults> {
     let access = options.access();
     let cache = if direct { CacheState::Bypassed } else { CacheState::AsIs };
     let mut points = Vec::new();
@@ -113,22 +113,22 @@ pub(super) fn rounds(
         }));
     }
     let mut steps: BTreeMap<Point, Vec<Step>> = BTreeMap::new();
-    let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
-    let order = order(access.seed, options.rounds, &points);
-    let expected = access.warmup + access.window + BESIDE;
+    let (started, mut rounds_at_s) = (Instant::now(), Vec::new());
+    let order = shuffled_rounds(access.seed, options.rounds, &points);
+    let expected = access.warmup + access.window + STEP_OVERHEAD;
     Rounds::new(options.rounds, stop, order.len(), expected).measure(&order, |round, point| {
         if rounds_at_s.len() as u32 == round {
-            sleep_until(begun + options.every * round, WAKE, || stop.is_asked());
-            if stop.is_asked() {
+            sleep_until(started + options.every * round, POLL_INTERVAL, || stop.is_requested());
+            if stop.is_requested() {
                 return Ok(());
             }
-            rounds_at_s.push(begun.elapsed().as_secs_f64());
+            rounds_at_s.push(started.elapsed().as_secs_f64());
         }
-        station.prepare(point, &access)?;
-        let driven = station.measure(point, &access, round, stop)?;
-        if !stop.is_asked() {
-            let disturbed = driven.machine.disturbed(&Limits::default());
-            steps.entry(point.clone()).or_default().push(Step { driven, disturbed });
+        tier.prepare(point, &access)?;
+        let result = tier.measure(point, &access, round, stop)?;
+        if !stop.is_requested() {
+            let disturbed = result.machine.disturbed(&Limits::default());
+            steps.entry(point.clone()).or_default().push(Step { result, disturbed });
         }
         Ok(())
     })?;
@@ -142,7 +142,7 @@ pub(super) fn rounds(
         left_out += cell.add_all(steps.get(point).map_or(&[], Vec::as_slice));
         cells.push(cell);
     }
-    Ok(Calibrated {
+    Ok(CalibrationResults {
         cells,
         disturbed: disturbed(steps.values().flatten(), left_out),
         rounds_at_s,
@@ -175,7 +175,7 @@ mod tests {
             let mut tally = Tally::default();
             tally.call(ns.into(), 4096, false, &tierlab_storage::ReadCost::default());
             Step {
-                driven: Driven {
+                result: RepeatResult {
                     seconds: Vec::new(),
                     tally,
                     window: Duration::from_secs(1),
@@ -213,11 +213,11 @@ mod tests {
             cell.tally.sums.calls = calls;
             let faults = cell.tally.faults.entry("unavailable").or_default();
             faults.calls = failed;
-            "the bucket is gone".clone_into(&mut faults.words);
-            let measured = Calibrated {
+            "the bucket is gone".clone_into(&mut faults.first_error);
+            let measured = CalibrationResults {
                 cells: vec![cell],
                 rounds_at_s: vec![0.0],
-                ..Calibrated::default()
+                ..CalibrationResults::default()
             };
             measured.check().map_err(|error| error.to_string())
         };

@@ -6,7 +6,7 @@ mod measure;
 
 use crate::machine::Environment;
 use crate::plan::{Access, bad_usage, parse_positive_seconds, parse_seconds, tier_config};
-use crate::station::Station;
+use crate::prepared_tier::PreparedTier;
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -19,9 +19,9 @@ use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedEnvironment, RecordedOrigin};
 
 /// Maximum number of sizes, and of depths, in a profile.
-const MOST_LEVELS: usize = 32;
+const MAX_LEVELS: usize = 32;
 /// Maximum pause between rounds.
-const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
+const MAX_PAUSE: Duration = Duration::from_secs(86_400);
 
 /// Flags of `calibrate`.
 #[derive(Debug, Args)]
@@ -72,22 +72,22 @@ impl CalibrateOptions {
     /// The flag, and its allowed values.
     fn check(&self) -> Result<()> {
         let (blocks, depths) = (self.blocks(), self.depths());
-        let levels = format!("at most {MOST_LEVELS} of each");
+        let levels = format!("at most {MAX_LEVELS} of each");
         let toml = "must end in .toml, so that `emulated.profile` can tell a file from a name";
         let exists = format!("{} exists and is not overwritten: choose another", self.out.display());
         let is_line = (1..=200).contains(&self.place.trim().chars().count()) && !self.place.contains(char::is_control);
         let is_toml = self.out.extension().is_some_and(|ending| ending == "toml");
         let in_data = blocks.iter().all(|block| (1..=self.size).contains(block));
-        let is_few = blocks.len().max(depths.len()) <= MOST_LEVELS;
+        let has_few_levels = blocks.len().max(depths.len()) <= MAX_LEVELS;
         let checks = [
-            (is_few, "--blocks, --depths", levels.as_str()),
+            (has_few_levels, "--blocks, --depths", levels.as_str()),
             (in_data, "--blocks", "each at least one byte and at most --size"),
             (is_toml, "--out", toml),
             (!self.out.exists(), "--out", &exists),
             (is_line, "--place", "one line of at most 200 characters"),
-            (self.every <= LONGEST_PAUSE, "--every", "at most a day"),
+            (self.every <= MAX_PAUSE, "--every", "at most a day"),
         ];
-        match checks.into_iter().find(|(is_right, ..)| !is_right) {
+        match checks.into_iter().find(|(is_valid, ..)| !is_valid) {
             Some((_, flag, why)) => Err(bad_usage(flag, why)),
             None => Ok(()),
         }
@@ -112,15 +112,15 @@ impl CalibrateOptions {
 }
 
 /// Maximum characters of a note in a profile.
-const MOST_NOTE: usize = 300;
+const MAX_NOTE_CHARS: usize = 300;
 /// Maximum notes in a profile.
-const MOST_NOTES: usize = 16;
+const MAX_NOTES: usize = 16;
 
 /// Records a tier.
 ///
 /// # Errors
 /// Invalid flags, a tier that does not open, a read that failed permanently, a file that cannot be written.
-pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
+pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
@@ -129,57 +129,57 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
         TierConfig::Nvme(nvme) => (nvme.root.as_deref(), nvme.direct),
         _ => (None, false),
     };
-    let mut station = Station::new("calibrate", &config, options.scratch.as_deref().or(root), 0)?;
-    let mut origin = origin(options, &config, &station);
-    let measured = measure::rounds(&mut station, options, is_direct, &stop);
+    let mut tier = PreparedTier::new("calibrate", &config, options.scratch.as_deref().or(root), 0)?;
+    let mut origin = origin(options, &config, &tier);
+    let measured = measure::rounds(&mut tier, options, is_direct, &stop);
     // Data is removed from the tier after a failure too.
-    let removed = station.remove();
+    let removed = tier.remove();
     let measured = measured?;
     removed?;
-    if stop.is_asked() && measured.cells.iter().any(|cell| cell.calls() == 0) {
+    if stop.is_requested() && measured.cells.iter().any(|cell| cell.calls() == 0) {
         bail!("interrupted before every size was read at every depth: no profile was written");
     }
     measured.check()?;
     if !measured.disturbed.is_empty() {
-        origin.notes.insert(0, plain(&measured.disturbed));
+        origin.notes.insert(0, printable(&measured.disturbed));
     }
-    origin.notes.truncate(MOST_NOTES);
+    origin.notes.truncate(MAX_NOTES);
     let profile = describe::profile(origin, &measured);
     write(&profile, &options.out)?;
     print!("{}", describe::text(&profile, &options.out));
-    if stop.is_asked() {
+    if stop.is_requested() {
         bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
     }
     Ok(())
 }
 
-fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) -> RecordedOrigin {
+fn origin(options: &CalibrateOptions, config: &TierConfig, tier: &PreparedTier) -> RecordedOrigin {
     let mount = match config {
         TierConfig::Nfs(nfs) => nfs.path.as_deref(),
-        _ => station.root(),
+        _ => tier.root(),
     };
-    let here = Environment::here(mount);
-    let filesystem = here.filesystems.values().next();
+    let environment = Environment::current(mount);
+    let filesystem = environment.filesystems.values().next();
     RecordedOrigin {
-        date: here.date.clone(),
+        date: environment.date.clone(),
         place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
         // The first note is the tier's address, which may be private.
-        notes: station.notes.iter().skip(1).map(|note| plain(note)).collect(),
+        notes: tier.notes.iter().skip(1).map(|note| printable(note)).collect(),
         environment: RecordedEnvironment {
-            kernel: plain(&here.host.kernel),
-            cpu: plain(&here.host.cpu),
-            cpus: here.host.cores,
-            memory_bytes: here.host.memory_bytes,
+            kernel: printable(&environment.host.kernel),
+            cpu: printable(&environment.host.cpu),
+            cpus: environment.host.cores,
+            memory_bytes: environment.host.memory_bytes,
             client: format!("tierlab-storage-bench {}", tierlab_program::version(None)),
-            filesystem: filesystem.map_or_else(String::new, |text| plain(text)),
+            filesystem: filesystem.map_or_else(String::new, |text| printable(text)),
         },
     }
 }
 
 /// Removes characters that terminals and pages cannot show safely.
-fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MOST_NOTE).collect()
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MAX_NOTE_CHARS).collect()
 }
 
 /// Writes the profile atomically, to a file that does not exist yet.

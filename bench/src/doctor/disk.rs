@@ -5,19 +5,19 @@ use tierlab_formats::mounts::Mount;
 use tierlab_instrument::units::bytes;
 
 /// Read-ahead in KiB from which a random read through the page cache fetches far more than requested.
-const MUCH_AHEAD_KB: u64 = 512;
+const HIGH_READ_AHEAD_KB: u64 = 512;
 /// Read-ahead in KiB below which a sequential read is split into many small reads.
-const LITTLE_AHEAD_KB: u64 = 64;
+const LOW_READ_AHEAD_KB: u64 = 64;
 /// Bytes that current servers return for one READ.
-const WANTED_RSIZE: u64 = 1 << 20;
+const TYPICAL_RSIZE: u64 = 1 << 20;
 /// Read-ahead in KiB from which one stream has several READs in flight.
-const WANTED_AHEAD_KB: u64 = 1024;
+const MIN_NFS_READ_AHEAD_KB: u64 = 1024;
 
 /// Effect of a large read-ahead; a small one affects sequential reads.
 pub(super) const FETCHES_MORE: &str = "reads through the page cache and memory maps may fetch far more than requested";
 
 /// Checks the file system of a folder, and its device.
-pub(super) fn below(tree: &Tree, mount: &Mount) -> Vec<Finding> {
+pub(super) fn check_folder(tree: &Tree, mount: &Mount) -> Vec<Finding> {
     let mut found = vec![filesystem(mount)];
     found.extend(access_times(mount));
     if let Some(disk) = disk(tree, &mount.device) {
@@ -104,8 +104,8 @@ fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let change =
         |to: u64| format!("run `echo {to} > /sys/block/{disk}/queue/read_ahead_kb`; direct reads have no read-ahead");
     Some(match kb {
-        MUCH_AHEAD_KB.. => Finding::warning(about, found).effect(FETCHES_MORE).change(change(128)),
-        ..LITTLE_AHEAD_KB => Finding::warning(about, found)
+        HIGH_READ_AHEAD_KB.. => Finding::warning(about, found).effect(FETCHES_MORE).change(change(128)),
+        ..LOW_READ_AHEAD_KB => Finding::warning(about, found)
             .effect("sequential reads through the page cache wait for each small piece")
             .change(change(128)),
         _ => Finding::fine(about, found),
@@ -148,14 +148,14 @@ pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool
     };
     let speeds = number("current_link_speed").zip(number("max_link_speed"));
     let widths = number("current_link_width").zip(number("max_link_width"));
-    let (Some((speed, most_speed)), Some((width, most_width))) = (speeds, widths) else {
+    let (Some((speed, max_speed)), Some((width, max_width))) = (speeds, widths) else {
         return Finding::unknown(about, "not visible: a virtual device, or one on another bus");
     };
-    let found = format!("{speed} GT/s x{width}, maximum {most_speed} GT/s x{most_width}");
+    let found = format!("{speed} GT/s x{width}, maximum {max_speed} GT/s x{max_width}");
     let share = if slows_when_idle {
-        width / most_width
+        width / max_width
     } else {
-        speed * width / (most_speed * most_width)
+        speed * width / (max_speed * max_width)
     };
     Finding::warning(about, found)
         .effect(format!("at most {:.0} % of the device's bandwidth", share * 100.0))
@@ -187,11 +187,11 @@ fn rsize(mount: &Mount) -> Finding {
     let Some(rsize) = mount.option("rsize").and_then(|text| text.parse::<u64>().ok()) else {
         return Finding::unknown("rsize", "not reported by the mount");
     };
-    let reads = WANTED_RSIZE.div_ceil(rsize.max(1));
+    let reads = TYPICAL_RSIZE.div_ceil(rsize.max(1));
     Finding::warning("rsize", bytes(rsize))
         .effect(format!("a read of 1 MiB is {reads} READs"))
         .change("mount with rsize=1048576; the server may allow less")
-        .fine_if(rsize >= WANTED_RSIZE)
+        .fine_if(rsize >= TYPICAL_RSIZE)
 }
 
 fn connections(mount: &Mount) -> Finding {
@@ -223,7 +223,7 @@ fn mount_read_ahead(tree: &Tree, mount: &Mount) -> Option<Finding> {
     let finding = Finding::warning("read-ahead of the mount", format!("{kb} KiB"))
         .effect("a sequentially read file has at most this much in flight, even on a faster network")
         .change(format!("run `echo 15360 > /{file}`"));
-    Some(finding.fine_if(kb >= WANTED_AHEAD_KB))
+    Some(finding.fine_if(kb >= MIN_NFS_READ_AHEAD_KB))
 }
 
 #[cfg(test)]

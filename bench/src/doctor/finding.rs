@@ -143,9 +143,9 @@ pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Findin
 }
 
 /// Maximum size of a file; the kernel's are far smaller.
-const MOST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Maximum entries of a folder.
-const MOST_ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// System files below a root: `/`, or a folder of a test. Paths have no first slash.
 #[derive(Debug, Clone)]
@@ -160,7 +160,7 @@ impl Tree {
     pub(super) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let mut text = String::new();
         let file = std::fs::File::open(self.0.join(path)).ok()?;
-        file.take(MOST).read_to_string(&mut text).ok()?;
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
         Some(text.trim().to_owned())
     }
 
@@ -173,7 +173,7 @@ impl Tree {
     pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.join(path)).into_iter().flatten();
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<String> = names.take(MOST_ENTRIES).collect();
+        let mut names: Vec<String> = names.take(MAX_ENTRIES).collect();
         names.sort();
         names
     }

@@ -39,9 +39,9 @@ fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String>
 }
 
 /// Texts of a file in both versions of control groups: version 2's single hierarchy, then version 1's of the controller.
-fn both(tree: &Tree, groups: &str, file: &str, (controller, own): (&str, &str)) -> Vec<String> {
+fn both_versions(tree: &Tree, groups: &str, file: &str, (controller, v1_file): (&str, &str)) -> Vec<String> {
     let mut found = texts(tree, groups, "", file);
-    found.extend(texts(tree, groups, controller, own));
+    found.extend(texts(tree, groups, controller, v1_file));
     found
 }
 
@@ -72,7 +72,7 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
 
 /// Periods in which the group used up its share, from the group nearest to the process that counts them.
 fn throttled(tree: &Tree, groups: &str) -> Option<String> {
-    let texts = both(tree, groups, "cpu.stat", ("cpu", "cpu.stat"));
+    let texts = both_versions(tree, groups, "cpu.stat", ("cpu", "cpu.stat"));
     texts.iter().find_map(|text| {
         let number = |line: &str, name: &str| line.strip_prefix(name)?.trim().parse::<u64>().ok();
         let value = |name: &str| text.lines().find_map(|line| number(line, name));
@@ -82,11 +82,11 @@ fn throttled(tree: &Tree, groups: &str) -> Option<String> {
 }
 
 fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
-    let limits = both(tree, groups, "memory.max", ("memory", "memory.limit_in_bytes"));
+    let limits = both_versions(tree, groups, "memory.max", ("memory", "memory.limit_in_bytes"));
     let limits = limits.iter().filter_map(|text| text.parse::<u64>().ok());
     let least = limits.filter(|bytes| *bytes < NO_LIMIT).min()?;
     let all = memory_bytes(&tree.text("proc/meminfo")?)?;
-    let used = both(tree, groups, "memory.current", ("memory", "memory.usage_in_bytes"));
+    let used = both_versions(tree, groups, "memory.current", ("memory", "memory.usage_in_bytes"));
     let used = used.first().and_then(|text| text.parse().ok());
     let used = used.map_or_else(|| "an unknown amount".to_owned(), bytes);
     let found = format!("{} of {}", bytes(least), bytes(all));

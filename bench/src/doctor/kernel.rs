@@ -6,9 +6,9 @@ use std::io;
 use tierlab_instrument::units;
 
 /// Open files that a run with a thousand connections needs.
-const ENOUGH_FILES: u64 = 4096;
+const MIN_OPEN_FILES: u64 = 4096;
 /// Share of the cores that other processes may use without a disturbance.
-const QUIET: f64 = 0.25;
+const MAX_LOAD_SHARE: f64 = 0.25;
 
 /// Runs all checks; `pinned_bytes` is the memory that the tier registers with the kernel.
 pub(super) fn findings(tree: &Tree, pinned_bytes: u64, ring: &io::Result<()>) -> Vec<Finding> {
@@ -24,16 +24,16 @@ pub(super) fn findings(tree: &Tree, pinned_bytes: u64, ring: &io::Result<()>) ->
 /// Number of online CPUs; 1 if unknown. The process's own number would hide a limit of the control group.
 pub(super) fn online(tree: &Tree) -> usize {
     let text = tree.text("sys/devices/system/cpu/online").unwrap_or_default();
-    in_list(&text).unwrap_or(1)
+    count_list(&text).unwrap_or(1)
 }
 
 /// Rest of the first line that begins with a name.
-fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+fn rest_of_line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name))
 }
 
 /// Counts the numbers of a list such as `0-3,8`.
-fn in_list(text: &str) -> Option<usize> {
+fn count_list(text: &str) -> Option<usize> {
     let count = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -44,8 +44,8 @@ fn in_list(text: &str) -> Option<usize> {
 
 fn affinity(tree: &Tree, cores: usize) -> Option<Finding> {
     let status = tree.text("proc/self/status")?;
-    let list = after(&status, "Cpus_allowed_list:")?;
-    let allowed = in_list(list)?;
+    let list = rest_of_line(&status, "Cpus_allowed_list:")?;
+    let allowed = count_list(list)?;
     let finding = Finding::warning("CPU affinity", format!("{allowed} of {cores} CPUs, {}", list.trim()))
         .effect("the measured and the measuring processes share them while others may be idle")
         .change("run without taskset, or enlarge the container's cpuset")
@@ -76,7 +76,7 @@ fn io_uring(tree: &Tree, ring: &io::Result<()>) -> Finding {
 
 /// Parses a limit from `Max open files 1024 4096 files`, or from `unlimited`.
 fn limit(text: &str, name: &str) -> Option<u64> {
-    match after(text, name)?.split_whitespace().next()? {
+    match rest_of_line(text, name)?.split_whitespace().next()? {
         "unlimited" => Some(u64::MAX),
         number => number.parse().ok(),
     }
@@ -111,7 +111,7 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
         let finding = Finding::warning("open files (RLIMIT_NOFILE)", amount(files, |files| files.to_string()))
             .effect("a run with many connections or files fails")
             .change("run `ulimit -n 65536`, or set LimitNOFILE=65536 of the service");
-        found.push(finding.fine_if(files >= ENOUGH_FILES));
+        found.push(finding.fine_if(files >= MIN_OPEN_FILES));
     }
     found
 }
@@ -138,7 +138,7 @@ fn huge_pages(tree: &Tree) -> Finding {
         return Finding::unknown(about, "not supported by this kernel");
     };
     let events = tree.text("proc/vmstat").unwrap_or_default();
-    let stalls = after(&events, "compact_stall ").unwrap_or("an unknown number of");
+    let stalls = rest_of_line(&events, "compact_stall ").unwrap_or("an unknown number of");
     match bracketed(&text) {
         Some("always") => Finding::warning(about, "always")
             .effect("requests wait for memory compaction, which shows in the tail")
@@ -171,5 +171,5 @@ fn load(tree: &Tree, cores: usize) -> Option<Finding> {
         .change("stop it, or wait until `uptime` shows a low load")
         .measured(format!("{:.1} per core", load / cores as f64))
         .times((load / cores as f64).max(1.0));
-    Some(finding.fine_if(load <= QUIET * cores as f64))
+    Some(finding.fine_if(load <= MAX_LOAD_SHARE * cores as f64))
 }

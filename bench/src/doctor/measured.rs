@@ -4,7 +4,7 @@
 use super::disk::FETCHES_MORE;
 use super::finding::Finding;
 use crate::plan::{Access, CacheState, Pattern, Point, Way};
-use crate::station::Station;
+use crate::prepared_tier::PreparedTier;
 use crate::stop::Stop;
 use anyhow::{Result, bail};
 use std::path::Path;
@@ -21,13 +21,13 @@ const WARMUP: Duration = Duration::from_millis(50);
 const SMALL: u64 = 4096;
 const LARGE: u64 = 1 << 20;
 /// Minimum share of a cold read's bytes fetched from storage; with less, the data was in memory.
-const FETCHED: f64 = 0.95;
+const MIN_FETCHED_SHARE: f64 = 0.95;
 /// Ratio of times from which a way is reported as slower, given half a second of measuring.
-const SLOWER: f64 = 1.25;
+const SLOW_RATIO: f64 = 1.25;
 
 /// Result of one way.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct WayFigures {
     pub(super) p50_us: f64,
     pub(super) mb_per_s: f64,
     /// Bytes that the kernel fetched per requested byte.
@@ -38,23 +38,23 @@ pub(super) struct Shown {
 #[derive(Debug)]
 pub(super) struct Ways {
     /// Reads of 4 KiB at random: `pread` with `O_DIRECT`, and buffered with a cold page cache.
-    pub(super) small_direct: Result<Shown>,
-    pub(super) small_buffered: Result<Shown>,
+    pub(super) small_direct: Result<WayFigures>,
+    pub(super) small_buffered: Result<WayFigures>,
     /// Sequential reads of 1 MiB.
-    pub(super) large_direct: Result<Shown>,
-    pub(super) large_buffered: Result<Shown>,
+    pub(super) large_direct: Result<WayFigures>,
+    pub(super) large_buffered: Result<WayFigures>,
     /// Reads of 4 KiB at random by io_uring with `O_DIRECT`.
-    pub(super) small_ring: Result<Shown>,
+    pub(super) small_ring: Result<WayFigures>,
 }
 
 /// Measures a folder.
 ///
 /// # Errors
 /// The folder is not writable, or io_uring is refused.
-pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
-    // The station replaces the root by a new folder in `folder`.
+pub(super) fn measure_ways(folder: &Path, stop: &Stop) -> Result<Ways> {
+    // `PreparedTier` replaces the root by a new folder in `folder`.
     let config = TierConfig::parse("tier", "kind = \"nvme\"\nroot = \"/\"\n")?;
-    let mut station = Station::new("doctor", &config, Some(folder), 0)?;
+    let mut tier = PreparedTier::new("doctor", &config, Some(folder), 0)?;
     let mut of = |pattern, block_bytes, way| {
         let point = Point {
             pattern,
@@ -62,7 +62,7 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
             cache: CacheState::Cold,
             ..Point::reads("doctor", block_bytes)
         };
-        one(&mut station, &point, FILE_BYTES, stop)
+        measure_way(&mut tier, &point, FILE_BYTES, stop)
     };
     let ways = Ways {
         small_direct: of(Pattern::Random, SMALL, Way::PreadDirect),
@@ -71,43 +71,43 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
         large_direct: of(Pattern::Sequential, LARGE, Way::PreadDirect),
         large_buffered: of(Pattern::Sequential, LARGE, Way::Pread),
     };
-    station.remove()?;
-    if stop.is_asked() {
+    tier.remove()?;
+    if stop.is_requested() {
         bail!("interrupted");
     }
     Ok(ways)
 }
 
 /// Measures reads from `bytes` bytes of data.
-fn one(station: &mut Station, point: &Point, bytes: u64, stop: &Stop) -> Result<Shown> {
+fn measure_way(tier: &mut PreparedTier, point: &Point, bytes: u64, stop: &Stop) -> Result<WayFigures> {
     let access = Access::reads(bytes, WINDOW, WARMUP);
-    station.prepare(point, &access)?;
-    let driven = station.measure(point, &access, 0, stop)?;
-    let tally = &driven.tally;
+    tier.prepare(point, &access)?;
+    let outcome = tier.measure(point, &access, 0, stop)?;
+    let tally = &outcome.tally;
     if tally.sums.calls == 0 {
-        bail!("no read ended in {:.1} s", driven.window.as_secs_f64());
+        bail!("no read ended in {:.1} s", outcome.window.as_secs_f64());
     }
-    let asked = tally.sums.asked_bytes as f64;
-    Ok(Shown {
+    let requested = tally.sums.asked_bytes as f64;
+    Ok(WayFigures {
         p50_us: tally.latency_ns.value_at_quantile(0.5) as f64 / 1e3,
-        mb_per_s: asked / 1e6 / driven.window.as_secs_f64(),
-        fetched_share: driven.machine.fetched_bytes.map(|bytes| bytes as f64 / asked),
+        mb_per_s: requested / 1e6 / outcome.window.as_secs_f64(),
+        fetched_share: outcome.machine.fetched_bytes.map(|bytes| bytes as f64 / requested),
     })
 }
 
 /// Adds the figures of buffered reads to the finding about the read-ahead of their device. A large read-ahead is not the cause if slow
 /// reads fetch no more than requested.
 pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
-    let random = both(&ways.small_direct, &ways.small_buffered);
-    let in_order = both(&ways.large_direct, &ways.large_buffered);
+    let random = both_ok(&ways.small_direct, &ways.small_buffered);
+    let in_order = both_ok(&ways.large_direct, &ways.large_buffered);
     let finding = found
         .iter_mut()
         .find(|finding| finding.about.starts_with("read-ahead of"));
     let (Some(finding), Some(random), Some(in_order)) = (finding, random, in_order) else {
         return;
     };
-    let fetched = [random, in_order].map(|(_, through)| through.fetched_share.unwrap_or(1.0));
-    if fetched.iter().any(|share| *share < FETCHED) {
+    let fetched = [random, in_order].map(|(_, buffered)| buffered.fetched_share.unwrap_or(1.0));
+    if fetched.iter().any(|share| *share < MIN_FETCHED_SHARE) {
         return;
     }
     let slower = [
@@ -115,31 +115,31 @@ pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
         in_order.0.mb_per_s / in_order.1.mb_per_s,
     ];
     let worst = match finding.effect.as_deref() {
-        Some(FETCHES_MORE) if fetched[0] < SLOWER => 1.0,
+        Some(FETCHES_MORE) if fetched[0] < SLOW_RATIO => 1.0,
         Some(FETCHES_MORE) => slower[0],
         _ => slower[1],
     };
-    let measured = format!(
+    let text = format!(
         "buffered reads: 4 KiB at random take {:.2} times as long as direct ones and fetch {} each, 1 MiB in order {:.2} times as long",
         slower[0],
         bytes((fetched[0] * SMALL as f64) as u64),
         slower[1]
     );
-    *finding = finding.clone().measured(measured).times(worst).fine_if(worst < SLOWER);
+    *finding = finding.clone().measured(text).times(worst).fine_if(worst < SLOW_RATIO);
 }
 
 /// Measures reads through a tier without a local folder.
-pub(super) fn through(config: &TierConfig, stop: &Stop) -> Finding {
+pub(super) fn measure_tier(config: &TierConfig, stop: &Stop) -> Finding {
     let about = "reads through the tier";
     let reads = || {
-        let mut station = Station::new("doctor", config, None, 0)?;
-        let mut of = |point: &Point| one(&mut station, point, REMOTE_BYTES, stop);
+        let mut tier = PreparedTier::new("doctor", config, None, 0)?;
+        let mut of = |point: &Point| measure_way(&mut tier, point, REMOTE_BYTES, stop);
         let small = of(&Point::reads("doctor", SMALL));
         let large = of(&Point {
             pattern: Pattern::Sequential,
             ..Point::reads("doctor", LARGE)
         });
-        station.remove()?;
+        tier.remove()?;
         anyhow::Ok((small?, large?))
     };
     match reads() {
@@ -153,13 +153,13 @@ pub(super) fn through(config: &TierConfig, stop: &Stop) -> Finding {
     }
 }
 
-/// Returns the findings of a folder; `direct` is the tier's setting.
-pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
+/// Returns the findings of a folder; `is_direct` is the tier's setting.
+pub(super) fn findings(ways: &Ways, is_direct: Option<bool>) -> Vec<Finding> {
     let mut found = vec![direct_reads(ways)];
-    found.extend(both(&ways.small_direct, &ways.small_buffered).map(|(past, through)| small(past, through, direct)));
-    found.extend(both(&ways.large_direct, &ways.large_buffered).map(|(past, through)| large(past, through)));
-    found.extend(both(&ways.small_direct, &ways.small_ring).map(|(pread, ring)| {
-        let [ring, pread] = [ring, pread].map(|shown| latency(shown.p50_us));
+    found.extend(both_ok(&ways.small_direct, &ways.small_buffered).map(|(one, other)| small(one, other, is_direct)));
+    found.extend(both_ok(&ways.large_direct, &ways.large_buffered).map(|(one, other)| large(one, other)));
+    found.extend(both_ok(&ways.small_direct, &ways.small_ring).map(|(pread, ring)| {
+        let [ring, pread] = [ring, pread].map(|figures| latency(figures.p50_us));
         let about = "io_uring, 4 KiB at random, one at a time";
         Finding::fine(about, "compared with pread, both direct")
             .measured(format!("{ring} by io_uring, {pread} by pread"))
@@ -167,18 +167,18 @@ pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
     found
 }
 
-fn both<'a>(one: &'a Result<Shown>, other: &'a Result<Shown>) -> Option<(&'a Shown, &'a Shown)> {
+fn both_ok<'a>(one: &'a Result<WayFigures>, other: &'a Result<WayFigures>) -> Option<(&'a WayFigures, &'a WayFigures)> {
     one.as_ref().ok().zip(other.as_ref().ok())
 }
 
 fn direct_reads(ways: &Ways) -> Finding {
     match &ways.small_direct {
-        Ok(shown) => Finding::fine("O_DIRECT", "works here").measured(format!(
+        Ok(figures) => Finding::fine("O_DIRECT", "works here").measured(format!(
             "4 KiB at random in {}, 1 MiB in order at {}",
-            latency(shown.p50_us),
+            latency(figures.p50_us),
             ways.large_direct.as_ref().map_or_else(
                 |_| "n/a".to_owned(),
-                |shown| format!("{} MB/s", digits3(shown.mb_per_s))
+                |figures| format!("{} MB/s", digits3(figures.mb_per_s))
             )
         )),
         Err(error) => Finding::warning("O_DIRECT", format!("refused: {error:#}"))
@@ -188,52 +188,46 @@ fn direct_reads(ways: &Ways) -> Finding {
 }
 
 /// Compares buffered reads with direct ones, which take `1 / slower` of the time. Unknown if the buffered reads were not cold.
-fn through_cache(
-    about: &str,
-    through: &Shown,
-    slower: f64,
-    figures: String,
-    (effect, change): (&str, &str),
-) -> Finding {
-    if let Some(share) = through.fetched_share.filter(|share| *share < FETCHED) {
+fn compare(about: &str, buffered: &WayFigures, slower: f64, text: String, (effect, change): (&str, &str)) -> Finding {
+    if let Some(share) = buffered.fetched_share.filter(|share| *share < MIN_FETCHED_SHARE) {
         let percent = 100.0 * share;
         let found = format!("not cold: only {percent:.0} % of the bytes were fetched from storage");
         return Finding::unknown(about, found);
     }
-    let finding = match slower < SLOWER {
+    let finding = match slower < SLOW_RATIO {
         true => Finding::fine(about, "costs no more than direct reads"),
         false => Finding::warning(about, format!("{slower:.1} times as long as direct reads"))
             .effect(effect)
             .change(change)
             .times(slower),
     };
-    finding.measured(figures)
+    finding.measured(text)
 }
 
-fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
-    let fetched = through.fetched_share.map_or_else(String::new, |share| {
+fn small(direct: &WayFigures, buffered: &WayFigures, is_direct: Option<bool>) -> Finding {
+    let fetched = buffered.fetched_share.map_or_else(String::new, |share| {
         format!(" ({} fetched each)", bytes((share * SMALL as f64) as u64))
     });
-    let [buffered, direct_us] = [through, past].map(|shown| latency(shown.p50_us));
-    let figures = format!("{buffered} buffered{fetched}, {direct_us} direct");
-    let change = match direct {
+    let [buffered_us, direct_us] = [buffered, direct].map(|figures| latency(figures.p50_us));
+    let figures = format!("{buffered_us} buffered{fetched}, {direct_us} direct");
+    let change = match is_direct {
         Some(false) => "set direct = true in the tier's TOML if the data does not fit into memory",
         _ => "lower the read-ahead, unless the tier has direct = true",
     };
     let effect = "random reads of data that is not in the cache are slower";
     let about = "page cache, 4 KiB at random, cold";
-    let slower = through.p50_us / past.p50_us;
-    through_cache(about, through, slower, figures, (effect, change))
+    let slower = buffered.p50_us / direct.p50_us;
+    compare(about, buffered, slower, figures, (effect, change))
 }
 
-fn large(past: &Shown, through: &Shown) -> Finding {
-    let [buffered, direct] = [through, past].map(|shown| digits3(shown.mb_per_s));
-    let figures = format!("{buffered} MB/s buffered, {direct} MB/s direct, one at a time");
+fn large(direct: &WayFigures, buffered: &WayFigures) -> Finding {
+    let [buffered_mb, direct_mb] = [buffered, direct].map(|figures| digits3(figures.mb_per_s));
+    let figures = format!("{buffered_mb} MB/s buffered, {direct_mb} MB/s direct, one at a time");
     let effect = "sequential reads through the page cache take longer";
     let about = "page cache, 1 MiB in order, cold";
-    let slower = past.mb_per_s / through.mb_per_s;
+    let slower = direct.mb_per_s / buffered.mb_per_s;
     let change = "use direct reads with several in flight";
-    through_cache(about, through, slower, figures, (effect, change))
+    compare(about, buffered, slower, figures, (effect, change))
 }
 
 #[cfg(test)]
@@ -241,8 +235,8 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn of(p50_us: f64, mb_per_s: f64) -> Result<Shown> {
-        Ok(Shown {
+    fn of(p50_us: f64, mb_per_s: f64) -> Result<WayFigures> {
+        Ok(WayFigures {
             p50_us,
             mb_per_s,
             fetched_share: Some(2.0),
@@ -272,22 +266,22 @@ mod tests {
     fn read_ahead_has_the_figures_of_both_directions() {
         let ways = |small: f64, fetched: f64, large: f64| Ways {
             small_direct: of(100.0, 40.0),
-            small_buffered: of(small, 13.0).map(|shown| Shown {
+            small_buffered: of(small, 13.0).map(|figures| WayFigures {
                 fetched_share: Some(fetched),
-                ..shown
+                ..figures
             }),
             large_direct: of(1000.0, 1000.0),
             large_buffered: of(1000.0, large),
             small_ring: of(101.0, 40.0),
         };
-        let told = |effect: &str, ways: &Ways| {
+        let updated = |effect: &str, ways: &Ways| {
             let mut found = [Finding::warning("read-ahead of vda", "8192 KiB")
                 .effect(effect)
                 .change("less")];
             read_ahead(&mut found, ways);
             found[0].clone()
         };
-        let slow = told(FETCHES_MORE, &ways(2000.0, 2.0, 900.0));
+        let slow = updated(FETCHES_MORE, &ways(2000.0, 2.0, 900.0));
         assert_eq!((slow.level, slow.times), (Level::Warning, Some(20.0)));
         let measured = slow.measured.unwrap();
         assert!(
@@ -296,14 +290,14 @@ mod tests {
                 && measured.contains("1.11 times")
         );
         // Slow by any read-ahead: the page cache itself takes the time, or the layers below.
-        assert_eq!(told(FETCHES_MORE, &ways(2000.0, 1.0, 300.0)).level, Level::Fine);
-        assert_eq!(told(FETCHES_MORE, &ways(110.0, 2.0, 300.0)).level, Level::Fine);
-        assert_eq!(told("small pieces", &ways(110.0, 1.0, 500.0)).times, Some(2.0));
+        assert_eq!(updated(FETCHES_MORE, &ways(2000.0, 1.0, 300.0)).level, Level::Fine);
+        assert_eq!(updated(FETCHES_MORE, &ways(110.0, 2.0, 300.0)).level, Level::Fine);
+        assert_eq!(updated("small pieces", &ways(110.0, 1.0, 500.0)).times, Some(2.0));
     }
 
     #[test]
     fn reads_that_came_from_memory_are_not_compared() {
-        let from_memory = Shown {
+        let from_memory = WayFigures {
             fetched_share: Some(0.2),
             ..of(3.0, 7611.0).unwrap()
         };

@@ -12,7 +12,7 @@ mod network;
 
 use crate::machine::Environment;
 use crate::plan::tier_config;
-use crate::station::runtime;
+use crate::prepared_tier::runtime;
 use crate::stop::Stop;
 use anyhow::Result;
 use clap::Args;
@@ -102,22 +102,22 @@ impl Subject {
 ///
 /// # Errors
 /// Invalid flags or tier configuration. Findings are not errors.
-pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
+pub(crate) fn run(options: &DoctorOptions) -> Result<()> {
     let file = options.tier.as_deref();
     let config = file.map(|file| tier_config(file, &options.set)).transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
-    let machine = Environment::here(subject.folders.iter().map(PathBuf::as_path));
+    let machine = Environment::current(subject.folders.iter().map(PathBuf::as_path));
     let stop = Stop::on_signal()?;
-    let measure = |folder: &Path| (!options.no_measure).then(|| measured::ways(folder, &stop));
+    let measure = |folder: &Path| (!options.no_measure).then(|| measured::measure_ways(folder, &stop));
     let tree = Tree::at("/");
-    let mut findings = look(&tree, &subject, &try_ring(), measure);
+    let mut findings = check_system(&tree, &subject, &try_ring(), measure);
     if let Some(url) = &subject.url {
         findings.extend(network::findings(&tree, url));
     }
     if let Some(config) = &config {
-        findings.push(opens(config)?);
+        findings.push(check_open(config)?);
         if !options.no_measure && subject.folders.is_empty() {
-            findings.push(measured::through(config, &stop));
+            findings.push(measured::measure_tier(config, &stop));
         }
     }
     findings.sort_by(Finding::order);
@@ -136,7 +136,7 @@ pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
 }
 
 /// Checks the system's files, and measures each folder with `measure`.
-fn look(
+fn check_system(
     tree: &Tree,
     subject: &Subject,
     ring: &io::Result<()>,
@@ -151,7 +151,7 @@ fn look(
         let mut own = match holding(&mounts, &real) {
             None => vec![Finding::unknown("file system", unknown)],
             Some(mount) if mount.kind.starts_with("nfs") => disk::nfs(tree, &mount),
-            Some(mount) => disk::below(tree, &mount),
+            Some(mount) => disk::check_folder(tree, &mount),
         };
         match measure(folder) {
             None => {}
@@ -174,11 +174,11 @@ fn look(
 }
 
 /// Checks that the tier opens.
-fn opens(config: &TierConfig) -> Result<Finding> {
+fn check_open(config: &TierConfig) -> Result<Finding> {
     let runtime = runtime(0)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let opened = runtime.block_on(tierlab_storage::open(config));
-    let took = latency(begun.elapsed().as_secs_f64() * 1e6);
+    let took = latency(started.elapsed().as_secs_f64() * 1e6);
     Ok(match opened {
         Ok(tier) => {
             let info = tier.info();

@@ -9,13 +9,13 @@ use tierlab_instrument::units::{bytes, digits3, latency};
 
 /// Number of connections; their median time is the round trip.
 const CONNECTIONS: usize = 5;
-const LIMIT: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Minimum round trip to a server outside this zone.
-const FAR: Duration = Duration::from_millis(2);
+const FAR_ROUND_TRIP: Duration = Duration::from_millis(2);
 /// MTU of Ethernet; a lower one is a tunnel's.
 const ETHERNET_MTU: i32 = 1500;
 /// Rate that one connection should reach, in bytes per second: 10 Gbit/s.
-const WANTED_RATE: f64 = 1.25e9;
+const MIN_RATE: f64 = 1.25e9;
 
 /// Connects to the address of a URL.
 pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
@@ -35,7 +35,7 @@ pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
         .effect("each read waits for at least one round trip, and sequential reads for one after another")
         .change("run in the zone of the storage, raise the reads in flight, or add a cache")
         .measured(format!("median of {CONNECTIONS} connections, the longest {longest}"))
-        .fine_if(round_trip < FAR);
+        .fine_if(round_trip < FAR_ROUND_TRIP);
     let second = match mtu {
         None => Finding::unknown("MTU", "not reported by the kernel"),
         Some(mtu) => Finding::warning("MTU", mtu.to_string())
@@ -51,11 +51,11 @@ pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
 fn address(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     // A password may contain any character. An NFS export may contain an `@`, but its URL has no password.
-    let place = match scheme {
+    let authority = match scheme {
         "nfs" => rest,
         _ => rest.rsplit('@').next().unwrap_or_default(),
     };
-    let host = place.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.split(['/', '?', '#']).next().unwrap_or_default();
     let port = match scheme {
         "nfs" => 2049,
         "redis" | "rediss" => 6379,
@@ -75,9 +75,9 @@ fn connect(address: &str) -> io::Result<([Duration; CONNECTIONS], Option<i32>)> 
     let peer = peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let (mut round_trips, mut mtu) = ([Duration::ZERO; CONNECTIONS], None);
     for round_trip in &mut round_trips {
-        let begun = Instant::now();
-        let connection = TcpStream::connect_timeout(&peer, LIMIT)?;
-        *round_trip = begun.elapsed();
+        let started = Instant::now();
+        let connection = TcpStream::connect_timeout(&peer, TIMEOUT)?;
+        *round_trip = started.elapsed();
         mtu = getsockopt(&connection, IpMtu).ok();
     }
     round_trips.sort();
@@ -88,21 +88,21 @@ fn connect(address: &str) -> io::Result<([Duration; CONNECTIONS], Option<i32>)> 
 fn buffers(tree: &Tree, round_trip: Duration) -> Finding {
     let about = "TCP receive buffer";
     let text = tree.text("proc/sys/net/ipv4/tcp_rmem").unwrap_or_default();
-    let Some(most) = text.split_whitespace().nth(2).and_then(|text| text.parse::<u64>().ok()) else {
+    let Some(max) = text.split_whitespace().nth(2).and_then(|text| text.parse::<u64>().ok()) else {
         return Finding::unknown(about, "/proc/sys/net/ipv4/tcp_rmem cannot be read");
     };
     let window = match tree.number("proc/sys/net/ipv4/tcp_window_scaling") {
-        Some(0) => most.min(64 << 10),
+        Some(0) => max.min(64 << 10),
         // The kernel uses about half of a buffer itself.
-        _ => most / 2,
+        _ => max / 2,
     };
     let rate = window as f64 / round_trip.as_secs_f64().max(1e-6);
-    Finding::warning(about, format!("up to {}", bytes(most)))
+    Finding::warning(about, format!("up to {}", bytes(max)))
         .effect("a connection moves at most one window per round trip; parallel reads are slowed less")
         .change("run `sysctl net.ipv4.tcp_rmem='4096 131072 67108864' net.ipv4.tcp_window_scaling=1`")
         .measured(format!("at most {} MB/s per connection", digits3(rate / 1e6)))
-        .times(WANTED_RATE / rate)
-        .fine_if(rate >= WANTED_RATE)
+        .times(MIN_RATE / rate)
+        .fine_if(rate >= MIN_RATE)
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl System {
     }
 
     /// Returns the findings for an nvme tier in a folder and for one behind the mount.
-    fn look(&self, wants_gpu: bool) -> Vec<Finding> {
+    fn scan(&self, wants_gpu: bool) -> Vec<Finding> {
         let subject = Subject {
             folders: vec!["/no such folder".into(), "/mnt/no such folder".into()],
             pinned_bytes: 4 << 20,
@@ -69,12 +69,12 @@ impl System {
             wants_gpu,
             url: None,
         };
-        look(&Tree::at(self.0.path()), &subject, &Ok(()), |_| None)
+        check_system(&Tree::at(self.0.path()), &subject, &Ok(()), |_| None)
     }
 
     fn warnings(&self) -> Vec<String> {
         let warns = |finding: &Finding| finding.level == Level::Warning;
-        let found = self.look(false).into_iter().filter(warns);
+        let found = self.scan(false).into_iter().filter(warns);
         found
             .map(|finding| format!("{}: {}", finding.about, finding.found))
             .collect()
@@ -83,7 +83,7 @@ impl System {
 
 #[test]
 fn a_good_system_has_no_warnings_and_everything_was_looked_at() {
-    let found = System::good().look(false);
+    let found = System::good().scan(false);
     let not_fine: Vec<&Finding> = found.iter().filter(|finding| finding.level != Level::Fine).collect();
     assert!(not_fine.is_empty(), "{not_fine:?}");
     for about in [
@@ -237,12 +237,12 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
         let warnings = system.warnings();
         assert_eq!(warnings.len(), 1, "{path} = {text}: {warnings:?}");
         assert!(warnings[0].starts_with(warning), "{path} = {text}: {warnings:?}");
-        let told = system
-            .look(false)
+        let finding = system
+            .scan(false)
             .into_iter()
             .find(|finding| finding.level == Level::Warning)
             .unwrap();
-        assert!(told.effect.is_some() && told.change.is_some(), "{told:?}");
+        assert!(finding.effect.is_some() && finding.change.is_some(), "{finding:?}");
     }
 }
 
@@ -256,7 +256,7 @@ fn a_refused_ring_is_told_with_who_refused_it() {
     ] {
         let system = System::good().with("proc/sys/kernel/io_uring_disabled", switch);
         let refused = Err(io::Error::from_raw_os_error(error));
-        let finding = &look(&Tree::at(system.0.path()), &Subject::default(), &refused, |_| None)[0];
+        let finding = &check_system(&Tree::at(system.0.path()), &Subject::default(), &refused, |_| None)[0];
         assert_eq!((finding.about.as_str(), finding.level), ("io_uring", Level::Warning));
         assert!(finding.found.contains(want), "{finding:?}");
     }
@@ -288,9 +288,9 @@ fn a_gpu_is_looked_at_where_there_is_one_or_is_wanted() {
             .map(|finding| format!("{:?} {}: {}", finding.level, finding.about, finding.found))
             .collect()
     };
-    assert!(of_gpu(System::good().look(false)).is_empty());
+    assert!(of_gpu(System::good().scan(false)).is_empty());
     assert_eq!(
-        of_gpu(System::good().look(true)),
+        of_gpu(System::good().scan(true)),
         ["Warning GPU: no NVIDIA device on the PCI bus"]
     );
     let gpu = "sys/bus/pci/devices/0000:01:00.0";
@@ -298,11 +298,11 @@ fn a_gpu_is_looked_at_where_there_is_one_or_is_wanted() {
         .with(&format!("{gpu}/vendor"), "0x10de")
         .with(&format!("{gpu}/class"), "0x030200");
     let bare = bare.with("proc/cmdline", "quiet intel_iommu=on");
-    let said = of_gpu(bare.look(false));
-    assert_eq!(said.len(), 5, "{said:?}");
-    assert!(said[1].starts_with("Warning NVIDIA driver: not loaded") && said[2].starts_with("Warning nvidia-fs"));
-    assert_eq!(said[4], "Warning IOMMU: intel_iommu=on");
-    let whole = bare
+    let lines = of_gpu(bare.scan(false));
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    assert!(lines[1].starts_with("Warning NVIDIA driver: not loaded") && lines[2].starts_with("Warning nvidia-fs"));
+    assert_eq!(lines[4], "Warning IOMMU: intel_iommu=on");
+    let complete = bare
         .with("proc/cmdline", "quiet intel_iommu=on iommu=pt")
         .with(
             "proc/driver/nvidia/version",
@@ -317,19 +317,19 @@ fn a_gpu_is_looked_at_where_there_is_one_or_is_wanted() {
         ("current_link_width", "16"),
         ("max_link_width", "16"),
     ] {
-        whole.write(&format!("{gpu}/{name}"), text);
+        complete.write(&format!("{gpu}/{name}"), text);
     }
-    let said = of_gpu(whole.look(false));
-    assert!(said.iter().all(|line| line.starts_with("Fine")), "{said:?}");
-    assert!(said[3].ends_with("compatibility mode refused"), "{said:?}");
+    let lines = of_gpu(complete.scan(false));
+    assert!(lines.iter().all(|line| line.starts_with("Fine")), "{lines:?}");
+    assert!(lines[3].ends_with("compatibility mode refused"), "{lines:?}");
 }
 
 #[test]
 fn nothing_to_see_is_said_and_nonsense_does_no_harm() {
     let empty = System(tempfile::tempdir().unwrap());
     assert_eq!(empty.warnings(), Vec::<String>::new());
-    assert!(empty.look(false).iter().any(|finding| finding.level == Level::Unknown));
-    let strange = System::good();
+    assert!(empty.scan(false).iter().any(|finding| finding.level == Level::Unknown));
+    let malformed = System::good();
     for path in [
         "proc/self/limits",
         "proc/self/cgroup",
@@ -337,9 +337,9 @@ fn nothing_to_see_is_said_and_nonsense_does_no_harm() {
         "proc/loadavg",
         "proc/meminfo",
     ] {
-        strange.write(path, "\u{0}: - ::: [ ] , = 99999999999999999999999 \n - - -\n::::");
+        malformed.write(path, "\u{0}: - ::: [ ] , = 99999999999999999999999 \n - - -\n::::");
     }
-    assert!(strange.look(true).len() > 5);
+    assert!(malformed.scan(true).len() > 5);
     let version_1 = System::good()
         .with("proc/self/cgroup", "5:blkio:/a\n4:memory:/a/b\n1:cpu,cpuacct:/a")
         .with("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "200000")

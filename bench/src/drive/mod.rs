@@ -1,24 +1,24 @@
 //! A repeat of a point: callers in a closed loop, or at due times fixed in advance. In: callers. Out: their results, and the use of the
 //! machine during the repeat.
 
-mod course;
+mod repeat_run;
 mod tally;
 mod tasks;
 mod threads;
 
-pub(crate) use course::{Call, Caller, Course};
+pub(crate) use repeat_run::{Call, Caller, RepeatRun};
 pub(crate) use tally::{Second, Sums, Tally};
-pub(crate) use tasks::tasks;
-pub(crate) use threads::{Blocking, threads};
+pub(crate) use tasks::run_tasks;
+pub(crate) use threads::{BlockingCaller, run_threads};
 
-use crate::machine::{MachineUse, Watched};
+use crate::machine::{MachineMonitor, MachineUse};
 use crate::stop::sleep_until;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
 /// Results of a repeat.
 #[derive(Debug)]
-pub(crate) struct Driven {
+pub(crate) struct RepeatResult {
     pub(crate) tally: Tally,
     /// Calls by the second of the window in which they ended, without an incomplete last second.
     pub(crate) seconds: Vec<Second>,
@@ -29,29 +29,29 @@ pub(crate) struct Driven {
 }
 
 /// Time between two checks of a waiting thread.
-const WAKE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Watches callers until their repeat is over. `join` waits for them, and returns their results.
-fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally>) -> Result<Driven> {
-    let wait = |until| sleep_until(until, WAKE, || course.is_over());
-    wait(course.measure_from);
-    let first = watched.look();
-    wait(course.until);
+fn watch(run: &RepeatRun, monitor: &MachineMonitor, join: impl FnOnce() -> Result<Tally>) -> Result<RepeatResult> {
+    let wait = |until| sleep_until(until, POLL_INTERVAL, || run.is_over());
+    wait(run.window_start);
+    let first = monitor.sample();
+    wait(run.window_end);
     // Calls that end after the window count neither in its rates nor in the load on the machine.
-    let ran_out = course.ran_out();
-    let at_end = (!ran_out && !course.ends_with_sync).then(|| watched.look());
+    let out_of_data = run.is_out_of_data();
+    let sample_at_end = (!out_of_data && !run.ends_with_sync).then(|| monitor.sample());
     let tally = join()?;
-    let last = at_end.unwrap_or_else(|| watched.look());
+    let last = sample_at_end.unwrap_or_else(|| monitor.sample());
     // Shorter after an interrupt.
-    let end = match (course.ends_with_sync, ran_out) {
+    let end = match (run.ends_with_sync, out_of_data) {
         (true, _) => last.at,
-        (false, true) => tally.last_end.unwrap_or(last.at).min(course.until),
-        (false, false) => Instant::now().min(course.until),
+        (false, true) => tally.last_end.unwrap_or(last.at).min(run.window_end),
+        (false, false) => Instant::now().min(run.window_end),
     };
-    let window = end.saturating_duration_since(course.measure_from);
-    Ok(Driven {
+    let window = end.saturating_duration_since(run.window_start);
+    Ok(RepeatResult {
         tally,
-        seconds: course.seconds(window),
+        seconds: run.seconds(window),
         window,
         machine: last.since(&first),
     })

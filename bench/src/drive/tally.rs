@@ -8,7 +8,7 @@ use tierlab_protocol::via::ViaSet;
 use tierlab_storage::ReadCost;
 
 /// Longest latency in the histograms, in nanoseconds: 10 minutes.
-const LONGEST_NS: u64 = 600_000_000_000;
+const MAX_LATENCY_NS: u64 = 600_000_000_000;
 
 /// Results of calls.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub(crate) struct Tally {
     /// Latency in nanoseconds, from the start of a call, or in an open loop from its due time.
     pub(crate) latency_ns: Histogram<u64>,
     /// Send lag in nanoseconds, from the due time of a call to its start. Empty in a closed loop.
-    pub(crate) late_ns: Histogram<u64>,
+    pub(crate) lag_ns: Histogram<u64>,
     pub(crate) sums: Sums,
     pub(crate) via: ViaSet,
     /// Errors of the window's calls by kind, if errors are tolerated.
@@ -96,15 +96,15 @@ pub(crate) struct Faults {
     /// Sum of the times from the start of each call to its error.
     pub(crate) took: Duration,
     /// Text of the first error.
-    pub(crate) words: String,
+    pub(crate) first_error: String,
 }
 
 impl Faults {
     pub(crate) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.took += other.took;
-        if self.words.is_empty() {
-            self.words.clone_from(&other.words);
+        if self.first_error.is_empty() {
+            self.first_error.clone_from(&other.first_error);
         }
     }
 }
@@ -113,7 +113,7 @@ impl Default for Tally {
     fn default() -> Self {
         Self {
             latency_ns: histogram(3),
-            late_ns: histogram(3),
+            lag_ns: histogram(3),
             sums: Sums::default(),
             via: ViaSet::default(),
             faults: BTreeMap::new(),
@@ -146,7 +146,7 @@ impl Tally {
 
     pub(crate) fn add(&mut self, other: &Self) {
         let _ = self.latency_ns.add(&other.latency_ns);
-        let _ = self.late_ns.add(&other.late_ns);
+        let _ = self.lag_ns.add(&other.lag_ns);
         self.sums.add(&other.sums);
         self.via = self.via.union(other.via);
         self.last_end = self.last_end.max(other.last_end);
@@ -157,8 +157,8 @@ impl Tally {
 }
 
 pub(super) fn record(histogram: &mut Histogram<u64>, ns: u128) {
-    let ns = u64::try_from(ns).unwrap_or(LONGEST_NS);
-    let _ = histogram.record(ns.clamp(1, LONGEST_NS));
+    let ns = u64::try_from(ns).unwrap_or(MAX_LATENCY_NS);
+    let _ = histogram.record(ns.clamp(1, MAX_LATENCY_NS));
 }
 
 impl Sums {

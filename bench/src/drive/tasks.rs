@@ -1,9 +1,9 @@
-//! Callers that are tasks of a runtime, for tiers. In: a course, and one caller for each call in flight. Out: their results.
+//! Callers that are tasks of a runtime, for tiers. In: a repeat, and one caller for each call in flight. Out: their results.
 //! A thread of its own keeps the due times of an open loop, because the runtime's timer is a millisecond late.
 
-use super::course::Caller;
-use super::{Course, Driven, Tally, watch};
-use crate::machine::Watched;
+use super::repeat_run::Caller;
+use super::{RepeatResult, RepeatRun, Tally, watch};
+use crate::machine::MachineMonitor;
 use crate::stop::sleep_until;
 use anyhow::{Context, Result};
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 /// Interval at which the pacer checks whether it is still needed.
-const WAKE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs a repeat.
 ///
 /// # Errors
 /// A failed access, or wrong bytes.
-pub(crate) fn tasks(
+pub(crate) fn run_tasks(
     runtime: &Runtime,
-    course: &Arc<Course>,
+    run: &Arc<RepeatRun>,
     callers: impl IntoIterator<Item = impl Caller>,
-    watched: &Watched,
-) -> Result<Driven> {
+    monitor: &MachineMonitor,
+) -> Result<RepeatResult> {
     let tickets = Arc::new(Semaphore::new(0));
-    let pacer = course.due().is_some().then(|| pace(course.clone(), tickets.clone()));
-    let spawn = |(number, caller)| runtime.spawn(call(course.clone(), caller, number, tickets.clone()));
+    let pacer = run.due().is_some().then(|| pace(run.clone(), tickets.clone()));
+    let spawn = |(number, caller)| runtime.spawn(call(run.clone(), caller, number, tickets.clone()));
     let running: Vec<_> = (0..).zip(callers).map(spawn).collect();
-    watch(course, watched, || {
+    watch(run, monitor, || {
         let mut tally = Tally::default();
         let mut failure = None;
         for task in running {
@@ -45,36 +45,36 @@ pub(crate) fn tasks(
 }
 
 /// Releases a ticket whenever a call is due.
-fn pace(course: Arc<Course>, tickets: Arc<Semaphore>) -> Result<std::thread::JoinHandle<()>> {
-    let run = move || {
+fn pace(run: Arc<RepeatRun>, tickets: Arc<Semaphore>) -> Result<std::thread::JoinHandle<()>> {
+    let release = move || {
         let _ = nix::sys::prctl::set_timerslack(1);
-        for due in course.due().unwrap_or_default() {
-            sleep_until(course.begin + *due, WAKE, || course.is_over());
+        for due in run.due().unwrap_or_default() {
+            sleep_until(run.start + *due, POLL_INTERVAL, || run.is_over());
             tickets.add_permits(1);
         }
         // Wakes all callers to find no calls left.
         tickets.close();
     };
     let thread = std::thread::Builder::new().name("bench-pacer".to_owned());
-    thread.spawn(run).context("cannot start the pacer")
+    thread.spawn(release).context("cannot start the pacer")
 }
 
-async fn call(course: Arc<Course>, mut caller: impl Caller, number: u32, tickets: Arc<Semaphore>) -> Result<Tally> {
-    let mut random = course.random(number);
+async fn call(run: Arc<RepeatRun>, mut caller: impl Caller, number: u32, tickets: Arc<Semaphore>) -> Result<Tally> {
+    let mut random = run.random(number);
     let mut tally = Tally::default();
-    let is_open = course.due().is_some();
-    tokio::time::sleep_until(course.begin.into()).await;
+    let is_open = run.due().is_some();
+    tokio::time::sleep_until(run.start.into()).await;
     loop {
         // A closed semaphore means that all calls are due: the remaining calls need no ticket.
         if is_open && let Ok(ticket) = tickets.acquire().await {
             ticket.forget();
         }
-        let Some(turn) = course.turn(&mut random, &mut tally) else {
+        let Some(next) = run.next_call(&mut random, &mut tally) else {
             return Ok(tally);
         };
-        match caller.call(turn.pick).await {
-            Ok(call) => course.count(turn, &call, &mut tally),
-            Err(error) => course.fault(error, turn.at, &mut tally)?,
+        match caller.call(next.pick).await {
+            Ok(call) => run.count(next, &call, &mut tally),
+            Err(error) => run.handle_error(error, next.at, &mut tally)?,
         }
         // A tier in memory never waits: yields to other callers.
         tokio::task::consume_budget().await;

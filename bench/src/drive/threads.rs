@@ -1,14 +1,14 @@
-//! Callers that are threads, for calls that block. In: a course, and one caller for each call in flight. Out: their results.
+//! Callers that are threads, for calls that block. In: a repeat, and one caller for each call in flight. Out: their results.
 
-use super::{Call, Course, Driven, Tally, watch};
-use crate::chance::Pick;
-use crate::machine::Watched;
+use super::{Call, RepeatResult, RepeatRun, Tally, watch};
+use crate::machine::MachineMonitor;
+use crate::random::Pick;
 use anyhow::{Context, Result};
 use std::time::Instant;
 use tierlab_storage::ReadCost;
 
 /// Blocking caller.
-pub(crate) trait Blocking: Send {
+pub(crate) trait BlockingCaller: Send {
     /// Prepares an access, before its time starts.
     fn prepare(&mut self, pick: Pick);
 
@@ -20,20 +20,20 @@ pub(crate) trait Blocking: Send {
 ///
 /// # Errors
 /// A failed access, wrong bytes, or an error of `finish`.
-pub(crate) fn threads(
-    course: &Course,
-    callers: Vec<impl Blocking>,
-    watched: &Watched,
+pub(crate) fn run_threads(
+    run: &RepeatRun,
+    callers: Vec<impl BlockingCaller>,
+    monitor: &MachineMonitor,
     finish: impl FnOnce() -> Result<()>,
-) -> Result<Driven> {
+) -> Result<RepeatResult> {
     std::thread::scope(|scope| {
         let mut running = Vec::with_capacity(callers.len());
         for (number, caller) in (0..).zip(callers) {
             let thread = std::thread::Builder::new().name("bench-caller".to_owned());
-            let thread = thread.spawn_scoped(scope, move || call(course, caller, number));
+            let thread = thread.spawn_scoped(scope, move || call(run, caller, number));
             running.push(thread.context("cannot start a thread for each call in flight")?);
         }
-        watch(course, watched, || {
+        watch(run, monitor, || {
             let mut tally = Tally::default();
             for thread in running {
                 let own = thread.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??;
@@ -45,25 +45,25 @@ pub(crate) fn threads(
     })
 }
 
-fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally> {
+fn call(run: &RepeatRun, mut caller: impl BlockingCaller, number: u32) -> Result<Tally> {
     let _ = nix::sys::prctl::set_timerslack(1);
-    let mut random = course.random(number);
+    let mut random = run.random(number);
     let mut tally = Tally::default();
-    std::thread::sleep(course.begin.saturating_duration_since(Instant::now()));
-    while let Some(turn) = course.turn(&mut random, &mut tally) {
-        caller.prepare(turn.pick);
-        if let Some(due) = turn.due {
+    std::thread::sleep(run.start.saturating_duration_since(Instant::now()));
+    while let Some(next) = run.next_call(&mut random, &mut tally) {
+        caller.prepare(next.pick);
+        if let Some(due) = next.due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
-        let begun = Instant::now();
-        let ended = caller.act(turn.pick).inspect_err(|_| course.fail())?;
+        let started = Instant::now();
+        let ended = caller.act(next.pick).inspect_err(|_| run.fail())?;
         let call = Call {
-            begun,
+            started,
             ended,
-            bytes: turn.pick.len,
+            bytes: next.pick.len,
             cost: ReadCost::default(),
         };
-        course.count(turn, &call, &mut tally);
+        run.count(next, &call, &mut tally);
     }
     Ok(tally)
 }
@@ -78,7 +78,7 @@ mod tests {
     /// Takes 5 ms to make content, and no time to write it.
     struct Slow;
 
-    impl Blocking for Slow {
+    impl BlockingCaller for Slow {
         fn prepare(&mut self, _: Pick) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -88,22 +88,22 @@ mod tests {
         }
     }
 
-    fn run(point: &Point, seconds: f64) -> Driven {
+    fn run(point: &Point, seconds: f64) -> RepeatResult {
         let time = Duration::from_secs_f64(seconds);
         let access = Access::reads(16 * 4096, time, time);
-        let course = Course::new(point, &access, access.size, 0, &Stop::default()).unwrap();
+        let run = RepeatRun::new(point, &access, access.size, 0, &Stop::default()).unwrap();
         let finish = || {
             std::thread::sleep(Duration::from_millis(40));
             Ok(())
         };
-        threads(&course, vec![Slow, Slow], &Watched::default(), finish).unwrap()
+        run_threads(&run, vec![Slow, Slow], &MachineMonitor::default(), finish).unwrap()
     }
 
     #[test]
     fn content_is_made_before_the_clock() {
-        let driven = run(&Point::reads("t", 4096), 0.05);
-        assert!(driven.tally.sums.calls > 0);
-        assert!(driven.tally.latency_ns.value_at_quantile(0.5) < 4_000_000);
+        let outcome = run(&Point::reads("t", 4096), 0.05);
+        assert!(outcome.tally.sums.calls > 0);
+        assert!(outcome.tally.latency_ns.value_at_quantile(0.5) < 4_000_000);
     }
 
     #[test]
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn each_whole_second_of_a_window_has_its_calls() {
-        let driven = run(&Point::reads("t", 4096), 2.0);
-        let calls: Vec<u64> = driven.seconds.iter().map(|second| second.latency_ns.len()).collect();
+        let outcome = run(&Point::reads("t", 4096), 2.0);
+        let calls: Vec<u64> = outcome.seconds.iter().map(|second| second.latency_ns.len()).collect();
         assert!(calls.len() == 2 && calls.iter().all(|calls| *calls > 50), "{calls:?}");
-        assert_eq!(calls.iter().sum::<u64>(), driven.tally.sums.ended);
+        assert_eq!(calls.iter().sum::<u64>(), outcome.tally.sums.ended);
         assert!(run(&Point::reads("t", 4096), 0.05).seconds.is_empty());
     }
 
@@ -135,16 +135,16 @@ mod tests {
             ..Point::reads("t", 1 << 20)
         };
         let access = Access::reads(1, Duration::from_millis(1), Duration::ZERO);
-        let course = Course::new(&point, &access, point.block_bytes, 0, &Stop::default()).unwrap();
-        let driven = threads(&course, vec![Slow, Slow], &Watched::default(), || Ok(())).unwrap();
-        assert_eq!((driven.tally.sums.calls, driven.tally.sums.ended), (2, 2));
-        assert!(driven.window >= Duration::from_millis(5), "{:?}", driven.window);
+        let run = RepeatRun::new(&point, &access, point.block_bytes, 0, &Stop::default()).unwrap();
+        let outcome = run_threads(&run, vec![Slow, Slow], &MachineMonitor::default(), || Ok(())).unwrap();
+        assert_eq!((outcome.tally.sums.calls, outcome.tally.sums.ended), (2, 2));
+        assert!(outcome.window >= Duration::from_millis(5), "{:?}", outcome.window);
     }
 
     /// Takes 30 ms for a call.
     struct Reader;
 
-    impl Blocking for Reader {
+    impl BlockingCaller for Reader {
         fn prepare(&mut self, _: Pick) {}
 
         fn act(&mut self, _: Pick) -> Result<Instant> {
@@ -161,11 +161,11 @@ mod tests {
             ..Point::reads("t", 4096)
         };
         let access = Access::reads(2 * 4096, Duration::from_secs(20), Duration::ZERO);
-        let course = Course::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        let run = RepeatRun::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
         let readers = vec![Reader, Reader, Reader];
-        let driven = threads(&course, readers, &Watched::default(), || Ok(())).unwrap();
-        assert_eq!(driven.tally.sums.ended, 2);
-        assert!(driven.window >= Duration::from_millis(30), "{:?}", driven.window);
+        let outcome = run_threads(&run, readers, &MachineMonitor::default(), || Ok(())).unwrap();
+        assert_eq!(outcome.tally.sums.ended, 2);
+        assert!(outcome.window >= Duration::from_millis(30), "{:?}", outcome.window);
     }
 
     #[test]
@@ -175,8 +175,8 @@ mod tests {
             cache: CacheState::Cold,
             ..Point::reads("t", 4096)
         };
-        let driven = run(&point, 20.0);
-        assert_eq!(driven.tally.sums.calls, 16);
-        assert!(driven.window < Duration::from_secs(10), "{:?}", driven.window);
+        let outcome = run(&point, 20.0);
+        assert_eq!(outcome.tally.sums.calls, 16);
+        assert!(outcome.window < Duration::from_secs(10), "{:?}", outcome.window);
     }
 }

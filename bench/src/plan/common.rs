@@ -117,7 +117,7 @@ impl Source {
     }
 
     /// Usage error in this plan.
-    pub(crate) fn wrong(&self, why: impl Into<String>) -> anyhow::Error {
+    pub(crate) fn invalid(&self, why: impl Into<String>) -> anyhow::Error {
         bad_usage(&self.file, &why.into())
     }
 
@@ -147,7 +147,9 @@ impl Source {
     pub(crate) fn tiers(&self, raw: &BTreeMap<String, RawTier>) -> Result<BTreeMap<String, TierConfig>> {
         let (tiers, prices) = self.priced_tiers(raw)?;
         match prices.first_key_value() {
-            Some((name, _)) => Err(self.wrong(format!("tiers.{name}.price: this plan has no prices; remove the key"))),
+            Some((name, _)) => {
+                Err(self.invalid(format!("tiers.{name}.price: this plan has no prices; remove the key")))
+            }
             None => Ok(tiers),
         }
     }
@@ -176,7 +178,7 @@ impl Source {
         instance: Option<&str>,
         entries: &BTreeMap<String, String>,
     ) -> Result<ReadPrices> {
-        reads(&self.folder.join(file), instance, entries).map_err(|error| self.wrong(error.to_string()))
+        reads(&self.folder.join(file), instance, entries).map_err(|error| self.invalid(error.to_string()))
     }
 }
 
@@ -208,19 +210,14 @@ pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
 pub(crate) fn check_counts(counts: &[(&str, u64, u64)]) -> Result<(), String> {
     counts
         .iter()
-        .try_for_each(|(key, value, most)| check_within(key, *value, 1, *most))
+        .try_for_each(|(key, value, max)| check_within(key, *value, 1, *max))
 }
 
 /// Checks that a key is in its range.
-pub(crate) fn check_within<T: PartialOrd + Display + Copy>(
-    key: &str,
-    value: T,
-    least: T,
-    most: T,
-) -> Result<(), String> {
-    match (least..=most).contains(&value) {
+pub(crate) fn check_within<T: PartialOrd + Display + Copy>(key: &str, value: T, min: T, max: T) -> Result<(), String> {
+    match (min..=max).contains(&value) {
         true => Ok(()),
-        false => Err(format!("{key}: from {least} to {most}, not {value}")),
+        false => Err(format!("{key}: from {min} to {max}, not {value}")),
     }
 }
 
@@ -239,11 +236,11 @@ pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(
 pub(crate) fn check_each<T: PartialOrd + Display + Debug + Copy>(
     key: &str,
     all: &[T],
-    least: T,
-    most: T,
+    min: T,
+    max: T,
 ) -> Result<(), String> {
     check_list(key, all)?;
-    all.iter().try_for_each(|one| check_within(key, *one, least, most))
+    all.iter().try_for_each(|one| check_within(key, *one, min, max))
 }
 
 /// Checks that a table has an entry.
@@ -273,12 +270,12 @@ pub(crate) fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Resu
 /// One value, or a list of them.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Several<T> {
+pub(crate) enum OneOrMany<T> {
     One(T),
     List(Vec<T>),
 }
 
-impl<T> Several<T> {
+impl<T> OneOrMany<T> {
     pub(crate) const fn values(&self) -> &[T] {
         match self {
             Self::One(value) => std::slice::from_ref(value),
@@ -298,7 +295,7 @@ pub(crate) fn numbers<T: TryFrom<u64>, const N: u64>() -> Vec<T> {
 }
 
 /// Default of a list: the default of its type.
-pub(crate) fn only<T: Default>() -> Vec<T> {
+pub(crate) fn default_entry<T: Default>() -> Vec<T> {
     vec![T::default()]
 }
 

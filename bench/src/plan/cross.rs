@@ -2,7 +2,7 @@
 //! measured. Pure.
 
 use super::RawCross;
-use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
+use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, toml_name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
@@ -14,15 +14,15 @@ pub(crate) enum TierKind {
         direct: bool,
     },
     /// Any other tier.
-    Elsewhere,
+    Other,
     /// Read-only tier of this kind.
     ReadOnly(&'static str),
 }
 
 /// Maximum number of points: more are a mistake in the plan.
-const MOST_POINTS: usize = 5000;
+const MAX_POINTS: usize = 5000;
 /// Maximum objects of a point.
-const MOST_FILES: u32 = 1_000_000;
+const MAX_FILES: u32 = 1_000_000;
 
 /// Returns every combination. Combinations that differ only in factors without effect (an unused page cache, threads of a way without a
 /// runtime) are merged.
@@ -37,11 +37,11 @@ pub(super) fn points(
     let mut points = BTreeSet::new();
     for table in cross {
         for point in combinations(table) {
-            let point = settle(point, kinds)?;
+            let point = resolve(point, kinds)?;
             check(&point, size)?;
             points.insert(point);
-            if points.len() > MOST_POINTS {
-                return Err(format!("cross: more than {MOST_POINTS} points: remove some values"));
+            if points.len() > MAX_POINTS {
+                return Err(format!("cross: more than {MAX_POINTS} points: remove some values"));
             }
         }
     }
@@ -81,13 +81,13 @@ fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
 }
 
 /// Resolves the way at the tier, and the state of the page cache there.
-fn settle(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point, String> {
+fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point, String> {
     let tier = &point.tier;
     let Some(kind) = kinds.get(tier) else {
         let names = Vec::from_iter(kinds.keys().map(String::as_str)).join(", ");
         return Err(format!("cross.tier: unknown tier `{tier}`: use one of {names}"));
     };
-    let (way, operation) = (word(&point.way), word(&point.operation));
+    let (way, operation) = (toml_name(&point.way), toml_name(&point.operation));
     match (kind, point.way) {
         (TierKind::ReadOnly(kind), _) => {
             return Err(format!(
@@ -97,7 +97,7 @@ fn settle(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point,
         }
         (TierKind::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
         (TierKind::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
-        (TierKind::Elsewhere, other) if other != Way::Tier => {
+        (TierKind::Other, other) if other != Way::Tier => {
             return Err(format!(
                 "cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`"
             ));
@@ -113,7 +113,7 @@ fn settle(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point,
         return Err("cross.cache: must be `cold` or `warm`".to_owned());
     }
     point.cache = match (kind, point.way.is_direct()) {
-        (TierKind::Elsewhere | TierKind::ReadOnly(_), _) => CacheState::AsIs,
+        (TierKind::Other | TierKind::ReadOnly(_), _) => CacheState::AsIs,
         _ if point.operation.takes_objects() && !point.operation.reads() => CacheState::AsIs,
         (_, true) => CacheState::Bypassed,
         (_, false) => point.cache,
@@ -146,7 +146,7 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
         (_, 0) => "depth: must be at least 1",
         (_, 4097..) => "depth: at most 4096",
         _ if files == 0 => "files: must be at least 1",
-        _ if files > MOST_FILES => "files: at most 1000000",
+        _ if files > MAX_FILES => "files: at most 1000000",
         _ if block == 0 => "block: must be at least one byte",
         _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
         _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
@@ -168,7 +168,7 @@ mod tests {
         let table: RawCross = toml::from_str(text).unwrap();
         let kinds = [
             ("disk".to_owned(), TierKind::Local { direct: true }),
-            ("bucket".to_owned(), TierKind::Elsewhere),
+            ("bucket".to_owned(), TierKind::Other),
             ("tables".to_owned(), TierKind::ReadOnly("flight")),
         ];
         let points = points(&[table], &kinds.into(), 1 << 20)?;

@@ -6,13 +6,13 @@ mod cross;
 mod point;
 
 pub(crate) use common::{
-    Common, Flags, RawTier, Several, Size, Source, bad_usage, check_counts, check_each, check_list, check_name,
+    Common, Flags, OneOrMany, RawTier, Size, Source, bad_usage, check_counts, check_each, check_list, check_name,
     check_table, check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
-pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
+pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, toml_name};
 
 use anyhow::{Context as _, Result};
-use common::{numbers, only};
+use common::{default_entry, numbers};
 use cross::TierKind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,7 @@ struct RawPlan {
     #[serde(default = "number::<_, 2000>")]
     start_skew_us: u64,
     /// If true, installed peers are also measured at the points they support.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     peers: bool,
     /// The tiers, by name.
     tiers: BTreeMap<String, RawTier>,
@@ -84,13 +84,13 @@ struct RawCross {
     /// Names of tiers.
     tier: Vec<String>,
     /// Ways of reading.
-    #[serde(default = "only")]
+    #[serde(default = "default_entry")]
     way: Vec<Way>,
     /// Patterns of the positions.
-    #[serde(default = "only")]
+    #[serde(default = "default_entry")]
     pattern: Vec<Pattern>,
     /// Reads, writes, or both; or operations on whole objects.
-    #[serde(default = "only")]
+    #[serde(default = "default_entry")]
     operation: Vec<Operation>,
     /// Bytes of an access; for operations on whole objects, bytes of each object.
     block: Vec<Size>,
@@ -98,19 +98,19 @@ struct RawCross {
     #[serde(default = "numbers::<_, 1>")]
     depth: Vec<u32>,
     /// Threads of the runtime; 0 is one per core.
-    #[serde(default = "only")]
+    #[serde(default = "default_entry")]
     threads: Vec<u16>,
     /// Content of the page cache: `cold` or `warm`.
-    #[serde(default = "only")]
+    #[serde(default = "default_entry")]
     cache: Vec<CacheState>,
     /// Durability of blocks written by `pread` and `pread-direct`; a tier's own writes follow the tier.
-    #[serde(default = "only")]
+    #[serde(default = "default_entry")]
     sync: Vec<WriteSync>,
     /// Number of files or objects into which the data is split.
     #[serde(default = "numbers::<_, 1>")]
     files: Vec<u32>,
     /// Calls offered per second; 0 is a closed loop.
-    #[serde(default = "only")]
+    #[serde(default = "default_entry")]
     rate: Vec<u32>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) enum Arrivals {
     Constant,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 
@@ -218,7 +218,7 @@ impl Plan {
     ///
     /// # Errors
     /// The file and the key, and its allowed values.
-    pub(crate) fn sent(text: &str, flags: &Flags, folder: &Path, seconds: Option<f64>, share: Share) -> Result<Self> {
+    pub(crate) fn of_run(text: &str, flags: &Flags, folder: &Path, seconds: Option<f64>, share: Share) -> Result<Self> {
         let (mut source, mut raw): (Source, RawPlan) = Source::parse(&flags.plan, text.to_owned())?;
         source.folder = folder.to_owned();
         for tier in raw.tiers.values_mut() {
@@ -258,8 +258,8 @@ impl Plan {
         let mut tiers = source.tiers(&raw.tiers)?;
         let kinds = tiers.iter().map(|(name, config)| (name.clone(), kind_of(config)));
         let kinds = kinds.collect();
-        let access = access(&raw).map_err(|why| source.wrong(why))?;
-        let points = cross::points(&raw.cross, &kinds, access.size).map_err(|why| source.wrong(why))?;
+        let access = access(&raw).map_err(|why| source.invalid(why))?;
+        let points = cross::points(&raw.cross, &kinds, access.size).map_err(|why| source.invalid(why))?;
         tiers.retain(|name, _| points.iter().any(|point| point.tier == *name));
         // A run is resumed with the same plan and the same seconds.
         if let Some(seconds) = seconds {
@@ -311,6 +311,6 @@ fn kind_of(config: &TierConfig) -> TierKind {
     match config {
         _ if config.kind() == "flight" => TierKind::ReadOnly(config.kind()),
         TierConfig::Nvme(nvme) if nvme.roots.is_empty() => TierKind::Local { direct: nvme.direct },
-        _ => TierKind::Elsewhere,
+        _ => TierKind::Other,
     }
 }

@@ -146,7 +146,7 @@ pub(crate) struct Point {
 }
 
 /// Name of a value in TOML.
-pub(crate) fn word<T: Serialize>(value: &T) -> String {
+pub(crate) fn toml_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
@@ -168,9 +168,9 @@ impl Point {
 
     /// Pattern and operation, and the number of files if there are several.
     pub(crate) fn access_text(&self) -> String {
-        let mut text = word(&self.operation);
+        let mut text = toml_name(&self.operation);
         if !self.operation.takes_objects() {
-            text = format!("{} {text}", word(&self.pattern));
+            text = format!("{} {text}", toml_name(&self.pattern));
         }
         match self.files {
             0 | 1 => text,
@@ -204,7 +204,7 @@ impl Point {
     }
 
     /// State of the page cache, durability of writes and number of threads, if chosen: `, cold, 2 threads`.
-    pub(crate) fn manner_text(&self) -> String {
+    pub(crate) fn state_text(&self) -> String {
         let cache = match self.cache {
             CacheState::Cold => ", cold",
             CacheState::Warm => ", warm",
@@ -225,9 +225,9 @@ impl Point {
     }
 
     /// Everything except block and depth, in words: the same for all points of a table.
-    pub(crate) fn family_text(&self) -> String {
-        let (way, access, manner) = (word(&self.way), self.access_text(), self.manner_text());
-        let text = format!("{} by {way}: {access}{manner}", self.tier);
+    pub(crate) fn group_text(&self) -> String {
+        let (way, access, state) = (toml_name(&self.way), self.access_text(), self.state_text());
+        let text = format!("{} by {way}: {access}{state}", self.tier);
         match self.rate {
             0 => text,
             rate => format!("{text}, {rate}/s offered"),
@@ -237,7 +237,7 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (family, block) = (self.family_text(), bytes(self.block_bytes));
-        write!(f, "{family}, {block}, depth {}", self.depth)
+        let (group, block) = (self.group_text(), bytes(self.block_bytes));
+        write!(f, "{group}, {block}, depth {}", self.depth)
     }
 }

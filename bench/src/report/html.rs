@@ -14,18 +14,18 @@ const STYLE: PreEscaped<&str> = PreEscaped(
 impl Page<'_> {
     /// The report as one HTML page.
     pub(crate) fn html(&self) -> String {
-        let ran = self.ran;
+        let run = self.run;
         let body = html! {
             style { (STYLE) }
-            h1 { (ran.name) }
+            h1 { (run.name) }
             div.facts { @for fact in self.all_facts() { span { (fact) } } }
             p { (self.all_badges()) }
             @for (index, part) in self.parts.iter().enumerate() {
                 (html_of(part, (Some(index) != self.open_tables()).then_some(&*format!("part{index}"))))
             }
-            (closed("plan", "The plan", &pre(ran.plan.trim_end())))
+            (closed("plan", "The plan", &pre(run.plan.trim_end())))
         };
-        document("tierlab-storage-bench", &ran.name, &body)
+        document("tierlab-storage-bench", &run.name, &body)
     }
 
     /// Tables that start open: the first ones of a page without charts.
@@ -39,9 +39,9 @@ impl Page<'_> {
     fn all_badges(&self) -> Markup {
         html! {
             @for (class, text) in &self.badges { span.badge.(class) { (text) } " " }
-            @if self.ran.interrupted { span.badge.invalid { "stopped early" } " " }
+            @if self.run.interrupted { span.badge.invalid { "stopped early" } " " }
             @for word in ["emulated", "embedded"] {
-                @if self.ran.tiers.values().flatten().any(|note| note.contains(word)) {
+                @if self.run.tiers.values().flatten().any(|note| note.contains(word)) {
                     span.badge.emulated { "partly " (word) } " "
                 }
             }
@@ -51,21 +51,21 @@ impl Page<'_> {
 
 /// One part; tables and text start closed if they have an `id`.
 fn html_of(part: &Part, id: Option<&str>) -> Markup {
-    let lesser = |title: &str, body: &Markup| match id {
+    let collapsible = |title: &str, body: &Markup| match id {
         Some(id) => closed(id, title, body),
         None => section(title, body),
     };
     match part {
         Part::List(title, lines) => section(title, &findings(lines)),
         Part::Charts(title, html) => section(title, html),
-        Part::Tables(title, blocks, note) => lesser(
+        Part::Tables(title, blocks, note) => collapsible(
             title,
             &html! {
                 @for one in blocks { (block(one)) }
                 @if !blocks.is_empty() { p.soft { (note) } }
             },
         ),
-        Part::Text(title, text) => lesser(title, &pre(text)),
+        Part::Text(title, text) => collapsible(title, &pre(text)),
     }
 }
 
@@ -77,7 +77,7 @@ fn section(title: &str, body: &Markup) -> Markup {
 }
 
 /// A body below a smaller heading; nothing without a body.
-pub(crate) fn under(title: &str, body: &Markup) -> Markup {
+pub(crate) fn with_heading(title: &str, body: &Markup) -> Markup {
     html! {
         @if !body.0.is_empty() {
             @if !title.is_empty() { h3 { (title) } }
@@ -99,7 +99,7 @@ fn block(block: &Block) -> Markup {
         }
         (html_table(&block.table, "full"))
     };
-    under(block.table.title(), &body)
+    with_heading(block.table.title(), &body)
 }
 
 /// A missing value has no bar.

@@ -6,7 +6,7 @@ mod html;
 mod text;
 
 pub(crate) use csv::{columns, csv};
-pub(crate) use html::under;
+pub(crate) use html::with_heading;
 
 use crate::machine::Environment;
 use crate::plan::Common;
@@ -22,7 +22,7 @@ use tierlab_report::parts::{Axis, Cell, Chart, Line, Table, Unit};
 
 /// Facts of every run, in `run.json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Ran {
+pub(crate) struct RunFacts {
     pub(crate) schema_version: u32,
     pub(crate) name: String,
     pub(crate) interrupted: bool,
@@ -33,9 +33,9 @@ pub(crate) struct Ran {
     pub(crate) plan: String,
 }
 
-impl Ran {
+impl RunFacts {
     /// Creates the facts of a finished run, with the notes of its tiers.
-    pub(crate) fn of(
+    pub(crate) fn new(
         common: &Common,
         stop: &Stop,
         environment: Environment,
@@ -44,7 +44,7 @@ impl Ran {
         Self {
             schema_version: 1,
             name: common.name.clone(),
-            interrupted: stop.is_asked(),
+            interrupted: stop.is_requested(),
             environment,
             tiers,
             repeats: common.repeats,
@@ -55,7 +55,7 @@ impl Ran {
 
 /// Content of a report.
 pub(crate) struct Page<'a> {
-    pub(crate) ran: &'a Ran,
+    pub(crate) run: &'a RunFacts,
     /// Facts shown in addition to the machine and the tiers.
     pub(crate) facts: Vec<String>,
     /// Badges in the header of the HTML page: a CSS class and a text.
@@ -88,13 +88,13 @@ pub(crate) struct Block {
 pub(crate) type Column<R, C = String> = (&'static str, fn(&R) -> C);
 
 impl Block {
-    /// Creates a table without charts. The columns after the first `words` hold figures.
-    pub(crate) fn of<R, C: Into<Cell>>(title: &str, columns: &[Column<R, C>], words: usize, rows: &[R]) -> Self {
+    /// Creates a table without charts. The columns after the first `text_columns` hold figures.
+    pub(crate) fn of<R, C: Into<Cell>>(title: &str, columns: &[Column<R, C>], text_columns: usize, rows: &[R]) -> Self {
         let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
         let cells = |row: &R| -> Vec<C> { columns.iter().map(|(_, cell)| cell(row)).collect() };
         Self {
             bars: Vec::new(),
-            table: Table::of_rows(title, &header, words, rows.iter().map(cells)),
+            table: Table::of_rows(title, &header, text_columns, rows.iter().map(cells)),
         }
     }
 }
@@ -114,9 +114,9 @@ pub(crate) struct Bars {
 
 impl Page<'_> {
     fn all_facts(&self) -> Vec<String> {
-        let Environment { date, host, .. } = &self.ran.environment;
+        let Environment { date, host, .. } = &self.run.environment;
         let machine = format!("{}, {} cores, Linux {}", host.cpu, host.cores, host.kernel);
-        let tiers = self.ran.tiers.iter();
+        let tiers = self.run.tiers.iter();
         let tiers = tiers.map(|(tier, notes)| format!("{tier}: {}", notes.join(", ")));
         [machine, date.clone()]
             .into_iter()
@@ -148,7 +148,7 @@ pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> 
 #[derive(Serialize)]
 struct RunFile<'a, S, F> {
     #[serde(flatten)]
-    ran: &'a Ran,
+    run: &'a RunFacts,
     /// Settings with defaults and flags applied.
     settings: &'a S,
     #[serde(flatten)]
@@ -168,7 +168,7 @@ pub(crate) fn finish(
     advice: &str,
 ) -> Result<()> {
     let run = RunFile {
-        ran: page.ran,
+        run: page.run,
         settings,
         figures,
     };
@@ -185,7 +185,7 @@ pub(crate) fn finish(
     print!("{}", page.text());
     let folder = folder.display();
     println!("\nresults in {folder}: report.html, report.md, {csv_name}, run.json");
-    if page.ran.interrupted {
+    if page.run.interrupted {
         bail!("interrupted: the report covers the finished repeats{advice}");
     }
     Ok(())

@@ -32,9 +32,9 @@ impl Page<'_> {
 
     /// The report as Markdown, without charts.
     pub(crate) fn markdown(&self) -> String {
-        let mut out = format!("# {}\n\n{}\n", self.ran.name, self.all_facts().join("  \n"));
+        let mut out = format!("# {}\n\n{}\n", self.run.name, self.all_facts().join("  \n"));
         out.extend(self.parts.iter().map(markdown_of));
-        out + &format!("\n## The plan\n\n```toml\n{}\n```\n", self.ran.plan.trim_end())
+        out + &format!("\n## The plan\n\n```toml\n{}\n```\n", self.run.plan.trim_end())
     }
 }
 

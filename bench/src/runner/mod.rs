@@ -8,9 +8,9 @@ mod summary;
 use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
 use crate::plan::{Access, Flags, Operation, Plan, Point, Way, bad_usage};
-use crate::report::{Ran, csv, finish, results_folder};
-use crate::rounds::{BESIDE, Rounds, order};
-use crate::station::{Station, Stations, on_tiers};
+use crate::prepared_tier::{PreparedTier, PreparedTiers, with_tiers};
+use crate::report::{RunFacts, csv, finish, results_folder};
+use crate::rounds::{Rounds, STEP_OVERHEAD, shuffled_rounds};
 use crate::stop::Stop;
 use agents::{AgentFigures, Fleet};
 use anyhow::{Context, Result, bail, ensure};
@@ -52,8 +52,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds)?;
     plan.peers &= !options.no_peers;
     let fleet = fleet(&mut plan, options)?;
-    let mark = mark(&plan, fleet.is_some());
-    plan.common.text += &mark;
+    let fingerprint = fingerprint(&plan, fleet.is_some());
+    plan.common.text += &fingerprint;
     let stop = Stop::on_signal()?;
     let (folder, mut journal) = match &options.resume {
         Some(folder) => (folder.clone(), Journal::resume(folder, &plan.common.text)?),
@@ -63,14 +63,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             (folder, journal)
         }
     };
-    let fio = if plan.peers { Fio::look() } else { Fio::default() };
+    let fio = if plan.peers { Fio::find() } else { Fio::default() };
     let advice = format!("resume it with --resume {}", folder.display());
-    let (hosts, ran) = match fleet {
-        None => on_tiers(&plan.common, &stop, 0, |stations| {
-            check_space(&plan, stations)?;
+    let (hosts, run) = match fleet {
+        None => with_tiers(&plan.common, &stop, 0, |tiers| {
+            check_space(&plan, tiers)?;
             rounds(&plan, &mut journal, &stop, |point, repeat| {
-                let station = stations.get_mut(&point.tier).context("a point's tier is not open")?;
-                Ok(one(&plan, station, &fio, (point, repeat), &stop))
+                let tier = tiers.get_mut(&point.tier).context("a point's tier is not open")?;
+                Ok(measure(&plan, tier, &fio, (point, repeat), &stop))
             })?;
             Ok(None)
         })?,
@@ -79,10 +79,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
-            let ran = Ran::of(&plan.common, &stop, Environment::here([]), fleet.tiers());
+            let run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
             let hosts = fleet.hosts.clone();
             fleet.close()?;
-            (Some(hosts), ran)
+            (Some(hosts), run)
         }
     };
     let figures = Figures {
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
         seconds: PointSeconds::of(&journal.entries),
         agents: hosts.map(|hosts| AgentFigures::of(hosts, &journal.entries)),
     };
-    let page = report::page(&ran, &plan.access, &figures);
+    let page = report::page(&run, &plan.access, &figures);
     let table = ("points.csv", csv(&figures.points)?);
     finish(&folder, &page, (&plan.access, &figures), table, &format!("; {advice}"))?;
     let points = &figures.points;
@@ -106,7 +106,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
 }
 
 /// Line of the saved plan with the tiers, and the disk below local ones, that a resumed run must also share.
-fn mark(plan: &Plan, is_by_agents: bool) -> String {
+fn fingerprint(plan: &Plan, is_by_agents: bool) -> String {
     let common = &plan.common;
     let tiers = crc32c::crc32c(format!("{:?}", common.tiers).as_bytes());
     let scratch = common.scratch.clone().unwrap_or_else(std::env::temp_dir);
@@ -141,7 +141,7 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
 
 /// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
 /// local tiers are in that folder.
-fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
+fn check_space(plan: &Plan, tiers: &PreparedTiers) -> Result<()> {
     let points = plan.points.iter();
     let checkpoints = points.filter(|point| point.operation == Operation::Checkpoint);
     let held = checkpoints.map(|point| u64::from(point.depth) * point.block_bytes);
@@ -151,12 +151,12 @@ fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
         is_enough,
         "cross.block: the writers of a checkpoint hold {held} in memory, and this machine has {memory}: lower `block` or `depth`"
     );
-    let of = |(name, station): (&String, &Station)| {
+    let of = |(name, tier): (&String, &PreparedTier)| {
         let points = plan.points.iter().filter(|point| point.tier == *name);
-        station.local_bytes(points, plan.access.size)
+        tier.local_bytes(points, plan.access.size)
     };
-    let needed: u64 = stations.iter().map(of).sum();
-    let Some(root) = stations.values().find_map(Station::root).filter(|_| needed > 0) else {
+    let needed: u64 = tiers.iter().map(of).sum();
+    let Some(root) = tiers.values().find_map(PreparedTier::root).filter(|_| needed > 0) else {
         return Ok(());
     };
     let disk = nix::sys::statvfs::statvfs(root).with_context(|| format!("cannot inspect {}", root.display()))?;
@@ -219,12 +219,12 @@ fn rounds(
     let entries = journal.entries.iter();
     let done: BTreeSet<(Point, u32)> = entries.map(|entry| (entry.point.clone(), entry.repeat)).collect();
     let points: Vec<Point> = plan.points.iter().cloned().collect();
-    let mut order = order(plan.common.seed, plan.common.repeats, &points);
+    let mut order = shuffled_rounds(plan.common.seed, plan.common.repeats, &points);
     order.retain(|(repeat, point)| !done.contains(&((*point).clone(), *repeat)));
-    let expected = plan.access.warmup + plan.access.window + BESIDE;
+    let expected = plan.access.warmup + plan.access.window + STEP_OVERHEAD;
     Rounds::new(plan.common.repeats, stop, order.len(), expected).measure(&order, |repeat, point| {
         let entry = measure(point, repeat)?;
-        match stop.is_asked() {
+        match stop.is_requested() {
             true => Ok(()),
             false => journal.append(entry),
         }
@@ -232,18 +232,18 @@ fn rounds(
 }
 
 /// Measures one repeat, with fio.
-fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
+fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry::new(point, repeat);
-    let result = prepared(plan, station, point, repeat, stop).and_then(|()| {
+    let result = prepare_repeat(plan, tier, point, repeat, stop).and_then(|()| {
         // The bench and fio alternate in going first.
         if repeat % 2 == 1 {
-            beside(plan, station, fio, &mut entry, stop);
+            measure_fio(plan, tier, fio, &mut entry, stop);
         }
-        let driven = station.measure(point, &plan.access, repeat, stop);
+        let outcome = tier.measure(point, &plan.access, repeat, stop);
         if repeat.is_multiple_of(2) {
-            beside(plan, station, fio, &mut entry, stop);
+            measure_fio(plan, tier, fio, &mut entry, stop);
         }
-        MeasuredRepeat::of(&driven?, &plan.limits)
+        MeasuredRepeat::of(&outcome?, &plan.limits)
     });
     entry.record(result);
     entry
@@ -251,8 +251,8 @@ fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, 
 
 /// Writes the data of a repeat. Before the first one, writes like the point for the plan's preconditioning time, so that a measured flash
 /// drive has no clean blocks left.
-fn prepared(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
-    station.prepare(point, &plan.access)?;
+fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
+    tier.prepare(point, &plan.access)?;
     let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
     if repeat > 0 || plan.precondition.is_zero() || !writes {
         return Ok(());
@@ -262,16 +262,16 @@ fn prepared(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop
         warmup: Duration::ZERO,
         ..plan.access
     };
-    let written = station.measure(point, &access, u32::MAX, stop);
+    let written = tier.measure(point, &access, u32::MAX, stop);
     written.map(drop).context("preconditioning")
 }
 
-fn beside(plan: &Plan, station: &Station, fio: &Fio, entry: &mut Entry, stop: &Stop) {
-    let Some(file) = station.peer_file(&entry.point).filter(|_| !stop.is_asked()) else {
+fn measure_fio(plan: &Plan, tier: &PreparedTier, fio: &Fio, entry: &mut Entry, stop: &Stop) {
+    let Some(file) = tier.peer_file(&entry.point).filter(|_| !stop.is_requested()) else {
         return;
     };
-    let settle = || station.settle_peer(&entry.point, file.clone());
-    match fio.run((&entry.point, entry.repeat), &plan.access, &file, settle) {
+    let prepare_file = || tier.prepare_peer_file(&entry.point, file.clone());
+    match fio.run((&entry.point, entry.repeat), &plan.access, &file, prepare_file) {
         Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
         Err(error) => entry.peer_faults.push(format!("{error:#}")),
     }

@@ -1,6 +1,6 @@
 //! Finished repeats of a run: an entry of `journal.jsonl` each, in a folder with their plan. The file survives an interrupt.
 
-use crate::drive::{Driven, Second, Sums};
+use crate::drive::{RepeatResult, Second, Sums};
 use crate::machine::MachineUse;
 use crate::peers::PeerFigures;
 use crate::plan::Point;
@@ -71,11 +71,11 @@ pub(crate) struct SecondFigures {
 impl SecondFigures {
     fn of(second: &Second) -> Self {
         let latency = &second.latency_ns;
-        let is_known = latency.len() >= samples_needed(0.99);
+        let has_p99 = latency.len() >= samples_needed(0.99);
         Self {
             calls: latency.len(),
             mb_per_s: second.bytes as f64 / 1e6,
-            p99_us: is_known.then(|| latency.value_at_quantile(0.99) as f64 / 1e3),
+            p99_us: has_p99.then(|| latency.value_at_quantile(0.99) as f64 / 1e3),
         }
     }
 }
@@ -109,21 +109,21 @@ impl Entry {
 
 impl MeasuredRepeat {
     /// Creates the figures of a repeat, given the limits on CPU use by others.
-    pub(crate) fn of(driven: &Driven, limits: &Limits) -> Result<Self> {
-        let tally = &driven.tally;
-        let late = &tally.late_ns;
+    pub(crate) fn of(outcome: &RepeatResult, limits: &Limits) -> Result<Self> {
+        let tally = &outcome.tally;
+        let lag = &tally.lag_ns;
         Ok(Self {
             latency_hdr: encode(&tally.latency_ns)?,
-            late_p99_us: (!late.is_empty()).then(|| late.value_at_quantile(0.99) as f64 / 1e3),
-            window_s: driven.window.as_secs_f64(),
-            seconds: match driven.seconds.as_slice() {
+            late_p99_us: (!lag.is_empty()).then(|| lag.value_at_quantile(0.99) as f64 / 1e3),
+            window_s: outcome.window.as_secs_f64(),
+            seconds: match outcome.seconds.as_slice() {
                 [] | [_] => Vec::new(),
                 seconds => seconds.iter().map(SecondFigures::of).collect(),
             },
             sums: tally.sums,
             via: tally.via.to_string(),
-            machine: driven.machine.clone(),
-            disturbed: driven.machine.disturbed(limits),
+            machine: outcome.machine.clone(),
+            disturbed: outcome.machine.disturbed(limits),
             agents: Vec::new(),
         })
     }

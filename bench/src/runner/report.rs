@@ -2,8 +2,8 @@
 //! rate, and against the offered rate; a comparison with fio, cautions, facts.
 
 use crate::peers::FIO;
-use crate::plan::{Access, Point, word};
-use crate::report::{Block, Column, Page, Part, Ran, curves, or_none, under};
+use crate::plan::{Access, Point, toml_name};
+use crate::report::{Block, Column, Page, Part, RunFacts, curves, or_none, with_heading};
 use crate::runner::agents::AgentFigures;
 use crate::runner::record::SecondFigures;
 use crate::runner::summary::{Peer, Summary, Verdict};
@@ -18,9 +18,9 @@ const COLUMNS: [Column<Summary, Cell>; 14] = [
     ("block", |one| bytes(one.point.block_bytes).into()),
     ("depth", |one| one.point.depth.to_string().into()),
     ("calls/s", |one| spread(&one.iops).into()),
-    ("MB/s", |one| of_bytes(one, spread(&one.mb_per_s)).into()),
+    ("MB/s", |one| if_moves_bytes(one, spread(&one.mb_per_s)).into()),
     ("of best", |one| {
-        of_bytes(one, format!("{:.0} %", one.share_of_best_mb * 100.0)).into()
+        if_moves_bytes(one, format!("{:.0} %", one.share_of_best_mb * 100.0)).into()
     }),
     ("p50", |one| time(one.p50_us).into()),
     ("p95", |one| time(one.p95_us).into()),
@@ -33,7 +33,7 @@ const COLUMNS: [Column<Summary, Cell>; 14] = [
     ("moved", |one| or_none(one.over_read, digits3).into()),
     ("fetched", |one| or_none(one.fetched_share, digits3).into()),
     ("verdict", |one| {
-        Cell::badge(class(one.verdict.word()), one.verdict_word())
+        Cell::badge(class(one.verdict.name()), one.verdict_name())
     }),
 ];
 const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % interval. of best: share of the best MB/s that any point \
@@ -41,9 +41,9 @@ const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % 
                     bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
                     bytes that the kernel fetched from storage per requested byte.";
 
-const BESIDE_FIO: [Column<Summary>; 8] = [
+const FIO_COLUMNS: [Column<Summary>; 8] = [
     ("point", |one| one.point.to_string()),
-    ("rate of fio's", |one| fio(one, |fio| with_ends(fio.ratio))),
+    ("rate of fio's", |one| fio(one, |fio| with_interval(fio.ratio))),
     ("calls/s", |one| digits3(one.iops.value)),
     ("fio's", |one| fio(one, |fio| digits3(fio.iops.value))),
     ("p50", |one| time(one.p50_us)),
@@ -53,28 +53,28 @@ const BESIDE_FIO: [Column<Summary>; 8] = [
         fio(one, |fio| or_none(fio.cpu_us_per_call, digits3))
     }),
 ];
-const BESIDE_FIO_NOTE: &str = "rate of fio's: mean ratio over the repeats, each paired with fio's run of the same job, with its 95 % interval. CPU: of \
+const FIO_NOTE: &str = "rate of fio's: mean ratio over the repeats, each paired with fio's run of the same job, with its 95 % interval. CPU: of \
 each process, per call.";
 
 /// Content of the report.
-pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page<'a> {
+pub(super) fn page<'a>(run: &'a RunFacts, access: &Access, figures: &Figures) -> Page<'a> {
     let points = &figures.points;
     // Points are sorted, with block and depth last.
-    let families = points.chunk_by(|a, b| a.point.family_text() == b.point.family_text());
-    let block = |here: &[Summary]| Block::of(&here[0].point.family_text(), &COLUMNS, 0, here);
-    let curves = html! { @for (name, figure) in curves_of(points) { (under(&name, &figure)) } };
-    let seconds = html! { @for (name, figure) in seconds(&figures.seconds) { (under(&name, &figure)) } };
+    let groups = points.chunk_by(|a, b| a.point.group_text() == b.point.group_text());
+    let block = |group: &[Summary]| Block::of(&group[0].point.group_text(), &COLUMNS, 0, group);
+    let curves = html! { @for (name, figure) in curves_of(points) { (with_heading(&name, &figure)) } };
+    let seconds = html! { @for (name, figure) in seconds(&figures.seconds) { (with_heading(&name, &figure)) } };
     Page {
-        ran,
-        facts: facts(ran, access, figures),
+        run,
+        facts: facts(run, access, figures),
         badges: badges(points),
         parts: vec![
-            Part::Tables("Beside fio", beside_fio(points), BESIDE_FIO_NOTE),
+            Part::Tables("Beside fio", fio_tables(points), FIO_NOTE),
             Part::List("Checkpoints", checkpoints(points)),
             Part::Charts("Latency", curves),
             Part::Charts("Each second", seconds),
-            Part::Tables("Every point", families.map(block).collect(), NOTE),
-            Part::List("To beware of", cautions(ran, figures)),
+            Part::Tables("Every point", groups.map(block).collect(), NOTE),
+            Part::List("To beware of", cautions(run, figures)),
             Part::Text("fio's commands", commands(points)),
         ],
     }
@@ -82,12 +82,12 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
 
 /// Number of points of each verdict.
 fn badges(points: &[Summary]) -> Vec<(&'static str, String)> {
-    let badge = |word: &'static str| {
-        let count = points.iter().filter(|point| point.verdict.word() == word).count();
-        (count > 0).then(|| (class(word), format!("{count} {word}")))
+    let badge = |verdict: &'static str| {
+        let count = points.iter().filter(|point| point.verdict.name() == verdict).count();
+        (count > 0).then(|| (class(verdict), format!("{count} {verdict}")))
     };
-    let words = ["valid", "saturated", "unknown", "failed"];
-    words.into_iter().filter_map(badge).collect()
+    let verdicts = ["valid", "saturated", "unknown", "failed"];
+    verdicts.into_iter().filter_map(badge).collect()
 }
 
 /// Colour of a verdict.
@@ -103,7 +103,7 @@ fn time(us: Option<Interval>) -> String {
 }
 
 /// Text about the bytes that calls move; `n/a` if they move none.
-fn of_bytes(one: &Summary, text: String) -> String {
+fn if_moves_bytes(one: &Summary, text: String) -> String {
     match one.point.operation.moves_bytes() {
         true => text,
         false => NONE.to_owned(),
@@ -115,12 +115,12 @@ fn fio(one: &Summary, text: fn(&Peer) -> String) -> String {
     one.peers.get(FIO).map_or_else(String::new, text)
 }
 
-type Of = fn(&Summary) -> Option<Interval>;
+type LatencyOf = fn(&Summary) -> Option<Interval>;
 type Coordinate = fn(&Summary) -> f64;
 type Series<'a> = BTreeMap<String, Vec<&'a Summary>>;
 
-const P50: Of = |summary| summary.p50_us;
-const P99: Of = |summary| summary.p99_us;
+const P50: LatencyOf = |summary| summary.p50_us;
+const P99: LatencyOf = |summary| summary.p99_us;
 const DEPTH: Coordinate = |summary| f64::from(summary.point.depth);
 const OFFERED: Coordinate = |summary| f64::from(summary.point.rate);
 const ACHIEVED: Coordinate = |summary| summary.iops.value;
@@ -136,19 +136,19 @@ drive or an account that runs out of credit, or a cache that fills.";
 /// Returns the curves over seconds with their headings.
 fn seconds(points: &[PointSeconds]) -> Vec<(String, Markup)> {
     let name = |of: &PointSeconds| heading(&of.point);
-    let figure = |here: &[PointSeconds]| {
+    let figure = |group: &[PointSeconds]| {
         let rate = |second: &SecondFigures| Some(second.calls as f64);
         let bytes = |second: &SecondFigures| Some(second.mb_per_s);
         let tail = |second: &SecondFigures| second.p99_us;
         let charts = [
-            by_second("calls ended each second", ("calls", Unit::Rate), here, rate),
-            by_second("MB each second", ("MB/s", Unit::Rate), here, bytes),
-            by_second("p99 of each second", ("latency", Unit::Latency), here, tail),
+            by_second("calls ended each second", ("calls", Unit::Rate), group, rate),
+            by_second("MB each second", ("MB/s", Unit::Rate), group, bytes),
+            by_second("p99 of each second", ("latency", Unit::Latency), group, tail),
         ];
         let series = |of: &PointSeconds| format!("{}, depth {}", series(&of.point), of.point.depth);
         let charts = charts.into_iter().flatten().collect();
-        let figure = Figure::of_names(here.iter().map(series), charts, SECONDS);
-        (name(&here[0]), figure.html())
+        let figure = Figure::of_names(group.iter().map(series), charts, SECONDS);
+        (name(&group[0]), figure.html())
     };
     points.chunk_by(|a, b| name(a) == name(b)).map(figure).collect()
 }
@@ -156,7 +156,7 @@ fn seconds(points: &[PointSeconds]) -> Vec<(String, Markup)> {
 fn by_second(
     title: &str,
     (name, unit): (&'static str, Unit),
-    here: &[PointSeconds],
+    group: &[PointSeconds],
     value: fn(&SecondFigures) -> Option<f64>,
 ) -> Option<Chart> {
     let line = |(series, of): (usize, &PointSeconds)| {
@@ -171,7 +171,7 @@ fn by_second(
         }
         line
     };
-    let lines: Vec<Line> = here.iter().enumerate().map(line).collect();
+    let lines: Vec<Line> = group.iter().enumerate().map(line).collect();
     let highest = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
     let y = Axis::linear(name, unit, (0.0, highest * 1.1));
     let mut chart = curves(title.to_owned(), ("second", Unit::Count), y, lines)?;
@@ -203,7 +203,7 @@ fn heading(point: &Point) -> String {
 }
 
 fn series(point: &Point) -> String {
-    word(&point.way) + &point.manner_text()
+    toml_name(&point.way) + &point.state_text()
 }
 
 /// Draws the curves of open loops, or of closed loops; nothing without a curve.
@@ -232,7 +232,7 @@ fn curves_of_group(is_open: bool, points: &[&Summary]) -> Markup {
 }
 
 /// Draws a chart; `None` without a curve.
-fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: Of) -> Option<Chart> {
+fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: LatencyOf) -> Option<Chart> {
     let line = |(series, points): (usize, &Vec<&Summary>)| {
         let mut line = Line {
             series,
@@ -258,17 +258,17 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
 }
 
 /// Table of the points that fio also measured; empty without any.
-fn beside_fio(points: &[Summary]) -> Vec<Block> {
+fn fio_tables(points: &[Summary]) -> Vec<Block> {
     let measured = points.iter().filter(|point| !point.peers.is_empty());
     let rows: Vec<Summary> = measured.cloned().collect();
     match rows.is_empty() {
         true => Vec::new(),
-        false => vec![Block::of("", &BESIDE_FIO, 1, &rows)],
+        false => vec![Block::of("", &FIO_COLUMNS, 1, &rows)],
     }
 }
 
 /// Value with the ends of its interval, which are missing after one repeat.
-fn with_ends(of: Interval) -> String {
+fn with_interval(of: Interval) -> String {
     let [value, lo, hi] = [of.value, of.lo, of.hi].map(digits3);
     match of.hi.is_finite() {
         true => format!("{value} [{lo}–{hi}]"),
@@ -282,7 +282,7 @@ fn checkpoints(points: &[Summary]) -> Vec<String> {
         let took = summary.took_s.filter(|_| summary.calls > 0)?;
         let all = summary.point.block_bytes * u64::from(summary.point.depth);
         let (point, all) = (&summary.point, bytes(all));
-        let [took, rate] = [took, summary.mb_per_s].map(with_ends);
+        let [took, rate] = [took, summary.mb_per_s].map(with_interval);
         Some(format!("{point}: {all} in {took} s, {rate} MB/s"))
     };
     points.iter().filter_map(sentence).collect()
@@ -296,9 +296,9 @@ fn commands(points: &[Summary]) -> String {
 }
 
 /// Reasons to doubt a figure.
-fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
+fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
     let mut all = Vec::new();
-    if ran.interrupted {
+    if run.interrupted {
         all.push("The run was interrupted: points may lack repeats, or be missing".to_owned());
     }
     for summary in &figures.points {
@@ -329,16 +329,16 @@ fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
 }
 
 /// Facts about the measurement.
-fn facts(ran: &Ran, access: &Access, figures: &Figures) -> Vec<String> {
+fn facts(run: &RunFacts, access: &Access, figures: &Figures) -> Vec<String> {
     let points = figures.points.len();
     let (window, warmup) = (access.window.as_secs_f64(), access.warmup.as_secs_f64());
     let mut facts = vec![
         format!("{points} points, windows of {window} s after {warmup} s"),
         format!("{} of data, seed {}", bytes(access.size), access.seed),
-        format!("load average {} at the start", ran.environment.load_average),
+        format!("load average {} at the start", run.environment.load_average),
     ];
     facts.extend(figures.agents.iter().map(AgentFigures::text));
-    facts.extend(ran.environment.filesystems.values().cloned());
+    facts.extend(run.environment.filesystems.values().cloned());
     facts
 }
 
@@ -362,7 +362,7 @@ mod tests {
             seconds: Vec::new(),
             agents: None,
         };
-        let ran = Ran {
+        let run = RunFacts {
             schema_version: 1,
             name: "test".to_owned(),
             interrupted: false,
@@ -371,7 +371,7 @@ mod tests {
             repeats: 3,
             plan: String::new(),
         };
-        let mut cautions = cautions(&ran, &figures);
+        let mut cautions = cautions(&run, &figures);
         cautions.retain(|line| line.contains("a peer failed"));
         let [first, second] = cautions.as_slice() else {
             panic!("{cautions:?}");

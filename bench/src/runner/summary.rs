@@ -16,10 +16,10 @@ use tierlab_instrument::units::latency;
 
 /// Minimum share of due calls that end in an open loop's window; with less, the queue grows and the point is
 /// saturated.
-const HELD: f64 = 0.95;
+const MIN_ENDED_SHARE: f64 = 0.95;
 
 /// Minimum share of a cold repeat's bytes fetched from storage.
-const FETCHED: f64 = 0.95;
+const MIN_FETCHED_SHARE: f64 = 0.95;
 
 /// Verdict on a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,7 +37,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// Name in reports, without the reason.
-    pub(crate) const fn word(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Valid => "valid",
             Self::Saturated => "saturated",
@@ -95,10 +95,10 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Name of the verdict; `drifts` for a valid point with drifting latencies.
-    pub(crate) fn verdict_word(&self) -> &'static str {
+    pub(crate) fn verdict_name(&self) -> &'static str {
         match self.verdict {
             Verdict::Valid if !self.drift.is_empty() => "drifts",
-            ref verdict => verdict.word(),
+            ref verdict => verdict.name(),
         }
     }
 }
@@ -232,7 +232,7 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
         Some(fetched / one.measured.sums.ended_bytes.max(1) as f64)
     };
     let least = used.iter().filter_map(share).fold(1.0, f64::min);
-    if point.cache == CacheState::Cold && point.operation.reads() && least < FETCHED {
+    if point.cache == CacheState::Cold && point.operation.reads() && least < MIN_FETCHED_SHARE {
         return Verdict::Unknown(format!(
             "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; raise `size` or \
             lower `seconds`, and use a disk",
@@ -241,7 +241,7 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
     }
     let is_behind = |one: &&&Measurement<'_>| {
         let sums = one.measured.sums;
-        sums.unfinished > 0 || (sums.ended as f64) < HELD * sums.calls as f64
+        sums.unfinished > 0 || (sums.ended as f64) < MIN_ENDED_SHARE * sums.calls as f64
     };
     match point.rate > 0 && used.iter().filter(is_behind).count() * 2 > used.len() {
         true => Verdict::Saturated,

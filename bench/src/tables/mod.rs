@@ -3,9 +3,9 @@
 //! - `layouts/`: the table in several layouts, looked up and scanned
 //! - `caching/`: caches over the table
 //! - `offline/`: the whole table streamed through a model
-//! - `places`: tables in memory, and laid out on the tiers
+//! - `placements`: tables in memory, and laid out on the tiers
 
 pub(crate) mod caching;
 pub(crate) mod layouts;
 pub(crate) mod offline;
-mod places;
+mod placements;

@@ -2,10 +2,10 @@
 //! In: a pick. Out: the bytes, checked. Each caller is a thread with its own buffer.
 
 use super::map::Map;
-use crate::chance::Pick;
-use crate::content::{CHECKED, Data};
-use crate::drive::Blocking;
+use crate::content::{CHECKED_BYTES, Data};
+use crate::drive::BlockingCaller;
 use crate::plan::{Operation, Point, Way, WriteSync};
+use crate::random::Pick;
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -64,11 +64,11 @@ impl LocalCaller {
     }
 }
 
-impl Blocking for LocalCaller {
+impl BlockingCaller for LocalCaller {
     fn prepare(&mut self, pick: Pick) {
         if pick.write {
             // Expected bytes of a read of this block.
-            let checked = pick.len.min(CHECKED);
+            let checked = pick.len.min(CHECKED_BYTES);
             let content = self.data.bytes(pick.file, pick.offset..pick.offset + checked as u64);
             let part = self.part(checked);
             self.buffer[part].copy_from_slice(&content);

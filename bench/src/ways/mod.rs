@@ -3,8 +3,8 @@
 mod counted;
 mod local;
 mod map;
-mod through_tier;
+mod tier_caller;
 
 pub(crate) use counted::{Counted, Counts};
 pub(crate) use local::{LocalCaller, drop_cache, sync, warm};
-pub(crate) use through_tier::{OWN_OBJECTS, ThroughTier};
+pub(crate) use tier_caller::{OBJECTS_PER_CALLER, TierCaller};

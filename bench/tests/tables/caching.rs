@@ -1,6 +1,6 @@
 //! `caching`, over an embedded S3 too.
 
-use super::{assert_nothing_is_left, assert_refused, configs, folder, kept, output_file, run};
+use super::{assert_nothing_is_left, assert_refused, configs, folder, output_file, run, run_json};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -64,8 +64,8 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
     let (place, bucket) = (folder(), folder());
     let origin = Origin::start(bucket.path());
     let tiers = origin.as_ref().map_or_else(String::new, origin_tier);
-    let ended = run("caching", place.path(), &plan("", &tiers));
-    let run = kept(place.path(), &ended);
+    let output = run("caching", place.path(), &plan("", &tiers));
+    let run = run_json(place.path(), &output);
     let all = run["measured"].as_array().unwrap();
     let tiers = 1 + usize::from(origin.is_some());
     assert_eq!(all.len(), tiers * 3 * 7, "seven strategies under three laws");
@@ -127,7 +127,7 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
         let embedded = text.contains("embedded origin");
         assert_eq!(embedded, origin.is_some() && name != "caching.csv", "{name}");
     }
-    let out = String::from_utf8_lossy(&ended.stdout);
+    let out = String::from_utf8_lossy(&output.stdout);
     assert!(out.contains("furthest from the best possible"), "{out}");
     assert_nothing_is_left(place.path());
 }

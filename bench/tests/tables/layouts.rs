@@ -1,6 +1,6 @@
 //! `layouts`.
 
-use super::{assert_nothing_is_left, assert_refused, configs, folder, kept, output_file, run};
+use super::{assert_nothing_is_left, assert_refused, configs, folder, output_file, run, run_json};
 
 fn plan(more: &str) -> String {
     let tiers = configs().join("tiers");
@@ -13,9 +13,9 @@ fn plan(more: &str) -> String {
 
 #[test]
 fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
-    let place = folder();
-    let ended = run("layouts", place.path(), &plan(""));
-    let run = kept(place.path(), &ended);
+    let folder = folder();
+    let output = run("layouts", folder.path(), &plan(""));
+    let run = run_json(folder.path(), &output);
     let all = run["statements"].as_array().unwrap();
     assert_eq!(all.len(), 22, "eleven layouts on two tiers");
     for one in all {
@@ -35,10 +35,10 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
         assert_eq!(objects > 700, layout == "files", "{tier} {layout}: {objects}");
     }
     for name in ["report.html", "report.md", "layouts.csv"] {
-        assert!(output_file(place.path(), name).contains("parquet-zstd"), "{name}");
+        assert!(output_file(folder.path(), name).contains("parquet-zstd"), "{name}");
     }
-    assert!(String::from_utf8_lossy(&ended.stdout).contains("one entity is read fastest from"));
-    assert_nothing_is_left(place.path());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("one entity is read fastest from"));
+    assert_nothing_is_left(folder.path());
 }
 
 #[test]

@@ -21,47 +21,47 @@ fn configs() -> PathBuf {
 }
 
 /// The bench with a plan. It begins in the project: ONNX Runtime is looked for from here, as from a checkout.
-fn command(mode: &str, place: &Path, plan: &str) -> Command {
-    std::fs::write(place.join("plan.toml"), plan).unwrap();
-    std::fs::create_dir_all(place.join("scratch")).unwrap();
+fn command(mode: &str, folder: &Path, plan: &str) -> Command {
+    std::fs::write(folder.join("plan.toml"), plan).unwrap();
+    std::fs::create_dir_all(folder.join("scratch")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
     command
         .current_dir(project())
         .arg(mode)
-        .arg(place.join("plan.toml"))
+        .arg(folder.join("plan.toml"))
         .arg("--scratch")
-        .arg(place.join("scratch"))
+        .arg(folder.join("scratch"))
         .arg("--out")
-        .arg(place.join("out"))
+        .arg(folder.join("out"))
         .stdin(Stdio::null());
     command
 }
 
-fn run(mode: &str, place: &Path, plan: &str) -> Output {
-    command(mode, place, plan).output().unwrap()
+fn run(mode: &str, folder: &Path, plan: &str) -> Output {
+    command(mode, folder, plan).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// `run.json` of a run that ended well.
-fn kept(place: &Path, ended: &Output) -> serde_json::Value {
-    assert!(ended.status.success(), "{}", said(ended));
-    let text = std::fs::read(place.join("out/run.json")).unwrap();
-    let kept: serde_json::Value = serde_json::from_slice(&text).unwrap();
+fn run_json(folder: &Path, output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    let text = std::fs::read(folder.join("out/run.json")).unwrap();
+    let run_json: serde_json::Value = serde_json::from_slice(&text).unwrap();
     for key in ["name", "interrupted", "environment", "tiers", "repeats", "plan"] {
-        assert!(!kept[key].is_null(), "{key}");
+        assert!(!run_json[key].is_null(), "{key}");
     }
-    kept
+    run_json
 }
 
-fn output_file(place: &Path, name: &str) -> String {
-    std::fs::read_to_string(place.join("out").join(name)).unwrap()
+fn output_file(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join("out").join(name)).unwrap()
 }
 
-fn assert_nothing_is_left(place: &Path) {
-    let left: Vec<PathBuf> = std::fs::read_dir(place.join("scratch"))
+fn assert_nothing_is_left(folder: &Path) {
+    let left: Vec<PathBuf> = std::fs::read_dir(folder.join("scratch"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
@@ -71,11 +71,11 @@ fn assert_nothing_is_left(place: &Path) {
 /// Each plan ends with 2, and the message names the plan or a file of it, and what is wrong.
 fn assert_refused(mode: &str, cases: Vec<(String, &str)>) {
     for (text, what) in cases {
-        let place = folder();
-        let ended = run(mode, place.path(), &text);
-        assert_eq!(ended.status.code(), Some(2), "{what}: {}", said(&ended));
-        assert!(said(&ended).contains(what), "{what}: {}", said(&ended));
-        assert!(said(&ended).contains("plan.toml"), "{what}: {}", said(&ended));
-        assert_nothing_is_left(place.path());
+        let folder = folder();
+        let output = run(mode, folder.path(), &text);
+        assert_eq!(output.status.code(), Some(2), "{what}: {}", stderr(&output));
+        assert!(stderr(&output).contains(what), "{what}: {}", stderr(&output));
+        assert!(stderr(&output).contains("plan.toml"), "{what}: {}", stderr(&output));
+        assert_nothing_is_left(folder.path());
     }
 }

@@ -1,6 +1,6 @@
 //! `offline`.
 
-use super::{assert_nothing_is_left, assert_refused, command, configs, folder, kept, output_file, run, said};
+use super::{assert_nothing_is_left, assert_refused, command, configs, folder, output_file, run, run_json, stderr};
 use std::process::Stdio;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::repository::write_generated;
@@ -18,14 +18,14 @@ fn plan(workloads: &str) -> String {
     )
 }
 
-const MADE: &str = "[workloads.clicks]\ngenerate = \"ctr\"\nrows = 3000\nbatch_rows = 32\nshuffle_rows = 100\n";
+const GENERATED: &str = "[workloads.clicks]\ngenerate = \"ctr\"\nrows = 3000\nbatch_rows = 32\nshuffle_rows = 100\n";
 
 #[test]
 fn loader_model_and_both_are_measured_and_said() {
-    let place = folder();
-    let ended = run("offline", place.path(), &plan(MADE));
-    let kept = kept(place.path(), &ended);
-    let all = kept["statements"].as_array().unwrap();
+    let folder = folder();
+    let output = run("offline", folder.path(), &plan(GENERATED));
+    let run_json = run_json(folder.path(), &output);
+    let all = run_json["statements"].as_array().unwrap();
     assert_eq!(all.len(), 8, "two layouts on two tiers, by two loaders");
     for one in all {
         let number = |key: &str| {
@@ -47,43 +47,43 @@ fn loader_model_and_both_are_measured_and_said() {
         assert!(number("requests_per_row") < 0.2, "{one}");
         assert!((400.0..20_000.0).contains(&number("bytes_per_row")), "{one}");
         assert!(number("usd_per_million") > 0.0 && number("peak_bytes") > 1e6, "{one}");
-        let words = one["diagnosis"].to_string();
+        let diagnosis = one["diagnosis"].to_string();
         assert!(
-            words.contains("loader") && words.contains("one read at a time"),
-            "{words}"
+            diagnosis.contains("loader") && diagnosis.contains("one read at a time"),
+            "{diagnosis}"
         );
         if one["tier"] == "slow" && one["depth"] == 8 {
             // Milliseconds for a read, one after another or eight at a time: no machine is slow enough to hide that.
             assert!(one["of_naive"]["value"].as_f64().unwrap() > 1.0, "{one}");
         }
     }
-    let table = output_file(place.path(), "offline.csv");
+    let table = output_file(folder.path(), "offline.csv");
     assert_eq!(table.lines().count(), 9);
     for file in ["report.md", "report.html"] {
-        let text = output_file(place.path(), file);
+        let text = output_file(folder.path(), file);
         assert!(
             text.contains("clicks as tar on slow") && text.contains("emulated"),
             "{file}"
         );
     }
-    assert_nothing_is_left(place.path());
+    assert_nothing_is_left(folder.path());
 }
 
 #[test]
 fn accelerators_are_fed_without_a_model() {
-    let place = folder();
+    let folder = folder();
     let workloads = "[workloads.few]\nsample_bytes = \"4KiB\"\nrows = 300\nbatch_rows = 8\naccelerator = { compute_ms_per_batch = 20, count = [1, 2] }\n\
                      [workloads.many]\nsample_bytes = \"4KiB\"\nrows = 300\nbatch_rows = 32\naccelerator = { compute_ms_per_batch = 0.02, count = [1, 64] }\n";
     let plan = plan(workloads)
         .replace("depth = [1, 8]", "depth = 1")
         .replace("\"rows\", \"tar\"", "\"rows\"");
     // Nothing of ONNX Runtime is needed.
-    let ended = command("offline", place.path(), &plan)
+    let output = command("offline", folder.path(), &plan)
         .args(["--onnxruntime", "/nowhere"])
         .output()
         .unwrap();
-    let kept = kept(place.path(), &ended);
-    for one in kept["statements"].as_array().unwrap() {
+    let run_json = run_json(folder.path(), &output);
+    for one in run_json["statements"].as_array().unwrap() {
         let all = one["accelerators"].as_array().unwrap();
         assert_eq!(all.len(), 2, "{one}");
         let utilisation = |at: usize| all[at]["utilisation"]["value"].as_f64().unwrap();
@@ -94,7 +94,7 @@ fn accelerators_are_fed_without_a_model() {
             _ => assert!(utilisation(1) < 0.5 && one["accelerators_at_90"].is_null(), "{one}"),
         }
     }
-    let text = output_file(place.path(), "report.md");
+    let text = output_file(folder.path(), "report.md");
     assert!(
         text.contains("MLPerf Storage requires 5 times") && text.contains("accelerators"),
         "{text}"
@@ -103,19 +103,19 @@ fn accelerators_are_fed_without_a_model() {
 
 #[test]
 fn a_model_and_a_table_that_were_brought_are_taken() {
-    let place = folder();
+    let folder = folder();
     let request = Request {
         kind: ModelKind::Ctr,
         size: Size::Small,
         seed: 5,
     };
     let stop = Stop::never();
-    write_generated(&place.path().join("models"), &request, &stop).unwrap();
-    tables::generate(TableKind::Ctr, 2000, 5, &place.path().join("features"), &stop).unwrap();
+    write_generated(&folder.path().join("models"), &request, &stop).unwrap();
+    tables::generate(TableKind::Ctr, 2000, 5, &folder.path().join("features"), &stop).unwrap();
     let own = "[workloads.own]\nmodel = \"models/ctr\"\ntable = \"features/ctr.rows\"\nbatch_rows = 16\n";
-    let ended = run("offline", place.path(), &plan(own));
-    kept(place.path(), &ended);
-    let text = output_file(place.path(), "report.md");
+    let output = run("offline", folder.path(), &plan(own));
+    run_json(folder.path(), &output);
+    let text = output_file(folder.path(), "report.md");
     assert!(
         text.contains("own: 2000 rows") && text.contains("drawn among 0"),
         "{text}"
@@ -155,18 +155,18 @@ fn what_makes_no_sense_is_refused_by_name() {
         .map(|(workloads, says)| (plan(workloads), says))
         .collect();
     assert_refused("offline", cases);
-    let place = folder();
-    let mut without = command("offline", place.path(), &plan(MADE));
-    let ended = without
+    let folder = folder();
+    let mut without = command("offline", folder.path(), &plan(GENERATED));
+    let output = without
         .args(["--onnxruntime", "/nowhere/lib.so"])
         .stdout(Stdio::null())
         .output()
         .unwrap();
-    assert_eq!(ended.status.code(), Some(2), "{}", said(&ended));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(
-        said(&ended).contains("/nowhere/lib.so") && said(&ended).contains("pip install onnxruntime"),
+        stderr(&output).contains("/nowhere/lib.so") && stderr(&output).contains("pip install onnxruntime"),
         "{}",
-        said(&ended)
+        stderr(&output)
     );
-    assert_nothing_is_left(place.path());
+    assert_nothing_is_left(folder.path());
 }

@@ -3,13 +3,13 @@
 
 mod serve;
 
-pub(crate) use serve::{AgentFlags, call};
+pub(crate) use serve::{AgentFlags, run};
 
 use super::record::{AgentShare, Entry, MeasuredRepeat, SecondFigures, encode};
 use crate::drive::Sums;
 use crate::machine::{MachineUse, Traffic};
 use crate::plan::{Flags, Plan, Point, Share};
-use crate::station::runtime;
+use crate::prepared_tier::runtime;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use hdrhistogram::Histogram;
@@ -99,17 +99,17 @@ impl Fleet {
                     seconds,
                     share: Share { number, of },
                 };
-                order(worker, Job::Setup(setup)).await?;
+                send_job(worker, Job::Setup(setup)).await?;
             }
             let hosts = workers.iter_mut().zip(&agents.addresses).map(async |(worker, agent)| {
-                let host: AgentHost = reply(worker).await?;
-                let shown = |(tier, notes): (String, Vec<String>)| {
+                let host: AgentHost = receive_reply(worker).await?;
+                let to_printable = |(tier, notes): (String, Vec<String>)| {
                     let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
                     (printable(&tier), notes)
                 };
                 Ok::<_, WorkerError>(AgentHost {
                     agent: agent.clone(),
-                    tiers: host.tiers.into_iter().map(shown).collect(),
+                    tiers: host.tiers.into_iter().map(to_printable).collect(),
                     ..host
                 })
             });
@@ -147,7 +147,7 @@ impl Fleet {
         let results = self.runtime.block_on(async {
             tokio::select! {
                 results = measure(workers, clock, point, repeat) => results.map(Some),
-                () = stop.asked() => Ok(None),
+                () = stop.requested() => Ok(None),
             }
         })?;
         let Some(results) = results else {
@@ -160,7 +160,7 @@ impl Fleet {
             Err(why) => bail!("{}: {}", start.agent, printable(&why)),
         };
         let shares: Result<Vec<_>> = results.into_iter().map(share).collect();
-        entry.record(shares.and_then(|shares| pooled(&shares, &plan.limits)));
+        entry.record(shares.and_then(|shares| combined(&shares, &plan.limits)));
         Ok(entry)
     }
 
@@ -171,20 +171,20 @@ impl Fleet {
     pub(super) fn close(mut self) -> Result<()> {
         let workers = self.workers.iter_mut();
         let ended = workers.map(async |worker| {
-            order(worker, Job::End).await?;
-            reply::<()>(worker).await
+            send_job(worker, Job::End).await?;
+            receive_reply::<()>(worker).await
         });
         let ended = self.runtime.block_on(futures::future::try_join_all(ended));
         ended.map(drop).context("an agent cannot remove its data")
     }
 }
 
-async fn order(worker: &mut Worker, job: Job) -> Result<(), WorkerError> {
+async fn send_job(worker: &mut Worker, job: Job) -> Result<(), WorkerError> {
     let sent = worker.link.say(&ToWorker::Job(job)).await;
     worker.check(sent).await
 }
 
-async fn reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerError> {
+async fn receive_reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerError> {
     let answer = match worker.link.answer::<String>(LIMIT).await {
         Ok(ToRun::Reply(json)) => serde_json::from_str(&json).map_err(|e| LinkError::Unreadable(e.to_string())),
         Ok(_) => Err(LinkError::Unexpected("Reply")),
@@ -201,11 +201,11 @@ async fn measure(
     repeat: u32,
 ) -> Result<Vec<(AgentStart, AgentRepeatResult)>, WorkerError> {
     for worker in &mut *workers {
-        order(worker, Job::Measure(point.clone(), repeat)).await?;
+        send_job(worker, Job::Measure(point.clone(), repeat)).await?;
     }
     let start = start_together::<String>(workers, clock, LIMIT).await?;
     let results = workers.iter_mut().zip(start.known).map(async |(worker, known)| {
-        let result: AgentRepeatResult = reply(worker).await?;
+        let result: AgentRepeatResult = receive_reply(worker).await?;
         let start = AgentStart {
             agent: worker.link.name.clone(),
             offset_us: known.offset.ns as f64 / 1e3,
@@ -222,7 +222,7 @@ async fn measure(
 ///
 /// # Errors
 /// An agent's latencies cannot be read.
-fn pooled(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -> Result<MeasuredRepeat> {
+fn combined(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -> Result<MeasuredRepeat> {
     let mut latencies = Histogram::<u64>::new(3)?;
     latencies.auto(true);
     let (mut sums, mut disturbed, mut agents) = (Sums::default(), Vec::new(), Vec::new());

@@ -2,11 +2,11 @@
 //! owner's folder, so that no run reaches a path, a secret or an endpoint that the owner did not name.
 
 use super::{AgentHost, AgentRepeatResult, Job, LIMIT, PROGRAM};
-use crate::drive::Course;
+use crate::drive::RepeatRun;
 use crate::plan::{Flags, Plan, Point, bad_usage};
+use crate::prepared_tier::{PreparedTiers, environment, notes, runtime, with_tiers};
 use crate::runner::record::MeasuredRepeat;
-use crate::runner::{check_space, prepared};
-use crate::station::{Stations, environment, notes, on_tiers, runtime};
+use crate::runner::{check_space, prepare_repeat};
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -37,11 +37,11 @@ pub(crate) struct AgentFlags {
 ///
 /// # Errors
 /// An address in use or without authentication, or an unreadable token or certificate.
-pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
+pub(crate) fn run(flags: &AgentFlags) -> Result<()> {
     let runtime = runtime(1)?;
     let stop = Stop::on_signal()?;
     runtime.block_on(async {
-        let (listener, door) = flags.agent.listen(PROGRAM).await.map_err(|error| match error {
+        let (listener, admission) = flags.agent.listen(PROGRAM).await.map_err(|error| match error {
             AgentError::Usage(why) => bad_usage("agent", &why),
             AgentError::Listen { .. } => error.into(),
         })?;
@@ -50,17 +50,17 @@ pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
             let (flags, clock, handle) = (flags.clone(), *clock, Handle::current());
             tokio::task::spawn_blocking(move || serve(link, clock, &flags, &handle)).await?
         };
-        session::serve(listener, door, &flags.agent.clock(), stop.asked(), work).await;
+        session::serve(listener, admission, &flags.agent.clock(), stop.requested(), work).await;
         Ok(())
     })
 }
 
 /// Requests the stop on drop: with the link, or with this program.
-struct AskOnDrop(Stop);
+struct StopOnDrop(Stop);
 
-impl Drop for AskOnDrop {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.ask();
+        self.0.request();
     }
 }
 
@@ -69,10 +69,10 @@ fn serve(link: Link, clock: WallClock, flags: &AgentFlags, handle: &Handle) -> R
     let (input, output) = link.halves();
     let (orders, reading) = input.orders();
     let stop = Stop::default();
-    let ask = AskOnDrop(stop.clone());
+    let guard = StopOnDrop(stop.clone());
     // Detects the end of the link during a repeat.
     handle.spawn(async move {
-        let _ask = ask;
+        let _guard = guard;
         reading.await
     });
     let mut session = Session {
@@ -112,18 +112,18 @@ impl Session<'_> {
             out: None,
             repeats: None,
         };
-        let plan = Plan::sent(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)?;
+        let plan = Plan::of_run(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)?;
         let stop = self.stop.clone();
-        on_tiers(&plan.common, &stop, 0, |stations| {
-            check_space(&plan, stations)?;
+        with_tiers(&plan.common, &stop, 0, |tiers| {
+            check_space(&plan, tiers)?;
             self.reply(&AgentHost {
                 agent: String::new(),
-                environment: serde_json::to_value(environment(stations))?,
-                tiers: notes(stations),
+                environment: serde_json::to_value(environment(tiers))?,
+                tiers: notes(tiers),
             })?;
             loop {
                 match self.next()? {
-                    Job::Measure(point, repeat) => self.measure(&plan, stations, &point, repeat)?,
+                    Job::Measure(point, repeat) => self.measure(&plan, tiers, &point, repeat)?,
                     Job::End => return Ok(()),
                     Job::Setup(_) => bail!(LinkError::Unexpected("Measure")),
                 }
@@ -133,30 +133,29 @@ impl Session<'_> {
     }
 
     /// Measures a repeat, and reports it to the run. A failed point is reported like any other.
-    fn measure(&mut self, plan: &Plan, stations: &mut Stations, point: &Point, repeat: u32) -> Result<()> {
-        let tier = &point.tier;
-        let station = stations.get_mut(tier).filter(|_| plan.points.contains(point));
-        let station =
-            station.with_context(|| format!("{point}: not a point of the plan with this agent's tier `{tier}`"))?;
+    fn measure(&mut self, plan: &Plan, tiers: &mut PreparedTiers, point: &Point, repeat: u32) -> Result<()> {
+        let name = &point.tier;
+        let tier = tiers.get_mut(name).filter(|_| plan.points.contains(point));
+        let tier = tier.with_context(|| format!("{point}: not a point of the plan with this agent's tier `{name}`"))?;
         let stop = self.stop.clone();
         let late = Cell::new(None);
-        let mut begin = || -> Result<Instant> {
+        let mut wait_for_start = || -> Result<Instant> {
             let ready = session::ready(&mut self.orders, &mut self.output, &self.clock, LIMIT);
             let start = self.handle.block_on(ready)?;
             late.set(Some(start.late));
             Ok(start.at)
         };
-        let measured = prepared(plan, station, point, repeat, &stop)
+        let measured = prepare_repeat(plan, tier, point, repeat, &stop)
             .and_then(|()| {
-                let start = |course: Course| anyhow::Ok(course.beginning(begin()?));
-                station.measure_from(point, &plan.access, repeat, &stop, start)
+                let start = |run: RepeatRun| anyhow::Ok(run.starting_at(wait_for_start()?));
+                tier.measure_with_start(point, &plan.access, repeat, &stop, start)
             })
-            .and_then(|driven| MeasuredRepeat::of(&driven, &plan.limits));
+            .and_then(|outcome| MeasuredRepeat::of(&outcome, &plan.limits));
         if late.get().is_none() {
-            begin()?;
+            wait_for_start()?;
         }
         // Cut short: no figures of the repeat.
-        if stop.is_asked() {
+        if stop.is_requested() {
             bail!(LinkError::Ended);
         }
         self.reply(&AgentRepeatResult {

@@ -2,10 +2,10 @@
 //! caches, and every row is compared with the table.
 
 use super::plan::Settings;
-use super::play::{Playback, Played, Table};
+use super::play::{Playback, PlaybackFigures, Table};
 use super::policies::{StackDistances, min_hits};
 use super::strategy::{Ram, Strategy, Unit};
-use crate::station::{Station, folder_in};
+use crate::prepared_tier::{PreparedTier, folder_in};
 use crate::stop::Stop;
 use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
@@ -22,14 +22,14 @@ use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
 const MARKS: usize = 20;
 
 /// Tier name, law's index in the plan, look-ups in flight, strategy's index.
-pub(super) type CachePlace = (String, usize, usize, usize);
+pub(super) type CacheCase = (String, usize, usize, usize);
 
 /// Table on a tier.
-pub(super) struct Placed<'a> {
+pub(super) struct TableOnTier<'a> {
     settings: &'a Settings,
     table: &'a Table,
     stop: &'a Stop,
-    station: &'a Station,
+    prepared_tier: &'a PreparedTier,
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
@@ -47,7 +47,7 @@ pub(super) struct ComputedHits {
 /// Figures of a strategy in one repeat.
 #[derive(Debug)]
 pub(super) struct CachingRepeat {
-    pub(super) played: Played,
+    pub(super) figures: PlaybackFigures,
     pub(super) lookups: u64,
     /// Look-ups of the trace skipped for lack of time.
     pub(super) left_out: u64,
@@ -57,27 +57,27 @@ pub(super) struct CachingRepeat {
     pub(super) computed: Option<ComputedHits>,
 }
 
-impl<'a> Placed<'a> {
+impl<'a> TableOnTier<'a> {
     /// Writes the table.
     pub(super) fn put(
         name: &str,
-        station: &'a Station,
+        prepared_tier: &'a PreparedTier,
         settings: &'a Settings,
         table: &'a Table,
         stop: &'a Stop,
     ) -> Result<Self> {
         // First, so that an unusable scratch folder is reported before the table is written.
         let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
-        let path = ObjectPath::new(&format!("{}/table", station.folder))?;
-        let put = station.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
-        let object = station.opened().runtime.block_on(put);
+        let path = ObjectPath::new(&format!("{}/table", prepared_tier.folder))?;
+        let put = prepared_tier.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
+        let object = prepared_tier.opened().runtime.block_on(put);
         let object = object.with_context(|| format!("tier `{name}`: cannot write the table"))?;
-        let counted = Counted::new(station.opened().tier.clone());
+        let counted = Counted::new(prepared_tier.opened().tier.clone());
         Ok(Self {
             settings,
             table,
             stop,
-            station,
+            prepared_tier,
             counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
             object,
@@ -86,10 +86,10 @@ impl<'a> Placed<'a> {
     }
 
     /// Plays a trace through a strategy that starts empty.
-    pub(super) fn measure(&self, &(_, _, depth, strategy): &CachePlace, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
+    pub(super) fn measure(&self, &(_, _, depth, strategy): &CacheCase, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
         let strategy = self.settings.strategies[strategy];
         let stage = folder_in(Some(self.stages.path()), "stage")?;
-        let measured = self.station.opened().runtime.block_on(async {
+        let measured = self.prepared_tier.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let playback = Playback {
                 tier: self.wrapped(strategy, stage.path(), &metrics).await?,
@@ -98,16 +98,16 @@ impl<'a> Placed<'a> {
                 rows: rows.clone(),
                 origin: self.counts.clone(),
                 depth,
-                longest: Duration::from_secs_f64(self.settings.plan.seconds),
-                mark_every: (rows.len() / MARKS).max(1),
+                max_time: Duration::from_secs_f64(self.settings.plan.seconds),
+                mark_interval: (rows.len() / MARKS).max(1),
                 stop: self.stop.clone(),
             };
             let before = self.counts.load();
-            let played = playback.play().await?;
+            let figures = playback.play().await?;
             let after = self.counts.load();
-            let lookups = played.latencies_us.len() as u64;
+            let lookups = figures.latencies_us.len() as u64;
             anyhow::Ok(CachingRepeat {
-                played,
+                figures,
                 lookups,
                 left_out: rows.len() as u64 - lookups,
                 origin_requests: after.0 - before.0,
@@ -154,7 +154,7 @@ fn computed(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Resul
     Ok(ComputedHits {
         policy: match ram.policy {
             Policy::Lru => StackDistances::of(&keys).hits(entries),
-            Policy::TinyLfu => through_the_cache(ram, table, rows, stop)?,
+            Policy::TinyLfu => real_cache_hits(ram, table, rows, stop)?,
         },
         best: min_hits(&keys, entries),
     })
@@ -173,7 +173,7 @@ pub(super) fn units(ram: &Ram, table: &Table, rows: &[u32]) -> Vec<u32> {
 ///
 /// # Errors
 /// The cache refuses the size.
-pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Result<u64> {
+pub(super) fn real_cache_hits(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Result<u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
@@ -189,11 +189,11 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
             rows: rows.clone(),
             // One look-up after another: the cache sees the order of the trace.
             depth: 1,
-            longest: Duration::from_secs(600),
-            mark_every: rows.len().max(1),
+            max_time: Duration::from_secs(600),
+            mark_interval: rows.len().max(1),
             stop: stop.clone(),
         };
-        let played = playback.play().await?;
-        Ok(played.latencies_us.len() as u64 - played.misses)
+        let figures = playback.play().await?;
+        Ok(figures.latencies_us.len() as u64 - figures.misses)
     })
 }

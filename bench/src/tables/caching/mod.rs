@@ -11,12 +11,12 @@ mod strategy;
 
 pub(crate) use plan::CachingOptions;
 
+use crate::prepared_tier::{PreparedTiers, with_tiers};
 use crate::report::{csv, finish, results_folder};
-use crate::rounds::{Rounds, order};
-use crate::station::{Stations, on_tiers};
+use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::Result;
-use measure::{CachePlace, CachingRepeat, Placed, through_the_cache, units};
+use measure::{CacheCase, CachingRepeat, TableOnTier, real_cache_hits, units};
 use plan::{CachingPrices, Settings};
 use play::{Law, Table};
 use policies::{StackDistances, min_hits};
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
-    let (measured, ran) = on_tiers(common, &stop, 0, |stations| rounds(&settings, &table, stations, &stop))?;
+    let (measured, run) = with_tiers(common, &stop, 0, |tiers| rounds(&settings, &table, tiers, &stop))?;
     let figures = CachingFigures {
         prices: settings.prices.clone(),
         measured: statements(&measured.repeats, &settings),
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     };
     let rows = figures.measured.iter().map(CsvRow::Measured);
     let rows = rows.chain(figures.computed.iter().map(CsvRow::Computed));
-    let page = page::page(&ran, plan, &figures);
+    let page = page::page(&run, plan, &figures);
     finish(&folder, &page, (plan, &figures), ("caching.csv", csv(rows)?), "")
 }
 
@@ -81,7 +81,7 @@ struct Ratios {
 
 #[derive(Default)]
 struct MeasuredCaches {
-    repeats: BTreeMap<CachePlace, Vec<CachingRepeat>>,
+    repeats: BTreeMap<CacheCase, Vec<CachingRepeat>>,
     /// Hit ratios by law, unit and size, in the plan's order.
     ratios: BTreeMap<(usize, usize, usize), Vec<Ratios>>,
 }
@@ -93,7 +93,7 @@ struct Step {
 }
 
 enum Task {
-    Measure(CachePlace),
+    Measure(CacheCase),
     /// Hit ratios of a law and a unit, by their indices in the plan.
     Compute(usize, usize),
 }
@@ -104,11 +104,11 @@ impl fmt::Display for Step {
     }
 }
 
-fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
+fn steps(settings: &Settings, tiers: &PreparedTiers) -> Vec<Step> {
     let mut steps = Vec::new();
     for (law, shown) in settings.plan.laws.iter().enumerate() {
         let depths = settings.plan.depths();
-        for (tier, &depth) in stations.keys().flat_map(|tier| depths.iter().map(move |at| (tier, at))) {
+        for (tier, &depth) in tiers.keys().flat_map(|tier| depths.iter().map(move |at| (tier, at))) {
             steps.extend(settings.strategies.iter().enumerate().map(|(at, strategy)| Step {
                 name: format!("{strategy} on {tier}, {shown}, {depth} at a time"),
                 task: Task::Measure((tier.clone(), law, depth, at)),
@@ -122,14 +122,14 @@ fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
     steps
 }
 
-fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) -> Result<MeasuredCaches> {
+fn rounds(settings: &Settings, table: &Table, tiers: &PreparedTiers, stop: &Stop) -> Result<MeasuredCaches> {
     let Settings { common, plan, .. } = settings;
-    let mut placed = BTreeMap::new();
-    for (name, station) in stations {
-        placed.insert(name, Placed::put(name, station, settings, table, stop)?);
+    let mut tables = BTreeMap::new();
+    for (name, tier) in tiers {
+        tables.insert(name, TableOnTier::put(name, tier, settings, table, stop)?);
     }
-    let steps = steps(settings, stations);
-    let order = order(common.seed, common.repeats, &steps);
+    let steps = steps(settings, tiers);
+    let order = shuffled_rounds(common.seed, common.repeats, &steps);
     let mut measured = MeasuredCaches::default();
     let mut traces: (Option<u32>, Vec<Arc<Vec<u32>>>) = (None, Vec::new());
     Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {
@@ -139,17 +139,17 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
             traces = (Some(round), plan.laws.iter().map(trace).collect::<Result<_>>()?);
         }
         match &step.task {
-            Task::Measure(place) => {
-                let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
-                let one = placed[&place.0].measure(place, &first)?;
+            Task::Measure(case) => {
+                let first = Arc::new(traces.1[case.1][..plan.lookups as usize].to_vec());
+                let one = tables[&case.0].measure(case, &first)?;
                 // An interrupted repeat is dropped.
-                if !stop.is_asked() {
-                    measured.repeats.entry(place.clone()).or_default().push(one);
+                if !stop.is_requested() {
+                    measured.repeats.entry(case.clone()).or_default().push(one);
                 }
             }
             Task::Compute(law, unit) => {
                 let of_unit = compute(settings, table, &traces.1[*law], *unit, stop)?;
-                for (size, ratios) in of_unit.into_iter().enumerate().filter(|_| !stop.is_asked()) {
+                for (size, ratios) in of_unit.into_iter().enumerate().filter(|_| !stop.is_requested()) {
                     measured.ratios.entry((*law, *unit, size)).or_default().push(ratios);
                 }
             }
@@ -181,7 +181,7 @@ fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usiz
             entries,
             distinct: lru.distinct,
             lru: share(lru.hits(entries)),
-            tiny_lfu: share(through_the_cache(ram, table, trace, stop)?),
+            tiny_lfu: share(real_cache_hits(ram, table, trace, stop)?),
             min: share(min_hits(&keys, entries)),
         })
     };

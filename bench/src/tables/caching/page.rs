@@ -2,9 +2,9 @@
 
 use super::CachingFigures;
 use super::plan::{CachingPlan, CachingPrices};
-use super::statements::{CachingStatement, Computed, findings, place, usd};
+use super::statements::{CachingStatement, Computed, case_label, findings, usd};
 use super::strategy::{Strategy, share_text};
-use crate::report::{Block, Column, Page, Part, Ran, curves};
+use crate::report::{Block, Column, Page, Part, RunFacts, curves};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
@@ -61,11 +61,11 @@ const POLICIES: [(&str, RatioOf); 3] = [
 const CAPTION: &str = "Memory is a share of the table's bytes, including bookkeeping. Whiskers are 95 % intervals over the rounds, each with a trace of its own.";
 
 /// Content of the report.
-pub(super) fn page<'a>(ran: &'a Ran, plan: &CachingPlan, figures: &CachingFigures) -> Page<'a> {
+pub(super) fn page<'a>(run: &'a RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Page<'a> {
     let prices = figures.prices.as_ref();
     Page {
-        ran,
-        facts: facts(ran, plan, figures),
+        run,
+        facts: facts(run, plan, figures),
         badges: Vec::new(),
         parts: vec![
             Part::List("Findings", findings(&figures.measured, &figures.computed, prices)),
@@ -76,10 +76,10 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &CachingPlan, figures: &CachingFigure
     }
 }
 
-fn facts(ran: &Ran, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
+fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
     let mut facts = vec![format!(
         "{} rows of {} bytes, {} rounds of {} look-ups; computed over {}",
-        plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.trace_lookups
+        plan.rows, plan.row_bytes.0, run.repeats, plan.lookups, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {
         let (rate, table) = (digits3(prices.lookups_per_s), bytes(prices.table_bytes));
@@ -123,17 +123,17 @@ fn warm(one: &CachingStatement) -> String {
 
 /// A table for each tier, law and depth.
 fn measured(all: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<Block> {
-    let block = |here: &[CachingStatement]| {
-        let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&here[0].tier));
+    let block = |rows: &[CachingStatement]| {
+        let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&rows[0].tier));
         let columns = MEASURED.len() - usize::from(!is_priced);
-        Block::of(&place(&here[0]), &MEASURED[..columns], 1, here)
+        Block::of(&case_label(&rows[0]), &MEASURED[..columns], 1, rows)
     };
-    all.chunk_by(|a, b| place(a) == place(b)).map(block).collect()
+    all.chunk_by(|a, b| case_label(a) == case_label(b)).map(block).collect()
 }
 
 /// A table for each law and unit.
 fn computed(all: &[Computed]) -> Vec<Block> {
-    let block = |here: &[Computed]| Block::of(&title(&here[0]), &COMPUTED, 1, here);
+    let block = |rows: &[Computed]| Block::of(&title(&rows[0]), &COMPUTED, 1, rows);
     all.chunk_by(|a, b| title(a) == title(b)).map(block).collect()
 }
 
@@ -148,8 +148,8 @@ fn figure(computed: &[Computed]) -> Markup {
     Figure::of_names(names, charts.collect(), CAPTION).html()
 }
 
-fn chart(here: &[Computed]) -> Option<Chart> {
-    let mut points: Vec<&Computed> = here.iter().collect();
+fn chart(rows: &[Computed]) -> Option<Chart> {
+    let mut points: Vec<&Computed> = rows.iter().collect();
     points.sort_by(|a, b| a.ram.share.total_cmp(&b.ram.share));
     let line = |(series, (_, of)): (usize, &(&str, RatioOf))| {
         let mut line = Line {
@@ -166,5 +166,5 @@ fn chart(here: &[Computed]) -> Option<Chart> {
     };
     let y = Axis::linear("hits", Unit::Share, (0.0, 1.0));
     let lines = POLICIES.iter().enumerate().map(line).collect();
-    curves(title(&here[0]), ("memory, of the table's bytes", Unit::Share), y, lines)
+    curves(title(&rows[0]), ("memory, of the table's bytes", Unit::Share), y, lines)
 }

@@ -4,7 +4,7 @@
 use super::play::Law;
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use crate::plan::{
-    Common, Flags, RawTier, Several, Size, Source, check_counts, check_each, check_list, check_name, check_table,
+    Common, Flags, OneOrMany, RawTier, Size, Source, check_counts, check_each, check_list, check_name, check_table,
     check_within, hundredths, number,
 };
 use anyhow::Result;
@@ -18,11 +18,11 @@ use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::cache::Policy;
 
 /// Maximum bytes of the table, which is also in memory to check every row.
-const MOST_TABLE_BYTES: u64 = 1 << 30;
+const MAX_TABLE_BYTES: u64 = 1 << 30;
 /// Maximum steps of a run. More would take days, and are a mistake in the plan.
-const MOST_STEPS: u64 = 100_000;
+const MAX_STEPS: u64 = 100_000;
 /// Maximum look-ups of a trace: each one of every round takes memory.
-const MOST_LOOKUPS: u64 = 10_000_000;
+const MAX_LOOKUPS: u64 = 10_000_000;
 
 /// Flags of `caching`.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub(super) struct CachingPlan {
     pub(super) trace_lookups: u32,
     /// Look-ups in flight; each value of a list is measured.
     #[serde(default = "depth")]
-    depth: Several<usize>,
+    depth: OneOrMany<usize>,
     /// Seconds after which a repeat ends, even with look-ups left.
     #[serde(default = "hundredths::<2000>")]
     pub(super) seconds: f64,
@@ -126,7 +126,7 @@ impl CachingPrices {
     fn read(source: &Source, raw: &RawCachingPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
         check_within("price.lookups_per_s", raw.lookups_per_s, 1e-6, 1e9)
             .and_then(|()| check_within("price.table", raw.table.0, 1, u64::MAX))
-            .map_err(|why| source.wrong(why))?;
+            .map_err(|why| source.invalid(why))?;
         Ok(Self {
             lookups_per_s: raw.lookups_per_s,
             table_bytes: raw.table.0,
@@ -171,16 +171,16 @@ impl Settings {
             plan.trace_lookups = plan.trace_lookups.max(lookups);
         }
         plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
-        let wrong = |why: String| source.wrong(why);
-        let units = plan.check().map_err(wrong)?;
-        let strategies = plan.strategies(&units).map_err(wrong)?;
-        plan.bound(strategies.len()).map_err(wrong)?;
+        let invalid = |why: String| source.invalid(why);
+        let units = plan.check().map_err(invalid)?;
+        let strategies = plan.strategies(&units).map_err(invalid)?;
+        plan.bound(strategies.len()).map_err(invalid)?;
         let (tiers, entries) = source.priced_tiers(&plan.tiers)?;
         let is_staged =
             |config: &TierConfig| matches!(config, TierConfig::Wrapped(own) if own.wrappers.staged.is_some());
         if let Some((tier, _)) = tiers.iter().find(|(_, config)| is_staged(config)) {
             let why = "its TOML has a table [staged]: remove it, since `strategies` sets staging";
-            return Err(wrong(format!("tiers.{tier}: {why}")));
+            return Err(invalid(format!("tiers.{tier}: {why}")));
         }
         let prices = |price| CachingPrices::read(&source, price, &entries);
         let prices = plan.price.as_ref().map(prices).transpose()?;
@@ -210,13 +210,13 @@ impl CachingPlan {
         check_counts(&[
             ("repeats", u64::from(self.repeats), 1000),
             ("rows", u64::from(self.rows), 1 << 24),
-            ("lookups", u64::from(self.lookups), MOST_LOOKUPS),
-            ("trace_lookups", u64::from(self.trace_lookups), MOST_LOOKUPS),
+            ("lookups", u64::from(self.lookups), MAX_LOOKUPS),
+            ("trace_lookups", u64::from(self.trace_lookups), MAX_LOOKUPS),
         ])?;
         check_each("depth", self.depths(), 1, 1024)?;
         check_power("row_bytes", self.row_bytes.0, 512, 1 << 16)?;
         check_power("staged_block_bytes", self.staged_block_bytes.0, 64 << 10, 64 << 20)?;
-        check_within("rows × row_bytes", self.table_bytes(), 1, MOST_TABLE_BYTES)?;
+        check_within("rows × row_bytes", self.table_bytes(), 1, MAX_TABLE_BYTES)?;
         if self.trace_lookups < self.lookups {
             return Err(format!("trace_lookups: must be at least `lookups`, {}", self.lookups));
         }
@@ -239,16 +239,16 @@ impl CachingPlan {
     /// Checks the smallest cache of a unit, which the cache itself would only refuse during a run.
     fn check_smallest(&self, unit: Unit) -> Result<(), String> {
         for (key, shares) in [("shares", &self.shares), ("measured_shares", &self.measured_shares)] {
-            let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+            let min = shares.iter().copied().fold(f64::INFINITY, f64::min);
             let ram = Ram {
-                share: least,
+                share: min,
                 policy: Policy::TinyLfu,
                 unit,
             };
             let config = ram.config(self.table_bytes(), self.row_bytes.0);
             if config.max_blocks() == 0 {
                 return Err(format!(
-                    "{key}: {least} of the table is {} bytes, too few for one entry of {unit} with its bookkeeping; raise the shares \
+                    "{key}: {min} of the table is {} bytes, too few for one entry of {unit} with its bookkeeping; raise the shares \
                     or `rows`",
                     config.capacity_bytes
                 ));
@@ -292,26 +292,26 @@ impl CachingPlan {
         let computed = self.shares.len() as u64 * self.units.len() as u64;
         let rounds = u64::from(self.repeats) * self.laws.len() as u64;
         let steps = rounds * (measured + computed);
-        if steps > MOST_STEPS {
+        if steps > MAX_STEPS {
             return Err(format!(
-                "{steps} steps, maximum {MOST_STEPS}: use fewer repeats, laws, tiers, sizes or units"
+                "{steps} steps, maximum {MAX_STEPS}: use fewer repeats, laws, tiers, sizes or units"
             ));
         }
-        let (latencies, most) = (rounds * measured * u64::from(self.lookups), 50 * MOST_LOOKUPS);
-        if latencies > most {
+        let (latencies, max) = (rounds * measured * u64::from(self.lookups), 50 * MAX_LOOKUPS);
+        if latencies > max {
             let why = "latencies in all repeats together";
-            return Err(format!("lookups: {latencies} {why}, maximum {most}; lower `lookups`"));
+            return Err(format!("lookups: {latencies} {why}, maximum {max}; lower `lookups`"));
         }
         Ok(())
     }
 }
 
-fn check_power(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
-    if value.is_power_of_two() && (least..=most).contains(&value) {
+fn check_power(key: &str, value: u64, min: u64, max: u64) -> Result<(), String> {
+    if value.is_power_of_two() && (min..=max).contains(&value) {
         return Ok(());
     }
     Err(format!(
-        "{key}: must be a power of two from {least} to {most}, not {value}"
+        "{key}: must be a power of two from {min} to {max}, not {value}"
     ))
 }
 
@@ -328,8 +328,8 @@ fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
 fn all() -> Vec<Kind> {
     vec![Kind::None, Kind::Ram, Kind::Staged, Kind::RamOverStaged]
 }
-fn depth() -> Several<usize> {
-    Several::One(32)
+fn depth() -> OneOrMany<usize> {
+    OneOrMany::One(32)
 }
 fn tenth() -> Vec<f64> {
     vec![0.1]

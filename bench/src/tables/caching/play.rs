@@ -2,7 +2,7 @@
 //! the same seed; the time of each look-up, and the misses over time. Callers take the next row after each look-up: a closed loop, whose
 //! latencies are service times.
 
-use crate::chance::{Random, Zipf};
+use crate::random::{Random, Zipf};
 use crate::stop::Stop;
 use crate::ways::Counts;
 use anyhow::{Context, Result, ensure};
@@ -59,7 +59,7 @@ pub(super) struct Mark {
 
 /// Figures of a playback.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(super) struct PlaybackFigures {
     pub(super) latencies_us: Vec<f64>,
     pub(super) elapsed_s: f64,
     pub(super) misses: u64,
@@ -78,16 +78,16 @@ pub(super) struct Playback {
     /// Number of callers.
     pub(super) depth: usize,
     /// Time after which no look-up starts.
-    pub(super) longest: Duration,
+    pub(super) max_time: Duration,
     /// Look-ups from one mark to the next.
-    pub(super) mark_every: usize,
+    pub(super) mark_interval: usize,
     pub(super) stop: Stop,
 }
 
 /// State shared by the callers.
 struct RunningPlayback {
-    of: Playback,
-    began: Instant,
+    playback: Playback,
+    started: Instant,
     next: AtomicUsize,
     ended: AtomicUsize,
     /// Calls to the origin before this trace.
@@ -97,34 +97,34 @@ struct RunningPlayback {
 
 impl RunningPlayback {
     fn misses(&self) -> u64 {
-        self.of.origin.calls.load(Ordering::Relaxed) - self.calls_before
+        self.playback.origin.calls.load(Ordering::Relaxed) - self.calls_before
     }
 
     async fn call(&self) -> Result<Vec<f64>> {
-        let of = &self.of;
+        let playback = &self.playback;
         let mut latencies = Vec::new();
         loop {
-            let over = of.stop.is_asked() || self.began.elapsed() >= of.longest;
+            let is_over = playback.stop.is_requested() || self.started.elapsed() >= playback.max_time;
             let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&row) = of.rows.get(next).filter(|_| !over) else {
+            let Some(&row) = playback.rows.get(next).filter(|_| !is_over) else {
                 return Ok(latencies);
             };
-            let asked = Instant::now();
-            let read = of.tier.read(&of.object, of.table.range(row)).await;
-            let took = asked.elapsed();
-            let is_right = read.as_ref().is_ok_and(|read| read.bytes == of.table.row(row));
-            if !is_right {
+            let started = Instant::now();
+            let read = playback.tier.read(&playback.object, playback.table.range(row)).await;
+            let took = started.elapsed();
+            let is_equal = read.as_ref().is_ok_and(|read| read.bytes == playback.table.row(row));
+            if !is_equal {
                 // Leaves no row for the other callers.
-                self.next.store(of.rows.len(), Ordering::Relaxed);
+                self.next.store(playback.rows.len(), Ordering::Relaxed);
             }
             read?;
-            ensure!(is_right, "row {row}: bytes differ from those written");
+            ensure!(is_equal, "row {row}: bytes differ from those written");
             latencies.push(took.as_secs_f64() * 1e6);
             let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
-            if ended.is_multiple_of(of.mark_every) {
+            if ended.is_multiple_of(playback.mark_interval) {
                 let mark = Mark {
-                    lookups: self.next.load(Ordering::Relaxed).min(of.rows.len()) as u64,
-                    elapsed_s: self.began.elapsed().as_secs_f64(),
+                    lookups: self.next.load(Ordering::Relaxed).min(playback.rows.len()) as u64,
+                    elapsed_s: self.started.elapsed().as_secs_f64(),
                     misses: self.misses(),
                 };
                 self.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
@@ -138,17 +138,17 @@ impl Playback {
     ///
     /// # Errors
     /// A read fails, bytes are wrong, or no look-up ended in time.
-    pub(super) async fn play(self) -> Result<Played> {
+    pub(super) async fn play(self) -> Result<PlaybackFigures> {
         let running = Arc::new(RunningPlayback {
-            began: Instant::now(),
+            started: Instant::now(),
             next: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             calls_before: self.origin.calls.load(Ordering::Relaxed),
             marks: Mutex::default(),
-            of: self,
+            playback: self,
         });
         let call = |running: Arc<RunningPlayback>| tokio::spawn(async move { running.call().await });
-        let callers: Vec<_> = (0..running.of.depth).map(|_| call(running.clone())).collect();
+        let callers: Vec<_> = (0..running.playback.depth).map(|_| call(running.clone())).collect();
         let mut latencies_us = Vec::new();
         let mut ended = Ok(());
         for caller in callers {
@@ -157,14 +157,14 @@ impl Playback {
                 Err(error) => ended = Err(error),
             }
         }
-        let elapsed_s = running.began.elapsed().as_secs_f64();
+        let elapsed_s = running.started.elapsed().as_secs_f64();
         ended?;
-        let longest_s = running.of.longest.as_secs_f64();
-        let is_measured = !latencies_us.is_empty() || running.of.stop.is_asked();
-        ensure!(is_measured, "no look-up ended in {longest_s:.0} s");
+        let max_time_s = running.playback.max_time.as_secs_f64();
+        let is_measured = !latencies_us.is_empty() || running.playback.stop.is_requested();
+        ensure!(is_measured, "no look-up ended in {max_time_s:.0} s");
         let mut marks = running.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         marks.sort_by_key(|mark| mark.lookups);
-        Ok(Played {
+        Ok(PlaybackFigures {
             latencies_us,
             elapsed_s,
             misses: running.misses(),
@@ -174,9 +174,9 @@ impl Playback {
 }
 
 /// Distance from the final hit ratio within which the cache is warm, as a share of that ratio.
-const NEAR: f64 = 0.05;
+const WARM_TOLERANCE: f64 = 0.05;
 /// Final hit ratio below which hits are coincidence, without a warm-up.
-const LEAST: f64 = 0.01;
+const MIN_RATIO: f64 = 0.01;
 
 /// Returns the look-ups and seconds up to the first mark whose two latest sections have a hit ratio within 5 % of the last quarter's;
 /// `None` without hits, or with too few look-ups.
@@ -191,8 +191,8 @@ pub(super) fn warm_up(marks: &[Mark]) -> Option<(u64, f64)> {
     let all = [&[Mark::default()], marks].concat();
     let (last, quarter) = (all[all.len() - 1], all[(all.len() - 1) * 3 / 4]);
     let final_hit_ratio = ratio(&quarter, &last).clamp(0.0, 1.0);
-    let near = |at: &usize| ratio(&all[at.saturating_sub(2)], &all[*at]) >= final_hit_ratio * (1.0 - NEAR);
-    let first = (1..all.len()).find(near).filter(|_| final_hit_ratio >= LEAST)?;
+    let is_warm = |at: &usize| ratio(&all[at.saturating_sub(2)], &all[*at]) >= final_hit_ratio * (1.0 - WARM_TOLERANCE);
+    let first = (1..all.len()).find(is_warm).filter(|_| final_hit_ratio >= MIN_RATIO)?;
     Some((all[first].lookups, all[first].elapsed_s))
 }
 
@@ -210,7 +210,7 @@ pub(super) enum Law {
 
 impl Law {
     /// Exponent, and look-ups after which ranks are reassigned.
-    const fn terms(&self) -> (f64, u32) {
+    const fn parameters(&self) -> (f64, u32) {
         match *self {
             Self::Scan {} => (0.0, u32::MAX),
             Self::Zipf { exponent } => (exponent, u32::MAX),
@@ -220,7 +220,7 @@ impl Law {
 
     /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
-        let (exponent, every) = self.terms();
+        let (exponent, every) = self.parameters();
         if !(0.0..=10.0).contains(&exponent) {
             return Err(format!("laws.exponent: must be from 0 (uniform) to 10, not {exponent}"));
         }
@@ -242,12 +242,12 @@ impl Law {
             let row = |at: u32| ((first + u64::from(at)) % rows64) as u32;
             return Ok((0..lookups).map(row).collect());
         }
-        let (exponent, every) = self.terms();
+        let (exponent, every) = self.parameters();
         let zipf = Zipf::new(rows64, exponent)?;
         let row = |at: u32| {
             // Current index of the most popular row; the others follow it.
-            let moved = Random::new(seed, 0x5417 + u64::from(at / every)).next() % rows64;
-            ((zipf.block(random.share()) + moved) % rows64) as u32
+            let shift = Random::new(seed, 0x5417 + u64::from(at / every)).next() % rows64;
+            ((zipf.block(random.fraction()) + shift) % rows64) as u32
         };
         Ok((0..lookups).map(row).collect())
     }

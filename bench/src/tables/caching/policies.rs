@@ -18,9 +18,9 @@ pub(super) struct StackDistances {
 impl StackDistances {
     /// Computes the distances of a trace of at most 2^32 - 1 accesses. Memory grows with its length and its largest key.
     pub(super) fn of(keys: &[u32]) -> Self {
-        let most = keys.iter().max().map_or(0, |&most| most as usize + 1);
+        let key_count = keys.iter().max().map_or(0, |&key_count| key_count as usize + 1);
         // Positions from 1; 0 is a key without an access so far.
-        let mut last = vec![0_usize; most];
+        let mut last = vec![0_usize; key_count];
         let mut latest = MarkSums::new(keys.len());
         let mut counts: Vec<u64> = Vec::new();
         let mut distinct = 0_u64;
@@ -30,7 +30,7 @@ impl StackDistances {
                 distinct += 1;
             } else {
                 // Each key is marked at its latest access only: marks after `before` are the other keys since then.
-                let distance = (distinct - latest.upto(before)) as usize;
+                let distance = (distinct - latest.sum_to(before)) as usize;
                 if counts.len() <= distance {
                     counts.resize(distance + 1, 0);
                 }
@@ -77,7 +77,7 @@ impl MarkSums {
         }
     }
 
-    fn upto(&self, mut at: usize) -> u64 {
+    fn sum_to(&self, mut at: usize) -> u64 {
         let mut sum = 0;
         while at > 0 {
             sum += u64::from(self.0[at]);
@@ -97,21 +97,21 @@ const NEVER: u32 = u32::MAX;
 pub(super) fn min_hits(keys: &[u32], entries: u64) -> u64 {
     let next = next_uses(keys);
     // Entries by the time of their next access; no two keys are accessed at the same time.
-    let mut held: BTreeSet<u32> = BTreeSet::new();
+    let mut cached: BTreeSet<u32> = BTreeSet::new();
     let mut hits = 0;
     for (at, &next) in (0_u32..).zip(&next) {
         // An entry accessed now has the earliest next access.
-        let hit = held.first() == Some(&at);
+        let hit = cached.first() == Some(&at);
         if hit {
-            held.pop_first();
+            cached.pop_first();
             hits += 1;
         }
         if next == NEVER || entries == 0 {
             continue;
         }
-        held.insert(next);
-        if held.len() as u64 > entries {
-            held.pop_last();
+        cached.insert(next);
+        if cached.len() as u64 > entries {
+            cached.pop_last();
         }
     }
     hits
@@ -119,8 +119,8 @@ pub(super) fn min_hits(keys: &[u32], entries: u64) -> u64 {
 
 /// Returns the next access of the same key, for each access.
 fn next_uses(keys: &[u32]) -> Vec<u32> {
-    let most = keys.iter().max().map_or(0, |&most| most as usize + 1);
-    let mut seen = vec![NEVER; most];
+    let key_count = keys.iter().max().map_or(0, |&key_count| key_count as usize + 1);
+    let mut seen = vec![NEVER; key_count];
     let mut next = vec![NEVER; keys.len()];
     for (at, &key) in keys.iter().enumerate().rev() {
         next[at] = std::mem::replace(&mut seen[key as usize], at as u32);
@@ -133,61 +133,61 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Plays a cache: `leaves` returns the index of the entry to evict. The newest entry is the last.
-    fn played(keys: &[u32], entries: usize, touch: bool, mut leaves: impl FnMut(&[u32], usize) -> usize) -> u64 {
-        let mut held: Vec<u32> = Vec::new();
+    /// Plays a cache: `evict` returns the index of the entry to evict. The newest entry is the last.
+    fn simulated(keys: &[u32], entries: usize, touch: bool, mut evict: impl FnMut(&[u32], usize) -> usize) -> u64 {
+        let mut cached: Vec<u32> = Vec::new();
         let mut hits = 0;
         for (at, &key) in keys.iter().enumerate() {
-            if let Some(place) = held.iter().position(|&one| one == key) {
+            if let Some(index) = cached.iter().position(|&one| one == key) {
                 hits += 1;
                 if touch {
-                    held.remove(place);
-                    held.push(key);
+                    cached.remove(index);
+                    cached.push(key);
                 }
                 continue;
             }
             if entries == 0 {
                 continue;
             }
-            if held.len() == entries {
-                held.remove(leaves(&held, at));
+            if cached.len() == entries {
+                cached.remove(evict(&cached, at));
             }
-            held.push(key);
+            cached.push(key);
         }
         hits
     }
 
     fn lru(keys: &[u32], entries: usize) -> u64 {
-        played(keys, entries, true, |_, _| 0)
+        simulated(keys, entries, true, |_, _| 0)
     }
 
     fn fifo(keys: &[u32], entries: usize) -> u64 {
-        played(keys, entries, false, |_, _| 0)
+        simulated(keys, entries, false, |_, _| 0)
     }
 
     fn lfu(keys: &[u32], entries: usize) -> u64 {
-        played(keys, entries, true, |held, at| {
+        simulated(keys, entries, true, |cached, at| {
             let uses = |key: u32| keys[..at].iter().filter(|&&one| one == key).count();
-            (0..held.len()).min_by_key(|&place| uses(held[place])).unwrap_or(0)
+            (0..cached.len()).min_by_key(|&index| uses(cached[index])).unwrap_or(0)
         })
     }
 
     /// Tries every sequence of admissions and evictions, only for a handful of accesses.
-    fn best_of_all(keys: &[u32], held: &[u32], entries: usize) -> u64 {
+    fn best_of_all(keys: &[u32], cached: &[u32], entries: usize) -> u64 {
         let Some((&key, rest)) = keys.split_first() else {
             return 0;
         };
-        let hit = u64::from(held.contains(&key));
-        let mut all = held.to_vec();
+        let hit = u64::from(cached.contains(&key));
+        let mut all = cached.to_vec();
         if hit == 0 {
             all.push(key);
         }
         if all.len() <= entries {
             return hit + best_of_all(rest, &all, entries);
         }
-        let without = |gone: usize| {
+        let without = |evicted: usize| {
             let mut left = all.clone();
-            left.remove(gone);
+            left.remove(evicted);
             best_of_all(rest, &left, entries)
         };
         hit + (0..all.len()).map(without).max().unwrap_or(0)

@@ -1,6 +1,6 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
-use super::measure::{CachePlace, CachingRepeat, ComputedHits};
+use super::measure::{CacheCase, CachingRepeat, ComputedHits};
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
@@ -58,13 +58,13 @@ pub(super) struct Computed {
 
 /// Returns all measured figures: by tier, by law, by strategy.
 pub(super) fn statements(
-    repeats: &BTreeMap<CachePlace, Vec<CachingRepeat>>,
+    repeats: &BTreeMap<CacheCase, Vec<CachingRepeat>>,
     settings: &Settings,
 ) -> Vec<CachingStatement> {
     let Settings { strategies, prices, .. } = settings;
     let none = strategies.iter().position(|one| *one == Strategy::None);
-    let statement = |(place, own): (&CachePlace, &Vec<CachingRepeat>)| {
-        let (tier, law, depth, at) = place;
+    let statement = |(case, own): (&CacheCase, &Vec<CachingRepeat>)| {
+        let (tier, law, depth, at) = case;
         let strategy = strategies[*at];
         let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, *depth, none)));
         // Over a staged copy, most savings come from the copy, whose disk has another price.
@@ -74,9 +74,9 @@ pub(super) fn statements(
             let bytes = (of(baseline, bytes).value, of(own, bytes).value);
             prices.as_ref()?.saved(tier, ram.share, requests, bytes)
         });
-        let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| warm_up(&repeat.played.marks)).collect();
+        let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| warm_up(&repeat.figures.marks)).collect();
         let computed = |hits: fn(ComputedHits) -> u64| {
-            let share = |repeat: &CachingRepeat| hits(repeat.computed.unwrap_or_default()) as f64 / asked(repeat);
+            let share = |repeat: &CachingRepeat| hits(repeat.computed.unwrap_or_default()) as f64 / lookups(repeat);
             own[0].computed.map(|_| at_most_one(of(own, share)))
         };
         CachingStatement {
@@ -89,7 +89,7 @@ pub(super) fn statements(
             lookups: own.iter().map(|repeat| repeat.lookups).sum(),
             left_out: own.iter().map(|repeat| repeat.left_out).sum(),
             hit_ratio: at_most_one(of(own, |repeat| {
-                1.0 - repeat.played.misses.min(repeat.lookups) as f64 / asked(repeat)
+                1.0 - repeat.figures.misses.min(repeat.lookups) as f64 / lookups(repeat)
             })),
             computed_hit_ratio: computed(|hits| hits.policy),
             best_hit_ratio: computed(|hits| hits.best),
@@ -100,23 +100,23 @@ pub(super) fn statements(
             origin_bytes_per_byte: of(own, |repeat| bytes(repeat) / settings.plan.row_bytes.0 as f64),
             warm_after_lookups: median(warm.iter().map(|warm| warm.0 as f64).collect()),
             warm_after_s: median(warm.iter().map(|warm| warm.1).collect()),
-            seconds: of(own, |repeat| repeat.played.elapsed_s),
+            seconds: of(own, |repeat| repeat.figures.elapsed_s),
             saved_usd_per_gb_month: saved,
         }
     };
     repeats.iter().map(statement).collect()
 }
 
-fn asked(repeat: &CachingRepeat) -> f64 {
+fn lookups(repeat: &CachingRepeat) -> f64 {
     repeat.lookups.max(1) as f64
 }
 
 fn requests(repeat: &CachingRepeat) -> f64 {
-    repeat.origin_requests as f64 / asked(repeat)
+    repeat.origin_requests as f64 / lookups(repeat)
 }
 
 fn bytes(repeat: &CachingRepeat) -> f64 {
-    repeat.origin_bytes as f64 / asked(repeat)
+    repeat.origin_bytes as f64 / lookups(repeat)
 }
 
 fn of(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Interval {
@@ -150,7 +150,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// if all repeats together have too few look-ups for the percentile.
 fn quantile(repeats: &[CachingRepeat], quantile: f64) -> Option<Interval> {
     let samples: u64 = repeats.iter().map(|repeat| repeat.lookups).sum();
-    let of_one = |repeat: &CachingRepeat| Some(percentile(repeat.played.latencies_us.clone(), quantile)?.max(1e-3));
+    let of_one = |repeat: &CachingRepeat| Some(percentile(repeat.figures.latencies_us.clone(), quantile)?.max(1e-3));
     (samples >= samples_needed(quantile)).then(|| geometric_mean(repeats.iter().filter_map(of_one)))
 }
 
@@ -161,9 +161,9 @@ pub(super) fn findings(
     prices: Option<&CachingPrices>,
 ) -> Vec<String> {
     let gaps = computed.chunk_by(|a, b| a.law == b.law && a.ram.unit == b.ram.unit);
-    let places = measured.chunk_by(|a, b| place(a) == place(b));
-    let of_places = places.flat_map(|here| of_place(here, prices));
-    gaps.filter_map(largest_gap).chain(of_places).collect()
+    let cases = measured.chunk_by(|a, b| case_label(a) == case_label(b));
+    let of_cases = cases.flat_map(|group| case_findings(group, prices));
+    gaps.filter_map(largest_gap).chain(of_cases).collect()
 }
 
 /// Returns the finding for the size at which the real cache is furthest from the best, for one law and unit.
@@ -182,15 +182,15 @@ fn largest_gap(computed: &[Computed]) -> Option<String> {
 }
 
 /// Tier, law and depth of a statement, for display.
-pub(super) fn place(one: &CachingStatement) -> String {
+pub(super) fn case_label(one: &CachingStatement) -> String {
     format!("{}, {}, {} at a time", one.tier, one.law, one.depth)
 }
 
 /// Findings of one tier, law and depth.
-fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<String> {
+fn case_findings(group: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<String> {
     let mut out = Vec::new();
-    let place = place(&here[0]);
-    let saving = here.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
+    let case = case_label(&group[0]);
+    let saving = group.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
     if let Some(((saved, best), prices)) = saving.max_by(|a, b| a.0.total_cmp(&b.0)).zip(prices) {
         let memory = prices.usd_per_gb_month_of_memory().map_or_else(String::new, |memory| {
             let verdict = match saved > memory {
@@ -201,19 +201,19 @@ fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<St
         });
         let (name, saved) = (&best.name, usd(saved));
         out.push(format!(
-            "{place}: of the caches in memory, {name} saves most: {saved} a month per GB{memory}"
+            "{case}: of the caches in memory, {name} saves most: {saved} a month per GB{memory}"
         ));
     }
     let over_read = |one: &&CachingStatement| one.origin_bytes_per_byte.value;
-    let caches = here.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
-    let most = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
-    out.extend(most.filter(|one| over_read(one) > 1.1).map(|one| {
+    let caches = group.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
+    let max = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
+    out.extend(max.filter(|one| over_read(one) > 1.1).map(|one| {
         let (name, bytes) = (&one.name, over_read(&one));
-        format!("{place}: {name} reads {bytes:.2} bytes of the origin per requested byte")
+        format!("{case}: {name} reads {bytes:.2} bytes of the origin per requested byte")
     }));
-    out.extend(here.iter().filter(|one| one.left_out > 0).map(|one| {
+    out.extend(group.iter().filter(|one| one.left_out > 0).map(|one| {
         let (name, count) = (&one.name, one.left_out);
-        format!("{place}, {name}: repeats ended after `seconds`; {count} look-ups were skipped")
+        format!("{case}, {name}: repeats ended after `seconds`; {count} look-ups were skipped")
     }));
     out
 }

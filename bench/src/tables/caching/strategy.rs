@@ -1,6 +1,6 @@
 //! Caches between a look-up and the table. Names and sizes only.
 
-use crate::plan::word;
+use crate::plan::toml_name;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tierlab_instrument::units::{self, digits3};
@@ -80,7 +80,7 @@ impl Strategy {
 
 impl fmt::Display for Strategy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ram = |ram: &Ram| format!("RAM {} {}, {}", share_text(ram.share), word(&ram.policy), ram.unit);
+        let ram = |ram: &Ram| format!("RAM {} {}, {}", share_text(ram.share), toml_name(&ram.policy), ram.unit);
         match self {
             Self::None => out.write_str("no cache"),
             Self::Ram(own) => out.write_str(&ram(own)),

@@ -6,12 +6,12 @@ mod statements;
 
 pub(crate) use plan::LayoutsOptions;
 
-use super::places::{LaidOut, Place, RowsFile, measure_places};
-use crate::chance::Random;
+use super::placements::{LaidOut, Placement, RowsFile, measure_placements};
 use crate::machine::own_cpu_s;
 use crate::plan::Common;
+use crate::prepared_tier::{PreparedTier, with_tiers};
+use crate::random::Random;
 use crate::report::{csv, finish, results_folder};
-use crate::station::{Station, on_tiers};
 use crate::stop::Stop;
 use anyhow::{Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -36,17 +36,17 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     let table = RowsFile::generate(&*TableKind::Ctr.source(common.seed)?, plan.rows, common.seed)?;
     let files = BTreeMap::from([(String::new(), table.bytes.clone())]);
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
-    let mut repeats: BTreeMap<Place, Vec<LayoutRepeat>> = BTreeMap::new();
-    let (laid_out, ran) = on_tiers(&common, &stop, 0, |stations| {
-        let measure = |round, place: &Place, laid_out: &LaidOut| {
-            let one = measure(&stations[&place.tier], laid_out, (&common, &plan), &table, round)?;
-            repeats.entry(place.clone()).or_default().push(one);
+    let mut repeats: BTreeMap<Placement, Vec<LayoutRepeat>> = BTreeMap::new();
+    let (laid_out, run) = with_tiers(&common, &stop, 0, |tiers| {
+        let measure = |round, placement: &Placement, laid_out: &LaidOut| {
+            let one = measure(&tiers[&placement.tier], laid_out, (&common, &plan), &table, round)?;
+            repeats.entry(placement.clone()).or_default().push(one);
             Ok(())
         };
-        measure_places(&common, stations, layouts, &files, (EXPECTED, &stop), measure)
+        measure_placements(&common, tiers, layouts, &files, (EXPECTED, &stop), measure)
     })?;
     let statements = statements(&laid_out, &repeats);
-    let page = page(&ran, &plan, table.header.stride.into(), &statements);
+    let page = page(&run, &plan, table.header.stride.into(), &statements);
     let table = ("layouts.csv", csv(&statements)?);
     let figures = BTreeMap::from([("statements", &statements)]);
     finish(&folder, &page, (&plan, &figures), table, "")
@@ -80,7 +80,7 @@ struct LayoutRepeat {
 
 /// Looks up and scans. Compares every row with the source.
 fn measure(
-    station: &Station,
+    tier: &PreparedTier,
     laid_out: &LaidOut,
     (common, plan): (&Common, &LayoutsPlan),
     source: &RowsFile,
@@ -90,17 +90,17 @@ fn measure(
     // Every layout gets the same entities.
     let mut random = Random::new(common.seed ^ 0x1a7e, u64::from(round));
     let mut draw = |count: u32| -> Vec<i64> {
-        let id = |_| (random.share() * plan.rows as f64) as i64;
+        let id = |_| (random.fraction() * plan.rows as f64) as i64;
         (0..count).map(id).collect()
     };
     let singles: Vec<Vec<i64>> = (0..plan.lookups).map(|_| draw(1)).collect();
     let batches: Vec<Vec<i64>> = (0..plan.batches).map(|_| draw(plan.batch_rows)).collect();
     let scanned = plan.scan_rows.min(plan.rows);
-    let start = (random.share() * (plan.rows - scanned + 1) as f64) as i64;
+    let start = (random.fraction() * (plan.rows - scanned + 1) as f64) as i64;
     let end = start + scanned.cast_signed();
     let pieces = (start..end).step_by(PIECE_ROWS as usize);
     let pieces = pieces.map(|start| (start..end.min(start + PIECE_ROWS.cast_signed())).collect());
-    station.opened().runtime.block_on(async {
+    tier.opened().runtime.block_on(async {
         Ok(LayoutRepeat {
             point: look_up(table, source, singles, 1).await?,
             batch: look_up(table, source, batches, 1).await?,
@@ -112,11 +112,11 @@ fn measure(
 /// Looks up the entities of each call, `depth` calls at a time, and checks that the rows are those laid out.
 async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: usize) -> Result<AccessCost> {
     let mut figures = AccessCost::default();
-    let (began, cpu) = (Instant::now(), own_cpu_s());
+    let (started, cpu) = (Instant::now(), own_cpu_s());
     let calls = calls.into_iter().map(|ids| async move {
-        let asked = Instant::now();
+        let started = Instant::now();
         let rows = table.look_up(&ids).await?;
-        anyhow::Ok((ids, rows, asked.elapsed()))
+        anyhow::Ok((ids, rows, started.elapsed()))
     });
     let mut calls = stream::iter(calls).buffered(depth);
     while let Some((ids, rows, took)) = calls.try_next().await? {
@@ -126,10 +126,10 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
         figures.wire_bytes += rows.cost.read.wire_bytes;
         figures.decode_s += rows.cost.decode.as_secs_f64();
         for (&id, row) in ids.iter().zip(&rows.rows) {
-            let is_right = source.rows().nth(id.cast_unsigned() as usize) == Some(&row[..]);
-            ensure!(is_right, "entity {id}: the row differs from the one laid out");
+            let is_equal = source.rows().nth(id.cast_unsigned() as usize) == Some(&row[..]);
+            ensure!(is_equal, "entity {id}: the row differs from the one laid out");
         }
     }
-    (figures.elapsed_s, figures.cpu_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - cpu);
+    (figures.elapsed_s, figures.cpu_s) = (started.elapsed().as_secs_f64(), own_cpu_s() - cpu);
     Ok(figures)
 }

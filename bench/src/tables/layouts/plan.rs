@@ -75,7 +75,7 @@ impl LayoutsPlan {
         let (source, mut plan) = Source::read::<Self>(&options.flags.plan)?;
         plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
         plan.rows = options.rows.unwrap_or(plan.rows);
-        plan.check().map_err(|why| source.wrong(why))?;
+        plan.check().map_err(|why| source.invalid(why))?;
         let tiers = source.tiers(&plan.tiers)?;
         let head = (plan.name.as_str(), plan.seed, plan.repeats);
         let common = source.common(&options.flags, head, plan.scratch.as_ref(), tiers);

@@ -3,9 +3,9 @@
 
 use super::plan::LayoutsPlan;
 use super::{AccessCost, LayoutRepeat};
-use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
+use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
 use crate::rounds::{geometric_mean, mean, percentile};
-use crate::tables::places::{LaidOut, Place, Stored};
+use crate::tables::placements::{LaidOut, Placement, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
@@ -35,7 +35,7 @@ struct AccessStatement {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct LayoutStatement {
     #[serde(flatten)]
-    place: Place,
+    placement: Placement,
     #[serde(flatten)]
     stored: Stored,
     repeats: usize,
@@ -48,19 +48,19 @@ type AccessOf = fn(&LayoutRepeat) -> &AccessCost;
 
 /// Returns every measured layout, by tier and in the order of the list.
 pub(super) fn statements(
-    laid_out: &BTreeMap<Place, LaidOut>,
-    repeats: &BTreeMap<Place, Vec<LayoutRepeat>>,
+    laid_out: &BTreeMap<Placement, LaidOut>,
+    repeats: &BTreeMap<Placement, Vec<LayoutRepeat>>,
 ) -> Vec<LayoutStatement> {
-    let statement = |(place, table): (&Place, &LaidOut)| {
-        let own = repeats.get(place)?;
-        let files = Place {
+    let statement = |(placement, table): (&Placement, &LaidOut)| {
+        let own = repeats.get(placement)?;
+        let files = Placement {
             layout: Layout::Files,
-            ..place.clone()
+            ..placement.clone()
         };
-        let files = repeats.get(&files).filter(|_| place.layout != Layout::Files);
+        let files = repeats.get(&files).filter(|_| placement.layout != Layout::Files);
         let of = |of: AccessOf| access(own, files.map(Vec::as_slice), of);
         Some(LayoutStatement {
-            place: place.clone(),
+            placement: placement.clone(),
             stored: table.stored,
             repeats: own.len(),
             point: of(|repeat| &repeat.point),
@@ -109,19 +109,19 @@ fn reciprocal(rate: &Interval) -> Interval {
 
 /// Names the fastest layouts: the best one, and all whose intervals overlap the best's. A single repeat has no intervals.
 fn fastest(
-    here: &[LayoutStatement],
+    group: &[LayoutStatement],
     access: &str,
     of: impl Fn(&LayoutStatement) -> Interval,
     text: impl Fn(f64) -> String,
 ) -> String {
-    let tier = &here[0].place.tier;
-    if here.iter().any(|one| one.repeats < 2) {
+    let tier = &group[0].placement.tier;
+    if group.iter().any(|one| one.repeats < 2) {
         return format!("{tier}: layouts are not compared for {access}: there is only one repeat; raise `repeats`");
     }
-    let mut order: Vec<(Layout, Interval)> = here.iter().map(|one| (one.place.layout, of(one))).collect();
+    let mut order: Vec<(Layout, Interval)> = group.iter().map(|one| (one.placement.layout, of(one))).collect();
     order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
-    let least = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
-    order.retain(|(_, interval)| interval.lo <= least);
+    let bound = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
+    order.retain(|(_, interval)| interval.lo <= bound);
     let each = order
         .iter()
         .map(|(layout, interval)| format!("{layout} ({})", text(interval.value)));
@@ -137,19 +137,19 @@ fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
     let batch = format!("a batch of {batch_rows}");
     let call = |us| format!("{} a call", latency(us));
     let rate = |s| format!("{:.0} rows a second", 1.0 / s);
-    let tiers = all.chunk_by(|a, b| a.place.tier == b.place.tier);
-    let of_tier = |here: &[LayoutStatement]| {
+    let tiers = all.chunk_by(|a, b| a.placement.tier == b.placement.tier);
+    let of_tier = |group: &[LayoutStatement]| {
         [
-            fastest(here, "one entity", |one| one.point.call_us, call),
-            fastest(here, &batch, |one| one.batch.call_us, call),
-            fastest(here, "a scan", |one| reciprocal(&one.scan.samples_per_s), rate),
+            fastest(group, "one entity", |one| one.point.call_us, call),
+            fastest(group, &batch, |one| one.batch.call_us, call),
+            fastest(group, "a scan", |one| reciprocal(&one.scan.samples_per_s), rate),
         ]
     };
     tiers.flat_map(of_tier).collect()
 }
 
 const COLUMNS: [Column<LayoutStatement>; 14] = [
-    ("layout", |one| one.place.layout.to_string()),
+    ("layout", |one| one.placement.layout.to_string()),
     ("stored", |one| bytes(one.stored.stored_bytes)),
     ("objects", |one| one.stored.objects.to_string()),
     ("open", |one| latency(one.stored.open_ms * 1e3)),
@@ -175,28 +175,28 @@ fn ratio(of: Interval) -> String {
 }
 
 /// A table for each tier.
-pub(super) fn page<'a>(ran: &'a Ran, plan: &LayoutsPlan, row_bytes: u64, statements: &[LayoutStatement]) -> Page<'a> {
-    let tiers = statements.chunk_by(|a, b| a.place.tier == b.place.tier);
+pub(super) fn page<'a>(run: &'a RunFacts, plan: &LayoutsPlan, row_bytes: u64, layouts: &[LayoutStatement]) -> Page<'a> {
+    let tiers = layouts.chunk_by(|a, b| a.placement.tier == b.placement.tier);
     Page {
-        ran,
+        run,
         facts: vec![format!(
             "{} rows of {row_bytes} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
-            plan.rows, ran.repeats, plan.batch_rows, plan.scan_depth
+            plan.rows, run.repeats, plan.batch_rows, plan.scan_depth
         )],
         badges: Vec::new(),
         parts: vec![
-            Part::List("Findings", findings(statements, plan.batch_rows)),
+            Part::List("Findings", findings(layouts, plan.batch_rows)),
             Part::Tables("Every layout", tiers.map(block).collect(), NOTE),
         ],
     }
 }
 
-fn block(here: &[LayoutStatement]) -> Block {
+fn block(group: &[LayoutStatement]) -> Block {
     let bars = |title: &str, value: fn(&LayoutStatement) -> Option<f64>, text| Bars {
         title: title.to_owned(),
-        bars: here
+        bars: group
             .iter()
-            .map(|one| (one.place.layout.to_string(), value(one)))
+            .map(|one| (one.placement.layout.to_string(), value(one)))
             .collect(),
         text,
     };
@@ -210,7 +210,7 @@ fn block(here: &[LayoutStatement]) -> Block {
                 digits3,
             ),
         ],
-        ..Block::of(&here[0].place.tier, &COLUMNS, 1, here)
+        ..Block::of(&group[0].placement.tier, &COLUMNS, 1, group)
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
             of_files: None,
         };
         let all = calls.map(|(layout, value, apart)| LayoutStatement {
-            place: Place {
+            placement: Placement {
                 tier: "disk".to_owned(),
                 layout,
                 table: String::new(),
@@ -255,17 +255,17 @@ mod tests {
     fn the_fastest_is_named_by_the_latency_that_the_table_shows() {
         let (tar, rows) = ("tar".parse().unwrap(), "rows".parse().unwrap());
         let arrow = "arrow-lz4".parse().unwrap();
-        let said = fastest_of([(tar, 306.0, 4.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
-        assert_eq!(said, "disk: one entity is read fastest from arrow-lz4 (125 µs a call)");
-        let said = fastest_of([(tar, 130.0, 9.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
+        let text = fastest_of([(tar, 306.0, 4.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
+        assert_eq!(text, "disk: one entity is read fastest from arrow-lz4 (125 µs a call)");
+        let text = fastest_of([(tar, 130.0, 9.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
         assert!(
-            said.contains("without a significant difference: arrow-lz4 (125 µs a call), tar (130 µs a call)"),
-            "{said}"
+            text.contains("without a significant difference: arrow-lz4 (125 µs a call), tar (130 µs a call)"),
+            "{text}"
         );
-        let said = fastest_of([(tar, 306.0, 0.0), (rows, 200.0, 0.0), (arrow, 125.0, 0.0)], 1);
+        let text = fastest_of([(tar, 306.0, 0.0), (rows, 200.0, 0.0), (arrow, 125.0, 0.0)], 1);
         assert!(
-            said.contains("not compared for one entity: there is only one repeat"),
-            "{said}"
+            text.contains("not compared for one entity: there is only one repeat"),
+            "{text}"
         );
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 
 use super::workload::{Batch, Workload};
-use crate::chance::Random;
+use crate::random::Random;
 use anyhow::Result;
 use futures::{StreamExt as _, stream};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 /// Figures of a loader.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Loaded {
+pub(super) struct LoaderFigures {
     /// Rows read.
     pub(super) rows: u64,
     /// Pieces read.
@@ -38,7 +38,7 @@ pub(super) struct Loaded {
     pub(super) batching_s: f64,
 }
 
-impl Loaded {
+impl LoaderFigures {
     /// Adds a piece with its read time.
     pub(super) fn add(&mut self, rows: &Rows, took: Duration) {
         self.rows += rows.rows.len() as u64;
@@ -51,7 +51,7 @@ impl Loaded {
 }
 
 /// Table of one workload.
-pub(super) struct RowSource {
+pub(super) struct LoaderSource {
     pub(super) table: Arc<Table>,
     pub(super) workload: Arc<Workload>,
     pub(super) seed: u64,
@@ -75,7 +75,7 @@ pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<It
     })
 }
 
-impl RowSource {
+impl LoaderSource {
     /// Reads ahead until stopped, and then ends all reads. Pieces arrive in the order of their reads only if rows
     /// are not shuffled; otherwise no piece waits for a slower one.
     fn read_ahead(&self, runtime: &Runtime, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
@@ -86,13 +86,13 @@ impl RowSource {
         let header = &self.workload.table.header;
         let pieces = pieces(&header.ids(), self.piece_bytes / u64::from(header.stride), self.seed);
         runtime.spawn(async move {
-            let going = { move |_: &Vec<i64>| !stop.load(Ordering::Acquire) };
-            let reads = pieces.take_while(going).map(|ids| {
+            let not_stopped = { move |_: &Vec<i64>| !stop.load(Ordering::Acquire) };
+            let reads = pieces.take_while(not_stopped).map(|ids| {
                 let table = Arc::clone(&table);
                 tokio::spawn(async move {
-                    let began = Instant::now();
+                    let started = Instant::now();
                     let rows = table.look_up(&ids).await?;
-                    Ok((rows, began.elapsed()))
+                    Ok((rows, started.elapsed()))
                 })
             });
             let reads = stream::iter(reads);
@@ -112,12 +112,12 @@ impl RowSource {
     ///
     /// # Errors
     /// An error of the tier, or a damaged table.
-    pub(super) fn load(&self, runtime: &Runtime, out: &Ready<Batch>, stop: &Arc<AtomicBool>) -> Result<Loaded> {
+    pub(super) fn load(&self, runtime: &Runtime, out: &Queue<Batch>, stop: &Arc<AtomicBool>) -> Result<LoaderFigures> {
         let mut pieces = self.read_ahead(runtime, stop);
-        let mut shuffle = Shuffle::new(self.workload.shuffle_rows, self.seed);
-        let mut loaded = Loaded::default();
+        let mut shuffle = ShuffleBuffer::new(self.workload.shuffle_rows, self.seed);
+        let mut loaded = LoaderFigures::default();
         let mut batch = self.workload.batch();
-        let mut taken = true;
+        let mut is_running = true;
         loop {
             let waiting = Instant::now();
             // Drains the pieces after a stop, so that no read disturbs the next measurement.
@@ -129,7 +129,7 @@ impl RowSource {
             loaded.add(&rows, took);
             let mut working = Instant::now();
             for row in rows.rows {
-                shuffle.push(&row, |row| match taken {
+                shuffle.push(&row, |row| match is_running {
                     true => self.workload.add(&mut batch, row),
                     false => Ok(()),
                 })?;
@@ -139,7 +139,7 @@ impl RowSource {
                 let full = std::mem::replace(&mut batch, self.workload.batch());
                 loaded.batching_s += working.elapsed().as_secs_f64();
                 out.put(full);
-                taken = !stop.load(Ordering::Acquire);
+                is_running = !stop.load(Ordering::Acquire);
                 working = Instant::now();
             }
             loaded.batching_s += working.elapsed().as_secs_f64();
@@ -148,42 +148,42 @@ impl RowSource {
 }
 
 /// Adjacent rows of the buffer. Rows are copied, so that they do not hold the memory of their whole pieces.
-struct Shuffle {
-    held: Vec<u8>,
-    most: usize,
+struct ShuffleBuffer {
+    bytes: Vec<u8>,
+    capacity: usize,
     random: Random,
 }
 
-impl Shuffle {
-    /// Creates a buffer of `most` rows; with 0, rows leave in order.
-    const fn new(most: usize, seed: u64) -> Self {
+impl ShuffleBuffer {
+    /// Creates a buffer of `capacity` rows; with 0, rows leave in order.
+    const fn new(capacity: usize, seed: u64) -> Self {
         Self {
-            held: Vec::new(),
-            most,
+            bytes: Vec::new(),
+            capacity,
             random: Random::new(seed, 0x5f1e),
         }
     }
 
-    /// Adds a row of the same length as all others, and hands one to `leaves` if the buffer is full.
-    fn push(&mut self, row: &[u8], leaves: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
-        if self.most == 0 {
-            return leaves(row);
+    /// Adds a row of the same length as all others, and hands one to `emit` if the buffer is full.
+    fn push(&mut self, row: &[u8], emit: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+        if self.capacity == 0 {
+            return emit(row);
         }
-        if self.held.len() < self.most * row.len() {
-            self.held.extend_from_slice(row);
+        if self.bytes.len() < self.capacity * row.len() {
+            self.bytes.extend_from_slice(row);
             return Ok(());
         }
-        let at = (self.random.share() * self.most as f64) as usize;
-        let place = &mut self.held[at * row.len()..(at + 1) * row.len()];
-        leaves(place)?;
-        place.copy_from_slice(row);
+        let at = (self.random.fraction() * self.capacity as f64) as usize;
+        let slot = &mut self.bytes[at * row.len()..(at + 1) * row.len()];
+        emit(slot)?;
+        slot.copy_from_slice(row);
         Ok(())
     }
 }
 
 /// Batches in the queue, and waiting threads.
-struct Queue<T> {
-    ready: VecDeque<T>,
+struct QueueState<T> {
+    batches: VecDeque<T>,
     /// True from the time the queue is full until it is half empty.
     is_full: bool,
     has_ended: bool,
@@ -194,39 +194,39 @@ struct Queue<T> {
 /// Queue between one loader and its sessions, in order. A loader that filled it sleeps until half of it is taken: if every free slot woke
 /// the loader, the taker would pay for a wake-up each time. On a virtual machine that is tens of microseconds, up to a twentieth of a small
 /// batch's run.
-pub(super) struct Ready<T> {
-    state: Mutex<Queue<T>>,
-    most: usize,
-    filled: Condvar,
-    drained: Condvar,
+pub(super) struct Queue<T> {
+    state: Mutex<QueueState<T>>,
+    capacity: usize,
+    not_empty: Condvar,
+    half_empty: Condvar,
 }
 
-impl<T> Ready<T> {
-    /// Creates a queue of at most `most` batches.
-    pub(super) fn new(most: usize) -> Self {
+impl<T> Queue<T> {
+    /// Creates a queue of at most `capacity` batches.
+    pub(super) fn new(capacity: usize) -> Self {
         Self {
-            state: Mutex::new(Queue {
-                ready: VecDeque::new(),
+            state: Mutex::new(QueueState {
+                batches: VecDeque::new(),
                 is_full: false,
                 has_ended: false,
                 waiting: 0,
             }),
-            most: most.max(1),
-            filled: Condvar::new(),
-            drained: Condvar::new(),
+            capacity: capacity.max(1),
+            not_empty: Condvar::new(),
+            half_empty: Condvar::new(),
         }
     }
 
     /// Adds a batch once there is room.
     pub(super) fn put(&self, batch: T) {
         let mut state = self.lock();
-        state.is_full |= state.ready.len() >= self.most;
+        state.is_full |= state.batches.len() >= self.capacity;
         while state.is_full {
-            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.half_empty.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.ready.push_back(batch);
+        state.batches.push_back(batch);
         if state.waiting > 0 {
-            self.filled.notify_one();
+            self.not_empty.notify_one();
         }
     }
 
@@ -234,10 +234,10 @@ impl<T> Ready<T> {
     pub(super) fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
-            if let Some(batch) = state.ready.pop_front() {
-                if state.is_full && state.ready.len() <= self.most / 2 {
+            if let Some(batch) = state.batches.pop_front() {
+                if state.is_full && state.batches.len() <= self.capacity / 2 {
                     state.is_full = false;
-                    self.drained.notify_one();
+                    self.half_empty.notify_one();
                 }
                 return Some(batch);
             }
@@ -245,28 +245,28 @@ impl<T> Ready<T> {
                 return None;
             }
             state.waiting += 1;
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.not_empty.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
         }
     }
 
     /// Returns a guard that closes the queue on drop, so that takers do not wait for a loader that panicked.
-    pub(super) const fn ends_with(&self) -> Ends<'_, T> {
-        Ends(self)
+    pub(super) const fn close_on_drop(&self) -> CloseOnDrop<'_, T> {
+        CloseOnDrop(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Guard that closes a queue.
-pub(super) struct Ends<'a, T>(&'a Ready<T>);
+pub(super) struct CloseOnDrop<'a, T>(&'a Queue<T>);
 
-impl<T> Drop for Ends<'_, T> {
+impl<T> Drop for CloseOnDrop<'_, T> {
     fn drop(&mut self) {
         self.0.lock().has_ended = true;
-        self.0.filled.notify_all();
+        self.0.not_empty.notify_all();
     }
 }
 
@@ -289,28 +289,28 @@ mod tests {
     }
 
     /// Numbers that leave a buffer to which those below `rows` are added.
-    fn pushed(shuffle: &mut Shuffle, rows: usize) -> Vec<usize> {
+    fn pushed(shuffle: &mut ShuffleBuffer, rows: usize) -> Vec<usize> {
         let mut out = Vec::new();
         for row in 0..rows {
-            let leaves = |row: &[u8]| {
+            let emit = |row: &[u8]| {
                 out.push(usize::from_le_bytes(row.try_into()?));
                 Ok(())
             };
-            shuffle.push(&row.to_le_bytes(), leaves).unwrap();
+            shuffle.push(&row.to_le_bytes(), emit).unwrap();
         }
         out
     }
 
     proptest! {
         #[test]
-        fn no_row_is_lost_or_made_twice(rows in 0_usize..500, most in 0_usize..64, seed: u64) {
-            let mut shuffle = Shuffle::new(most, seed);
+        fn no_row_is_lost_or_made_twice(rows in 0_usize..500, capacity in 0_usize..64, seed: u64) {
+            let mut shuffle = ShuffleBuffer::new(capacity, seed);
             let mut out = pushed(&mut shuffle, rows);
-            prop_assert_eq!(out.len(), rows.saturating_sub(most));
-            if most == 0 {
+            prop_assert_eq!(out.len(), rows.saturating_sub(capacity));
+            if capacity == 0 {
                 prop_assert!(out.is_sorted());
             }
-            out.extend(shuffle.held.as_chunks().0.iter().map(|row| usize::from_le_bytes(*row)));
+            out.extend(shuffle.bytes.as_chunks().0.iter().map(|row| usize::from_le_bytes(*row)));
             out.sort_unstable();
             prop_assert_eq!(out, (0..rows).collect::<Vec<_>>());
         }
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn rows_leave_far_from_where_they_came() {
-        let mut shuffle = Shuffle::new(1000, 7);
+        let mut shuffle = ShuffleBuffer::new(1000, 7);
         let out = pushed(&mut shuffle, 10_000);
         let apart: f64 = out.windows(2).map(|pair| pair[0].abs_diff(pair[1]) as f64).sum::<f64>() / out.len() as f64;
         // Two rows drawn from a thousand, with exponential waits: about a thousand apart.
@@ -329,17 +329,17 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn every_batch_is_taken_once_and_no_more_lie_ready_than_are_allowed(most in 0_usize..9, batches in 0_usize..200, takers in 1_usize..4) {
-            let ready = Ready::new(most);
+        fn every_batch_is_taken_once_and_no_more_lie_ready_than_are_allowed(max in 0_usize..9, batches in 0_usize..200, takers in 1_usize..4) {
+            let queue = Queue::new(max);
             let mut taken: Vec<usize> = std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let _ends = ready.ends_with();
+                    let _guard = queue.close_on_drop();
                     for batch in 0..batches {
-                        ready.put(batch);
-                        assert!(ready.lock().ready.len() <= most.max(1));
+                        queue.put(batch);
+                        assert!(queue.lock().batches.len() <= max.max(1));
                     }
                 });
-                let taker = || scope.spawn(|| std::iter::from_fn(|| ready.take()).collect::<Vec<_>>());
+                let taker = || scope.spawn(|| std::iter::from_fn(|| queue.take()).collect::<Vec<_>>());
                 let takers: Vec<_> = (0..takers).map(|_| taker()).collect();
                 takers.into_iter().flat_map(|taker| {
                     let taken = taker.join().unwrap();
@@ -354,31 +354,31 @@ mod tests {
 
     #[test]
     fn a_full_queue_is_filled_again_once_half_of_it_is_taken() {
-        let ready = Ready::new(4);
-        (0..4).for_each(|batch| ready.put(batch));
+        let queue = Queue::new(4);
+        (0..4).for_each(|batch| queue.put(batch));
         std::thread::scope(|scope| {
-            let filling = scope.spawn(|| ready.put(4));
-            while !ready.lock().is_full {
+            let filling = scope.spawn(|| queue.put(4));
+            while !queue.lock().is_full {
                 std::thread::yield_now();
             }
-            assert_eq!(ready.take(), Some(0));
-            assert!(ready.lock().is_full);
-            assert_eq!(ready.take(), Some(1));
+            assert_eq!(queue.take(), Some(0));
+            assert!(queue.lock().is_full);
+            assert_eq!(queue.take(), Some(1));
             filling.join().unwrap();
         });
-        drop(ready.ends_with());
-        assert_eq!(std::iter::from_fn(|| ready.take()).collect::<Vec<_>>(), [2, 3, 4]);
+        drop(queue.close_on_drop());
+        assert_eq!(std::iter::from_fn(|| queue.take()).collect::<Vec<_>>(), [2, 3, 4]);
     }
 
     #[test]
     fn a_loader_that_panics_leaves_nobody_waiting() {
-        let ready = Ready::<u8>::new(4);
+        let queue = Queue::<u8>::new(4);
         std::thread::scope(|scope| {
             let loading = scope.spawn(|| {
-                let _ends = ready.ends_with();
+                let _guard = queue.close_on_drop();
                 panic!("a loader");
             });
-            assert_eq!(ready.take(), None);
+            assert_eq!(queue.take(), None);
             assert!(loading.join().is_err());
         });
     }

@@ -1,10 +1,10 @@
 //! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
 //! breakdown of time.
 
-use super::loader::{Loaded, Ready, RowSource, pieces};
+use super::loader::{LoaderFigures, LoaderSource, Queue, pieces};
 use super::plan::{Accelerator, OfflinePlan};
 use super::workload::Batch;
-use crate::machine::{MachineUse, Watched};
+use crate::machine::{MachineMonitor, MachineUse};
 use crate::stop::{Stop, sleep_until};
 use anyhow::{Context, Result, anyhow, ensure};
 use ort::session::Session;
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// Bytes of the batches for the model alone: more than the processor's caches hold, like a loader's batches.
-const MADE_BYTES: u64 = 128 << 20;
+const IN_MEMORY_BYTES: u64 = 128 << 20;
 /// Minimum batches of a window, which is extended until they have ended.
-const LEAST_BATCHES: usize = 8;
+const MIN_BATCHES: usize = 8;
 /// Maximum length of an extended window, in windows.
-const LONGEST_WINDOWS: u32 = 20;
+const MAX_WINDOWS: u32 = 20;
 /// Time between checks for an interrupt.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Figures of one measurement.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +43,7 @@ pub(super) struct StreamFigures {
     /// Peak memory of the process.
     pub(super) peak_bytes: u64,
     /// Work of the loader, including warm-up.
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoaderFigures,
 }
 
 impl StreamFigures {
@@ -53,7 +53,7 @@ impl StreamFigures {
     }
 
     /// Share of all cores used by others.
-    pub(super) fn taken_share(&self) -> f64 {
+    pub(super) fn others_share(&self) -> f64 {
         let machine = &self.machine;
         machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
     }
@@ -67,15 +67,15 @@ pub(super) struct OfflineRepeat {
     pub(super) both: StreamFigures,
     pub(super) naive: StreamFigures,
     /// Loader with `count` accelerators.
-    pub(super) fed: BTreeMap<u32, StreamFigures>,
+    pub(super) by_count: BTreeMap<u32, StreamFigures>,
 }
 
 /// Finished batch.
 struct Done {
     at: Instant,
     rows: usize,
-    waited: Duration,
-    ran: Duration,
+    waiting: Duration,
+    running: Duration,
 }
 
 /// Consumer of batches: a session, or nobody.
@@ -84,7 +84,7 @@ type Consumer<'a> = Box<dyn FnMut(&Batch) -> Result<()> + Send + 'a>;
 /// Measured case, with the runtime of its loader.
 pub(super) struct Case<'a> {
     pub(super) runtime: &'a Runtime,
-    pub(super) source: RowSource,
+    pub(super) source: LoaderSource,
     pub(super) plan: &'a OfflinePlan,
     pub(super) interrupt: &'a Stop,
 }
@@ -104,15 +104,15 @@ fn accelerators(of: &Accelerator, count: u32) -> Vec<Consumer<'static>> {
 impl Case<'_> {
     /// Runs all measurements once.
     pub(super) fn measure(&self, sessions: &mut [Session]) -> Result<OfflineRepeat> {
-        let loader = self.streamed(vec![Box::new(|_| Ok(()))])?;
-        let inference = self.alone(self.runners(sessions))?;
-        let both = self.streamed(self.runners(sessions))?;
+        let loader = self.measure_stream(vec![Box::new(|_| Ok(()))])?;
+        let inference = self.measure_in_memory(self.runners(sessions))?;
+        let both = self.measure_stream(self.runners(sessions))?;
         let first = sessions.len().min(1);
-        let naive = self.one_by_one(self.runners(&mut sessions[..first]))?;
-        let mut fed = BTreeMap::new();
+        let naive = self.measure_sequential(self.runners(&mut sessions[..first]))?;
+        let mut by_count = BTreeMap::new();
         if let Some(accelerator) = &self.source.workload.accelerator {
             for &count in &accelerator.count {
-                fed.insert(count, self.streamed(accelerators(accelerator, count))?);
+                by_count.insert(count, self.measure_stream(accelerators(accelerator, count))?);
             }
         }
         Ok(OfflineRepeat {
@@ -120,7 +120,7 @@ impl Case<'_> {
             inference,
             both,
             naive,
-            fed,
+            by_count,
         })
     }
 
@@ -135,32 +135,32 @@ impl Case<'_> {
     }
 
     /// Measures batches from the loader.
-    fn streamed(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+    fn measure_stream(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
         let stop = Arc::new(AtomicBool::new(false));
-        let ready = Ready::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
+        let queue = Queue::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
         std::thread::scope(|scope| {
             let loading = {
-                let (ready, stop) = (&ready, Arc::clone(&stop));
+                let (queue, stop) = (&queue, Arc::clone(&stop));
                 scope.spawn(move || {
-                    let _ends = ready.ends_with();
-                    self.source.load(self.runtime, ready, &stop)
+                    let _guard = queue.close_on_drop();
+                    self.source.load(self.runtime, queue, &stop)
                 })
             };
-            let feeds = consumers.into_iter().map(|consumer| (|| ready.take(), consumer));
-            let fed = self.feed(feeds.collect(), &stop, || loading.is_finished());
+            let feeds = consumers.into_iter().map(|consumer| (|| queue.take(), consumer));
+            let figures = self.feed(feeds.collect(), &stop, || loading.is_finished());
             // After a session failed, the loader must not wait for it.
-            while ready.take().is_some() {}
+            while queue.take().is_some() {}
             let loaded = loading.join().map_err(|_| anyhow!("the loader panicked"))??;
-            Ok(StreamFigures { loaded, ..fed? })
+            Ok(StreamFigures { loaded, ..figures? })
         })
     }
 
     /// Measures batches that are in memory.
-    fn alone(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+    fn measure_in_memory(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
         let workload = &self.source.workload;
         let mut rows = workload.table.rows().cycle();
         let mut batches = Vec::new();
-        for _ in 0..workload.batches_in(MADE_BYTES) {
+        for _ in 0..workload.batches_in(IN_MEMORY_BYTES) {
             let mut batch = workload.batch();
             while batch.rows < workload.batch_rows {
                 workload.add(&mut batch, rows.next().context("the table has no rows")?)?;
@@ -177,19 +177,19 @@ impl Case<'_> {
     }
 
     /// Measures one read, then its batch, then the next read.
-    fn one_by_one(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
-        let RowSource {
+    fn measure_sequential(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        let LoaderSource {
             table, workload, seed, ..
         } = &self.source;
         let stop = AtomicBool::new(false);
-        let (mut loaded, mut failed) = (Loaded::default(), None);
+        let (mut loaded, mut failed) = (LoaderFigures::default(), None);
         let mut pieces = pieces(&workload.table.header.ids(), workload.batch_rows as u64, *seed);
         let next = || {
             let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
-            let began = Instant::now();
+            let started = Instant::now();
             let read = self.runtime.block_on(table.look_up(&ids));
             let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
-                loaded.add(&rows, began.elapsed());
+                loaded.add(&rows, started.elapsed());
                 let mut batch = workload.batch();
                 rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
                 Ok(batch)
@@ -197,10 +197,10 @@ impl Case<'_> {
             batch.map_err(|error| failed = Some(error)).ok()
         };
         let feeds = std::iter::once(next).zip(consumers).collect();
-        let fed = self.feed(feeds, &stop, || false);
+        let figures = self.feed(feeds, &stop, || false);
         match failed {
             Some(error) => Err(error),
-            None => Ok(StreamFigures { loaded, ..fed? }),
+            None => Ok(StreamFigures { loaded, ..figures? }),
         }
     }
 
@@ -216,15 +216,15 @@ impl Case<'_> {
         std::thread::scope(|scope| {
             let spawn = |(next, mut consumer)| {
                 let ended = &ended;
-                scope.spawn(move || take(next, &mut consumer, ended))
+                scope.spawn(move || consume(next, &mut consumer, ended))
             };
-            let takers: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
-            let is_over = || is_over() || takers.iter().any(ScopedJoinHandle::is_finished);
+            let threads: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
+            let is_over = || is_over() || threads.iter().any(ScopedJoinHandle::is_finished);
             let (window, of_window) = self.wait(&ended, is_over);
             stop.store(true, Ordering::Release);
             let mut done = Vec::new();
-            for taker in takers {
-                done.extend(taker.join().map_err(|_| anyhow!("a session's thread panicked"))??);
+            for thread in threads {
+                done.extend(thread.join().map_err(|_| anyhow!("a session's thread panicked"))??);
             }
             figures(done, &window, of_window)
         })
@@ -233,40 +233,40 @@ impl Case<'_> {
     /// Waits for the warm-up and the window, which is extended if few batches end, or until the measurement is over or interrupted. Returns
     /// the window, and the figures of the machine and the process.
     fn wait(&self, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> (RangeInclusive<Instant>, StreamFigures) {
-        let is_over = || self.interrupt.is_asked() || is_over();
-        let sleep = |time: Duration| sleep_until(Instant::now() + time, LOOK, is_over);
+        let is_over = || self.interrupt.is_requested() || is_over();
+        let sleep = |time: Duration| sleep_until(Instant::now() + time, POLL_INTERVAL, is_over);
         sleep(self.plan.warmup());
         let before = ended.load(Ordering::Relaxed);
         // Resets the kernel's count of peak memory.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
-        let (window, watched) = (self.plan.window(), Watched::default());
-        let (began, first) = (Instant::now(), watched.look());
+        let (window, monitor) = (self.plan.window(), MachineMonitor::default());
+        let (started, first) = (Instant::now(), monitor.sample());
         sleep(window);
-        let is_thin = || ended.load(Ordering::Relaxed) - before < LEAST_BATCHES;
-        while is_thin() && began.elapsed() < window * LONGEST_WINDOWS && !is_over() {
-            sleep(LOOK);
+        let has_few_batches = || ended.load(Ordering::Relaxed) - before < MIN_BATCHES;
+        while has_few_batches() && started.elapsed() < window * MAX_WINDOWS && !is_over() {
+            sleep(POLL_INTERVAL);
         }
-        let (ended, last) = (Instant::now(), watched.look());
+        let (ended, last) = (Instant::now(), monitor.sample());
         let status = Process::myself().and_then(|own| own.status()).ok();
         let figures = StreamFigures {
             machine: last.since(&first),
-            window_s: (ended - began).as_secs_f64(),
+            window_s: (ended - started).as_secs_f64(),
             peak_bytes: status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024,
             ..StreamFigures::default()
         };
-        (began..=ended, figures)
+        (started..=ended, figures)
     }
 }
 
 /// Consumes batches until there are no more.
-fn take<B: Borrow<Batch>>(
+fn consume<B: Borrow<Batch>>(
     mut next: impl FnMut() -> Option<B>,
     consumer: &mut dyn FnMut(&Batch) -> Result<()>,
     ended: &AtomicUsize,
 ) -> Result<Vec<Done>> {
     let mut done = Vec::new();
     loop {
-        let began = Instant::now();
+        let started = Instant::now();
         let Some(batch) = next() else { return Ok(done) };
         let got = Instant::now();
         consumer(batch.borrow())?;
@@ -275,8 +275,8 @@ fn take<B: Borrow<Batch>>(
         done.push(Done {
             at,
             rows: batch.borrow().rows,
-            waited: got - began,
-            ran: at - got,
+            waiting: got - started,
+            running: at - got,
         });
     }
 }
@@ -296,8 +296,8 @@ fn figures(mut done: Vec<Done>, window: &RangeInclusive<Instant>, of_window: Str
     Ok(StreamFigures {
         rows: counted.iter().map(|one| one.rows as u64).sum(),
         elapsed_s: (done[done.len() - 1].at - done[0].at).as_secs_f64(),
-        running_s: sum(|one| one.ran),
-        waiting_s: sum(|one| one.waited),
+        running_s: sum(|one| one.running),
+        waiting_s: sum(|one| one.waiting),
         ..of_window
     })
 }

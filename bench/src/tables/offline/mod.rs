@@ -10,13 +10,13 @@ mod workload;
 
 pub(crate) use plan::OfflineOptions;
 
-use super::places::{Place, measure_places};
+use super::placements::{Placement, measure_placements};
 use crate::plan::{Common, bad_usage};
-use crate::report::{Ran, csv, finish, results_folder};
-use crate::station::{Stations, on_tiers, runtime};
+use crate::prepared_tier::{PreparedTiers, runtime, with_tiers};
+use crate::report::{RunFacts, csv, finish, results_folder};
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
-use loader::RowSource;
+use loader::LoaderSource;
 use measure::{Case, OfflineRepeat};
 use ort::session::Session;
 use plan::{OfflinePlan, OfflinePrices};
@@ -38,7 +38,7 @@ const MEMORY_TIMES: u64 = 5;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct OfflineCase {
     #[serde(flatten)]
-    place: Place,
+    placement: Placement,
     /// Pieces read at the same time.
     depth: usize,
     /// Threads that read and decode.
@@ -47,8 +47,12 @@ struct OfflineCase {
 
 impl fmt::Display for OfflineCase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, depth, workers } = self;
-        write!(out, "{place}, depth {depth}, workers {workers}")
+        let Self {
+            placement,
+            depth,
+            workers,
+        } = self;
+        write!(out, "{placement}, depth {depth}, workers {workers}")
     }
 }
 
@@ -59,7 +63,7 @@ struct MeasuredOffline {
 }
 
 /// A workload with its sessions.
-struct Prepared {
+struct OpenWorkload {
     workload: Arc<Workload>,
     sessions: Vec<Session>,
 }
@@ -75,13 +79,13 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let environment = environment
         .transpose()
         .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
-    let mut workloads: BTreeMap<String, Prepared> = BTreeMap::new();
+    let mut workloads: BTreeMap<String, OpenWorkload> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;
         let environment = environment.iter().filter(|_| workload.accelerator.is_none());
         let session = |environment| workload.session(environment, plan.session_threads);
         let sessions = environment.cycle().take(plan.sessions).map(session);
-        let prepared = Prepared {
+        let prepared = OpenWorkload {
             sessions: sessions.collect::<Result<_>>()?,
             workload: Arc::new(workload),
         };
@@ -90,8 +94,8 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let workers = plan.loaders().iter().map(|(_, workers)| *workers).max();
-    let (MeasuredOffline { repeats, failed }, ran) = on_tiers(&common, &stop, workers.unwrap_or(0), |stations| {
-        rounds(&common, &plan, &mut workloads, stations, &stop)
+    let (MeasuredOffline { repeats, failed }, run) = with_tiers(&common, &stop, workers.unwrap_or(0), |tiers| {
+        rounds(&common, &plan, &mut workloads, tiers, &stop)
     })?;
     let failed = failed.into_iter().map(|(case, why)| format!("{case} failed: {why}"));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -100,7 +104,7 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
         prices,
         failed: failed.collect(),
     };
-    let page = page::page(&ran, facts(&plan, &workloads, &figures, &ran), &figures);
+    let page = page::page(&run, facts(&plan, &workloads, &figures, &run), &figures);
     let table = ("offline.csv", csv(&figures.statements)?);
     finish(&folder, &page, (&plan, &figures), table, "")?;
     match figures.failed.as_slice() {
@@ -119,8 +123,8 @@ struct OfflineFigures {
 }
 
 /// Rows per second that one accelerator of each workload takes.
-fn demands(workloads: &BTreeMap<String, Prepared>) -> BTreeMap<String, f64> {
-    let demand = |(name, Prepared { workload, .. }): (&String, &Prepared)| {
+fn demands(workloads: &BTreeMap<String, OpenWorkload>) -> BTreeMap<String, f64> {
+    let demand = |(name, OpenWorkload { workload, .. }): (&String, &OpenWorkload)| {
         let compute = workload.accelerator.as_ref()?.compute();
         Some((name.clone(), workload.batch_rows as f64 / compute.as_secs_f64()))
     };
@@ -129,24 +133,24 @@ fn demands(workloads: &BTreeMap<String, Prepared>) -> BTreeMap<String, f64> {
 
 fn facts(
     plan: &OfflinePlan,
-    workloads: &BTreeMap<String, Prepared>,
+    workloads: &BTreeMap<String, OpenWorkload>,
     figures: &OfflineFigures,
-    ran: &Ran,
+    run: &RunFacts,
 ) -> Vec<String> {
     let mut facts = vec![format!(
         "{} rounds of {} s; sessions: {}, threads of each: {}",
-        ran.repeats,
+        run.repeats,
         plan.window().as_secs_f64(),
         plan.sessions,
         plan.session_threads
     )];
-    facts.extend(workloads.iter().map(|(name, Prepared { workload, .. })| {
+    facts.extend(workloads.iter().map(|(name, OpenWorkload { workload, .. })| {
         let (rows, row) = (workload.table.header.rows, bytes(workload.table.header.stride.into()));
         let (batch, drawn) = (workload.batch_rows, workload.shuffle_rows);
         format!("{name}: {rows} rows of {row}, batches of {batch}, drawn among {drawn}")
     }));
-    let memory = ran.environment.host.memory_bytes;
-    for (name, Prepared { workload, .. }) in workloads {
+    let memory = run.environment.host.memory_bytes;
+    for (name, OpenWorkload { workload, .. }) in workloads {
         let data = workload.table.bytes.len() as u64;
         if workload.accelerator.is_some() && data < MEMORY_TIMES * memory {
             let [data, memory] = [data, memory].map(bytes);
@@ -164,11 +168,11 @@ fn facts(
 fn rounds(
     common: &Common,
     plan: &OfflinePlan,
-    workloads: &mut BTreeMap<String, Prepared>,
-    stations: &Stations,
+    workloads: &mut BTreeMap<String, OpenWorkload>,
+    tiers: &PreparedTiers,
     stop: &Stop,
 ) -> Result<MeasuredOffline> {
-    let file = |(name, prepared): (&String, &Prepared)| (name.clone(), prepared.workload.table.bytes.clone());
+    let file = |(name, prepared): (&String, &OpenWorkload)| (name.clone(), prepared.workload.table.bytes.clone());
     let files = workloads.iter().map(file).collect();
     let loader = |(depth, workers): (usize, u16)| anyhow::Ok((depth, workers, runtime(workers)?));
     let loaders: Vec<_> = plan.loaders().into_iter().map(loader).collect::<Result<_>>()?;
@@ -178,20 +182,21 @@ fn rounds(
     let expected = (plan.window() + plan.warmup()) * measurements * loaders.len() as u32;
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut measured = MeasuredOffline::default();
-    measure_places(
+    measure_placements(
         common,
-        stations,
+        tiers,
         layouts,
         &files,
         (expected, stop),
-        |round, place, laid_out| {
-            let Prepared { workload, sessions } =
-                workloads.get_mut(&place.table).context("a workload without sessions")?;
+        |round, placement, laid_out| {
+            let OpenWorkload { workload, sessions } = workloads
+                .get_mut(&placement.table)
+                .context("a workload without sessions")?;
             // Each round starts with another loader, so that none always follows the same one.
             let (before, first) = loaders.split_at(round as usize % loaders.len());
             for &(depth, workers, ref runtime) in first.iter().chain(before) {
                 let case = OfflineCase {
-                    place: place.clone(),
+                    placement: placement.clone(),
                     depth,
                     workers,
                 };
@@ -202,7 +207,7 @@ fn rounds(
                     runtime,
                     plan,
                     interrupt: stop,
-                    source: RowSource {
+                    source: LoaderSource {
                         table: Arc::clone(&laid_out.table),
                         workload: Arc::clone(workload),
                         seed: common.seed ^ (u64::from(round) << 32),
@@ -212,7 +217,7 @@ fn rounds(
                 };
                 match one.measure(sessions) {
                     // An interrupted repeat is dropped.
-                    _ if stop.is_asked() => {}
+                    _ if stop.is_requested() => {}
                     Ok(one) => measured.repeats.entry(case).or_default().push(one),
                     // The other cases are still measured.
                     Err(error) => _ = measured.failed.insert(case, format!("{error:#}")),

@@ -1,14 +1,14 @@
 //! The report of an offline run.
 
 use super::OfflineFigures;
-use super::statements::{Fed, OfflineStatement};
-use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
+use super::statements::{AcceleratorFigures, OfflineStatement};
+use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 15] = [
-    ("tier", |one| one.case.place.tier.clone()),
-    ("layout", |one| one.case.place.layout.to_string()),
-    ("workload", |one| one.case.place.table.clone()),
+    ("tier", |one| one.case.placement.tier.clone()),
+    ("layout", |one| one.case.placement.layout.to_string()),
+    ("workload", |one| one.case.placement.table.clone()),
     ("depth", |one| one.case.depth.to_string()),
     ("workers", |one| one.case.workers.to_string()),
     ("loader rows/s", |one| spread(&one.loader_per_s)),
@@ -37,13 +37,13 @@ fn idle_causes(one: &OfflineStatement) -> String {
     causes.map(percent).join(", ")
 }
 
-const FED: [Column<Fed>; 4] = [
-    ("accelerators", |fed| fed.count.to_string()),
-    ("utilisation", |fed| tenths(fed.utilisation.value)),
-    ("95 %", |fed| {
-        format!("{} to {}", tenths(fed.utilisation.lo), tenths(fed.utilisation.hi))
+const ACCELERATOR_COLUMNS: [Column<AcceleratorFigures>; 4] = [
+    ("accelerators", |row| row.count.to_string()),
+    ("utilisation", |row| tenths(row.utilisation.value)),
+    ("95 %", |row| {
+        format!("{} to {}", tenths(row.utilisation.lo), tenths(row.utilisation.hi))
     }),
-    ("rows/s", |fed| spread(&fed.rows_per_s)),
+    ("rows/s", |row| spread(&row.rows_per_s)),
 ];
 
 /// Percent with one decimal; `n/a` for an open end.
@@ -54,7 +54,7 @@ fn tenths(share: f64) -> String {
     }
 }
 
-const FED_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take without waiting. Accelerators are emulated: each \
+const ACCELERATOR_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take without waiting. Accelerators are emulated: each \
 takes a batch of the loader and sleeps for `compute_ms_per_batch`, like DLIO.";
 
 /// Dollars with at least two significant digits: a million samples can cost far less than a cent.
@@ -67,7 +67,7 @@ fn usd_text(usd: f64) -> String {
 }
 
 /// A table of all cases.
-pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
+pub(super) fn page<'a>(run: &'a RunFacts, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
     let finding = |one: &OfflineStatement| format!("{}: {}", one.case, one.diagnosis.join("; "));
     let statements = &figures.statements;
     let block = Block {
@@ -75,16 +75,17 @@ pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigure
         ..Block::of("", &COLUMNS, 3, statements)
     };
     // A table of the accelerators that each case fed.
-    let fed = statements.iter().filter(|one| !one.accelerators.is_empty());
-    let fed = fed.map(|one| Block::of(&one.case.to_string(), &FED, 0, &one.accelerators));
+    let accelerators = statements.iter().filter(|one| !one.accelerators.is_empty());
+    let accelerators =
+        accelerators.map(|one| Block::of(&one.case.to_string(), &ACCELERATOR_COLUMNS, 0, &one.accelerators));
     let findings = statements.iter().map(finding).chain(figures.failed.clone());
     Page {
-        ran,
+        run,
         facts,
         badges: Vec::new(),
         parts: vec![
             Part::List("Findings", findings.collect()),
-            Part::Tables("Accelerators", fed.collect(), FED_NOTE),
+            Part::Tables("Accelerators", accelerators.collect(), ACCELERATOR_NOTE),
             Part::Tables("Rows a second", vec![block], NOTE),
         ],
     }

@@ -1,7 +1,7 @@
 //! The plan of an offline run, and its costs. In: TOML, flags over it, the price file. Out: settings, checked; dollars per million samples.
 
 use crate::plan::{
-    Common, Flags, RawTier, Several, Size, Source, check_counts, check_each, check_list, check_name, check_table,
+    Common, Flags, OneOrMany, RawTier, Size, Source, check_counts, check_each, check_list, check_name, check_table,
     check_within, hundredths, mib, number,
 };
 use anyhow::Result;
@@ -74,9 +74,9 @@ pub(super) struct OfflinePlan {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Loader {
     /// Pieces read at the same time; each value of a list is measured.
-    depth: Several<usize>,
+    depth: OneOrMany<usize>,
     /// Threads that read and decode pieces; each value of a list is measured.
-    workers: Several<u16>,
+    workers: OneOrMany<u16>,
     /// Approximate size of a piece.
     pub(super) piece_bytes: Size,
     /// Bytes of batches assembled ahead of the sessions. With too few, the tier's bursts are lost.
@@ -86,8 +86,8 @@ pub(super) struct Loader {
 impl Default for Loader {
     fn default() -> Self {
         Self {
-            depth: Several::One(8),
-            workers: Several::One(1),
+            depth: OneOrMany::One(8),
+            workers: OneOrMany::One(1),
             piece_bytes: Size(512 << 10),
             ready_bytes: Size(32 << 20),
         }
@@ -174,7 +174,7 @@ impl OfflinePlan {
         let (source, mut plan) = Source::read::<Self>(&options.flags.plan)?;
         plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
         plan.seconds = options.seconds.unwrap_or(plan.seconds);
-        plan.check().map_err(|why| source.wrong(why))?;
+        plan.check().map_err(|why| source.invalid(why))?;
         for workload in plan.workloads.values_mut() {
             for path in [&mut workload.model, &mut workload.table] {
                 *path = path.take().map(|path| source.folder.join(path));
@@ -238,13 +238,13 @@ impl RawWorkload {
     fn check(&self, name: &str) -> Result<(), String> {
         let key = format!("workloads.{name}");
         check_name(&key, name)?;
-        let made = self.rows.is_some() && (self.generate.is_some() != self.sample_bytes.is_some());
-        let is_whole = match (&self.model, &self.table) {
-            (None, None) => made && (self.sample_bytes.is_none() || self.accelerator.is_some()),
+        let is_generated = self.rows.is_some() && (self.generate.is_some() != self.sample_bytes.is_some());
+        let is_complete = match (&self.model, &self.table) {
+            (None, None) => is_generated && (self.sample_bytes.is_none() || self.accelerator.is_some()),
             (Some(_), Some(_)) => self.rows.is_none() && self.generate.is_none() && self.sample_bytes.is_none(),
             _ => false,
         };
-        if !is_whole {
+        if !is_complete {
             return Err(format!(
                 "{key}: set either `generate` and `rows`, or `model` and `table`, or `sample_bytes`, `rows` and `accelerator`"
             ));

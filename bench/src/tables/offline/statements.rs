@@ -11,16 +11,16 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{digits3, latency, spread};
 
 /// Ratio above which two rates count as equal.
-const ALIKE: f64 = 0.9;
+const EQUAL_RATIO: f64 = 0.9;
 
 /// Minimum share of the cores used by others that is reported.
-const TAKEN: f64 = 0.1;
+const MIN_OTHERS_SHARE: f64 = 0.1;
 
 /// Minimum slowdown of concurrent reads at which they queue at the tier.
-const QUEUES: f64 = 1.5;
+const MIN_QUEUE_SLOWDOWN: f64 = 1.5;
 
 /// CPU use of a loader, in cores, below which it is not limited by CPU.
-const IDLE: f64 = 0.7;
+const MAX_IDLE_CORES: f64 = 0.7;
 
 /// Figures of one workload in one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
@@ -64,7 +64,7 @@ pub(super) struct OfflineStatement {
     pub(super) both_taken_share: f64,
     /// Figures for each number of accelerators that the loader fed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) accelerators: Vec<Fed>,
+    pub(super) accelerators: Vec<AcceleratorFigures>,
     /// Highest of these numbers whose utilisation is at least 90 %, interval included.
     pub(super) accelerators_at_90: Option<u32>,
     /// Diagnosis with advice.
@@ -73,7 +73,7 @@ pub(super) struct OfflineStatement {
 
 /// Accelerators fed together.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Fed {
+pub(super) struct AcceleratorFigures {
     pub(super) count: u32,
     /// Arrived rows as a share of the rows that accelerators would take without waiting.
     pub(super) utilisation: Interval,
@@ -81,14 +81,14 @@ pub(super) struct Fed {
 }
 
 /// Minimum utilisation of an accelerator in MLPerf Storage.
-const BUSY: f64 = 0.9;
+const MIN_UTILISATION: f64 = 0.9;
 
 /// Figures of each number of accelerators, each of which takes `demand` rows per second.
-fn fed(own: &[OfflineRepeat], demand: f64) -> Vec<Fed> {
-    let counts = own.first().into_iter().flat_map(|one| one.fed.keys());
+fn accelerator_figures(own: &[OfflineRepeat], demand: f64) -> Vec<AcceleratorFigures> {
+    let counts = own.first().into_iter().flat_map(|one| one.by_count.keys());
     let of = |&count: &u32| {
-        let rates = || own.iter().filter_map(|one| Some(one.fed.get(&count)?.rate()));
-        Fed {
+        let rates = || own.iter().filter_map(|one| Some(one.by_count.get(&count)?.rate()));
+        AcceleratorFigures {
             count,
             utilisation: mean(rates().map(|rate| (rate / demand / f64::from(count)).min(1.0))),
             rows_per_s: mean(rates()),
@@ -106,8 +106,8 @@ pub(super) fn statements(
 ) -> Vec<OfflineStatement> {
     let of_case = |(case, own): (&OfflineCase, &Vec<OfflineRepeat>)| {
         let mut statement = statement(case, own, prices, cores);
-        if let Some(&demand) = demands.get(&case.place.table) {
-            statement.feeds(fed(own, demand), demand);
+        if let Some(&demand) = demands.get(&case.placement.table) {
+            statement.add_accelerators(accelerator_figures(own, demand), demand);
         }
         statement
     };
@@ -115,7 +115,7 @@ pub(super) fn statements(
 }
 
 /// One of the four measurements of a repeat.
-type Of = fn(&OfflineRepeat) -> &StreamFigures;
+type FiguresOf = fn(&OfflineRepeat) -> &StreamFigures;
 
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
@@ -125,7 +125,7 @@ fn share(part: f64, whole: f64) -> f64 {
 fn read_slowdown(own: &[OfflineRepeat]) -> f64 {
     let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
     // Time and bytes of a read, without decoding.
-    let read = |of: Of| {
+    let read = |of: FiguresOf| {
         let reads = all(&|one| of(one).loaded.reads as f64).max(1.0);
         let time = all(&|one| of(one).loaded.reading_s - of(one).loaded.decoding_s);
         (time / reads, all(&|one| of(one).loaded.wire_bytes as f64) / reads)
@@ -141,21 +141,21 @@ fn statement(
     prices: Option<&OfflinePrices>,
     cores: usize,
 ) -> OfflineStatement {
-    let rate = |of: Of| mean(own.iter().map(|one| of(one).rate()));
+    let rate = |of: FiguresOf| mean(own.iter().map(|one| of(one).rate()));
     let ratio = |of: fn(&OfflineRepeat) -> f64| geometric_mean(own.iter().map(of));
     let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
-    let idle = |of: Of| {
+    let idle = |of: FiguresOf| {
         let waiting = all(&|one| of(one).waiting_s);
         share(waiting, waiting + all(&|one| of(one).running_s))
     };
-    let cpu_us = |of: Of| {
+    let cpu_us = |of: FiguresOf| {
         let per_row = |one: &OfflineRepeat| {
             let figures = of(one);
             1e6 * figures.machine.own_cpu_s / (figures.rate() * figures.window_s).max(1.0)
         };
         all(&per_row) / own.len().max(1) as f64
     };
-    let loaded = |of: fn(&super::loader::Loaded) -> f64| all(&|one| of(&one.both.loaded));
+    let loaded = |of: fn(&super::loader::LoaderFigures) -> f64| all(&|one| of(&one.both.loaded));
     let rows = loaded(|loaded| loaded.rows as f64).max(1.0);
     let idle_share = idle(|one| &one.both);
     // While the sessions wait, the batching thread either works or waits for a piece, which is read and decoded.
@@ -165,7 +165,7 @@ fn statement(
     let requests_per_row = loaded(|one| one.requests as f64) / rows;
     let bytes_per_row = loaded(|one| one.wire_bytes as f64) / rows;
     let both_per_s = rate(|one| &one.both);
-    let taken = own
+    let measurements = own
         .iter()
         .flat_map(|one| [&one.loader, &one.inference, &one.both, &one.naive]);
     let mut statement = OfflineStatement {
@@ -187,10 +187,11 @@ fn statement(
         inference_cpu_us: cpu_us(|one| &one.inference),
         both_cpu_us: cpu_us(|one| &one.both),
         peak_bytes: own.iter().map(|one| one.both.peak_bytes).max().unwrap_or(0),
-        usd_per_million: prices
-            .and_then(|prices| prices.per_million(&case.place.tier, both_per_s.value, requests_per_row, bytes_per_row)),
-        taken_share: taken.map(StreamFigures::taken_share).fold(0.0, f64::max),
-        both_taken_share: all(&|one| one.both.taken_share()) / own.len().max(1) as f64,
+        usd_per_million: prices.and_then(|prices| {
+            prices.per_million(&case.placement.tier, both_per_s.value, requests_per_row, bytes_per_row)
+        }),
+        taken_share: measurements.map(StreamFigures::others_share).fold(0.0, f64::max),
+        both_taken_share: all(&|one| one.both.others_share()) / own.len().max(1) as f64,
         naive_per_s: rate(|one| &one.naive),
         both_per_s,
         accelerators: Vec::new(),
@@ -203,30 +204,30 @@ fn statement(
 
 impl OfflineStatement {
     /// Adds the accelerators that the loader feeds, each of which takes `demand` rows per second.
-    fn feeds(&mut self, fed: Vec<Fed>, demand: f64) {
-        let busy = fed.iter().filter(|fed| fed.utilisation.lo >= BUSY);
-        let best = busy.max_by_key(|fed| fed.count);
-        let most = (self.loader_per_s.value / (BUSY * demand)).floor();
-        let highest = fed.iter().map(|fed| fed.count).max();
+    fn add_accelerators(&mut self, figures: Vec<AcceleratorFigures>, demand: f64) {
+        let busy = figures.iter().filter(|one| one.utilisation.lo >= MIN_UTILISATION);
+        let best = busy.max_by_key(|one| one.count);
+        let max = (self.loader_per_s.value / (MIN_UTILISATION * demand)).floor();
+        let highest = figures.iter().map(|one| one.count).max();
         let what = match best {
             None if self.repeats < 2 => {
                 "an unknown number of accelerators at 90 %, because there is only one repeat".to_owned()
             }
             None => "none of the tested numbers of accelerators at 90 %".to_owned(),
-            Some(fed) => {
-                let Interval { value, lo, hi } = fed.utilisation.map(|share| 100.0 * share);
-                let tried = match highest == Some(fed.count) {
+            Some(figures) => {
+                let Interval { value, lo, hi } = figures.utilisation.map(|share| 100.0 * share);
+                let tried = match highest == Some(figures.count) {
                     true => ", the highest number tested",
                     false => "",
                 };
-                let count = fed.count;
+                let count = figures.count;
                 format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
-        let text = format!("it feeds {what}; the loader's own rate would suffice for {most}");
+        let text = format!("it feeds {what}; the loader's own rate would suffice for {max}");
         self.diagnosis = vec![text];
-        self.accelerators_at_90 = best.map(|fed| fed.count);
-        self.accelerators = fed;
+        self.accelerators_at_90 = best.map(|one| one.count);
+        self.accelerators = figures;
     }
 }
 
@@ -234,8 +235,8 @@ impl OfflineStatement {
 fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     let mut out = vec![slower_part(one)];
     let slower = one.loader_per_s.value.min(one.inference_per_s.value);
-    if one.both_per_s.value < ALIKE * slower {
-        let (percent, cause) = (100.0 * one.both_per_s.value / slower, together(one, cores, slower));
+    if one.both_per_s.value < EQUAL_RATIO * slower {
+        let (percent, cause) = (100.0 * one.both_per_s.value / slower, cause(one, cores, slower));
         out.push(format!(
             "together they reach {percent:.0} % of the slower one alone: {cause}"
         ));
@@ -245,7 +246,7 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
         one.of_naive.value,
         100.0 * one.naive_idle_share
     ));
-    if one.taken_share > TAKEN {
+    if one.taken_share > MIN_OTHERS_SHARE {
         let percent = 100.0 * one.taken_share;
         out.push(format!(
             "other processes used up to {percent:.0} % of the cores: measure again on an idle machine"
@@ -258,7 +259,7 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
 fn slower_part(one: &OfflineStatement) -> String {
     let (loader, inference, both) = (one.loader_per_s, one.inference_per_s, one.both_per_s.value);
     let [delivers, takes] = [loader, inference].map(|rate| digits3(rate.value));
-    let is_limit = |of: Interval, other: Interval| of.value < ALIKE * other.value && of.hi < other.lo;
+    let is_limit = |of: Interval, other: Interval| of.value < EQUAL_RATIO * other.value && of.hi < other.lo;
     if is_limit(loader, inference) {
         let (advice, gain) = (loader_advice(one), digits3(inference.value / both));
         return format!(
@@ -273,8 +274,8 @@ fn slower_part(one: &OfflineStatement) -> String {
             accelerator, for a gain of up to {gain} times; a faster tier or layout has no effect"
         );
     }
-    let are_alike = loader.value.min(inference.value) >= ALIKE * loader.value.max(inference.value);
-    let (what, advice) = match (one.repeats, are_alike) {
+    let are_equal = loader.value.min(inference.value) >= EQUAL_RATIO * loader.value.max(inference.value);
+    let (what, advice) = match (one.repeats, are_equal) {
         (0 | 1, _) => ("are not compared (only one repeat)", "raise `repeats`"),
         (_, true) => ("are equally fast", "speed up both"),
         (_, false) => ("do not differ significantly", "raise `repeats`"),
@@ -286,11 +287,11 @@ fn slower_part(one: &OfflineStatement) -> String {
 fn loader_advice(one: &OfflineStatement) -> String {
     let is_reading = one.idle_reading_share >= one.idle_decoding_share + one.idle_batching_share;
     // A read that waits for a busy worker looks like one that waits for the tier.
-    let is_idle = one.loader_cpu_us * one.loader_per_s.value < 1e6 * IDLE;
+    let is_idle = one.loader_cpu_us * one.loader_per_s.value < 1e6 * MAX_IDLE_CORES;
     if !is_reading {
         "it waits for decoding and batching: raise `loader.workers` if cores are free, or use a layout without decoding (rows)"
             .to_owned()
-    } else if is_idle && one.read_slowdown > QUEUES {
+    } else if is_idle && one.read_slowdown > MIN_QUEUE_SLOWDOWN {
         format!(
             "the tier is at its limit: concurrent reads take {} times as long as single ones. Read fewer bytes (a layout with compression, fewer columns), \
             then use fewer requests, or stage the table nearer",
@@ -303,25 +304,25 @@ fn loader_advice(one: &OfflineStatement) -> String {
 }
 
 /// Returns the reason why loader and model together are slower than the slower of them.
-fn together(one: &OfflineStatement, cores: usize, slower: f64) -> String {
+fn cause(one: &OfflineStatement, cores: usize, slower: f64) -> String {
     let together_us = one.loader_cpu_us + one.inference_cpu_us;
     let own_cores = cores as f64 * (1.0 - one.both_taken_share).max(0.0);
-    let most = own_cores * 1e6 / together_us.max(1e-9);
-    let taken = match one.both_taken_share > TAKEN {
+    let max = own_cores * 1e6 / together_us.max(1e-9);
+    let others = match one.both_taken_share > MIN_OTHERS_SHARE {
         true => format!(", of which others used {:.0} %", 100.0 * one.both_taken_share),
         false => String::new(),
     };
-    if one.both_per_s.value > ALIKE * most.min(slower) {
+    if one.both_per_s.value > EQUAL_RATIO * max.min(slower) {
         let [load, infer] = [one.loader_cpu_us, one.inference_cpu_us].map(latency);
-        let most = digits3(most);
+        let max = digits3(max);
         format!(
-            "they share {cores} cores{taken}: a row takes {load} of CPU to load and {infer} to infer, so at most {most} rows a second fit; \
+            "they share {cores} cores{others}: a row takes {load} of CPU to load and {infer} to infer, so at most {max} rows a second fit; \
             add cores, or reduce the work per row"
         )
-    } else if taken.is_empty() {
+    } else if others.is_empty() {
         "the cores are not the bottleneck: raise the loader's `ready_bytes` or `depth`".to_owned()
     } else {
-        format!("they share {cores} cores{taken}: the cause is unknown")
+        format!("they share {cores} cores{others}: the cause is unknown")
     }
 }
 
@@ -329,8 +330,8 @@ fn together(one: &OfflineStatement, cores: usize, slower: f64) -> String {
 mod tests {
     use super::*;
     use crate::machine::MachineUse;
-    use crate::tables::offline::loader::Loaded;
-    use crate::tables::places::Place;
+    use crate::tables::offline::loader::LoaderFigures;
+    use crate::tables::placements::Placement;
     use tierlab_layouts::Layout;
 
     fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> StreamFigures {
@@ -345,7 +346,7 @@ mod tests {
             },
             window_s: 1.0,
             peak_bytes: 1 << 20,
-            loaded: Loaded {
+            loaded: LoaderFigures {
                 rows: 1000,
                 reads: 10,
                 requests: 10,
@@ -360,7 +361,7 @@ mod tests {
 
     fn repeat(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2]) -> OfflineRepeat {
         OfflineRepeat {
-            fed: BTreeMap::new(),
+            by_count: BTreeMap::new(),
             loader: figures(loader, cpu_us[0], 0.0),
             inference: figures(inference, cpu_us[1], 0.0),
             both: figures(both, cpu_us[0] + cpu_us[1], 0.4),
@@ -372,14 +373,14 @@ mod tests {
     fn the_highest_number_of_busy_accelerators_is_found() {
         // Each takes 100 rows a second, and the tier has 350.
         let one = |scale: f64| OfflineRepeat {
-            fed: [1, 3, 4]
+            by_count: [1, 3, 4]
                 .map(|count| (count, figures(scale * (100.0 * f64::from(count)).min(350.0), 1.0, 0.5)))
                 .into(),
             ..repeat(350.0, 100.0, 100.0, [1.0, 1.0])
         };
         let repeats = [one(1.0), one(0.999)];
         let mut statement = of_repeats(&repeats, 2);
-        statement.feeds(fed(&repeats, 100.0), 100.0);
+        statement.add_accelerators(accelerator_figures(&repeats, 100.0), 100.0);
         assert_eq!(statement.accelerators_at_90, Some(3));
         assert!((statement.accelerators[2].utilisation.value - 0.875).abs() < 0.002);
         assert!(
@@ -392,7 +393,7 @@ mod tests {
 
     fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {
         let case = OfflineCase {
-            place: Place {
+            placement: Placement {
                 tier: "t".into(),
                 layout: Layout::Rows,
                 table: "w".into(),
@@ -413,10 +414,10 @@ mod tests {
         // Alone, a read of as many bytes takes a fifth of the time.
         one.naive.loaded.reading_s = 0.15;
         one.naive.loaded.decoding_s = 0.0;
-        let said = of_repeats(&vec![one; 3], 8).diagnosis.remove(0);
+        let text = of_repeats(&vec![one; 3], 8).diagnosis.remove(0);
         assert!(
-            said.contains("5.00 times as long as single ones. Read fewer bytes"),
-            "{said}"
+            text.contains("5.00 times as long as single ones. Read fewer bytes"),
+            "{text}"
         );
     }
 
@@ -424,14 +425,14 @@ mod tests {
     fn a_limit_is_named_where_the_intervals_are_apart() {
         let rounds = [(1000.0, 900.0), (3000.0, 4500.0), (2000.0, 5000.0)];
         let rounds = rounds.map(|(loader, inference)| repeat(loader, inference, 800.0, [10.0, 10.0]));
-        let said = of_repeats(&rounds, 8).diagnosis.remove(0);
-        assert!(said.contains("do not differ significantly"), "{said}");
+        let text = of_repeats(&rounds, 8).diagnosis.remove(0);
+        assert!(text.contains("do not differ significantly"), "{text}");
         for one in [
             repeat(1000.0, 4000.0, 980.0, [10.0; 2]),
             repeat(1000.0, 1010.0, 990.0, [10.0; 2]),
         ] {
-            let said = of_repeats(&[one], 8).diagnosis.remove(0);
-            assert!(said.contains("not compared (only one repeat)"), "{said}");
+            let text = of_repeats(&[one], 8).diagnosis.remove(0);
+            assert!(text.contains("not compared (only one repeat)"), "{text}");
         }
     }
 
@@ -439,8 +440,8 @@ mod tests {
     fn cores_are_not_excused_while_others_use_them() {
         let mut one = repeat(2000.0, 2000.0, 1000.0, [50.0, 50.0]);
         one.both.machine.foreign_cpu_share = Some(0.7);
-        let said = of_repeats(&vec![one; 3], 4).diagnosis.remove(1);
-        assert!(said.contains("others used 70 %: the cause is unknown"), "{said}");
+        let text = of_repeats(&vec![one; 3], 4).diagnosis.remove(1);
+        assert!(text.contains("others used 70 %: the cause is unknown"), "{text}");
     }
 
     #[test]

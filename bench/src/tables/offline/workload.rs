@@ -2,9 +2,9 @@
 //! the inputs with their columns, and sessions.
 
 use super::plan::{Accelerator, RawWorkload};
-use crate::chance::Random;
 use crate::plan::bad_usage;
-use crate::tables::places::RowsFile;
+use crate::random::Random;
+use crate::tables::placements::RowsFile;
 use anyhow::{Context, Result, anyhow, bail};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
@@ -53,20 +53,20 @@ pub(super) struct Batch {
 
 impl Workload {
     pub(super) fn of(plan: &Path, name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
-        let wrong = |what: String| bad_usage(&format!("{}: workloads.{name}", plan.display()), &what);
+        let invalid = |what: String| bad_usage(&format!("{}: workloads.{name}", plan.display()), &what);
         let rows = raw.rows.unwrap_or(1);
         let (graph, config, table) = match (&raw.generate, &raw.model, &raw.table) {
-            (Some(kind), ..) => generated(kind, rows, seed, &wrong)?,
-            (None, Some(model), Some(table)) => from_files(model, table, &wrong)?,
+            (Some(kind), ..) => generated(kind, rows, seed, &invalid)?,
+            (None, Some(model), Some(table)) => from_files(model, table, &invalid)?,
             // The plan's check allows nothing but samples.
             _ => {
                 let samples = Samples::new(raw.sample_bytes.map_or(1, |size| size.0), seed)?;
-                let table = RowsFile::generate(&samples, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
+                let table = RowsFile::generate(&samples, rows, seed).map_err(|e| invalid(format!("rows: {e}")))?;
                 (Graph::None, None, table)
             }
         };
         let filled = match config {
-            Some(config) => filled(&config, &table, raw, &wrong)?,
+            Some(config) => filled(&config, &table, raw, &invalid)?,
             // Samples fill batches and no model.
             None => {
                 let fill = |column: &Column| Filled {
@@ -186,19 +186,19 @@ impl RowSource for Samples {
 }
 
 /// The inputs of a model that columns of the table fill.
-fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wrong<'_>) -> Result<Vec<Filled>> {
-    let most = (config.max_batch_size as usize).max(1);
+fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, invalid: Invalid<'_>) -> Result<Vec<Filled>> {
+    let max_rows = (config.max_batch_size as usize).max(1);
     let rows = raw.batch_rows;
-    if rows > most && raw.accelerator.is_none() {
-        let why = format!("batch_rows: {rows} rows, but the model's config allows {most} per run");
-        return Err(wrong(why));
+    if rows > max_rows && raw.accelerator.is_none() {
+        let why = format!("batch_rows: {rows} rows, but the model's config allows {max_rows} per run");
+        return Err(invalid(why));
     }
     let columns = &table.header.schema.columns;
     let fill = |(input, joined): (&String, &JoinedInput)| {
         let name = joined.column.as_deref().unwrap_or(input);
         let column = columns.iter().find(|of| of.name == name).cloned().ok_or_else(|| {
             let names = Vec::from_iter(columns.iter().map(|of| of.name.as_str())).join(", ");
-            wrong(format!("input `{input}` needs column `{name}`; the table has {names}"))
+            invalid(format!("input `{input}` needs column `{name}`; the table has {names}"))
         })?;
         anyhow::Ok(Filled {
             input: input.clone(),
@@ -207,23 +207,25 @@ fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wron
     };
     match config.joined.is_empty() {
         false => config.joined.iter().map(fill).collect(),
-        true => Err(wrong(
+        true => Err(invalid(
             "the model's config has no table [joined]: no input is filled by the table".to_owned(),
         )),
     }
 }
 
 /// Error of a workload in the plan.
-type Wrong<'a> = &'a dyn Fn(String) -> anyhow::Error;
+type Invalid<'a> = &'a dyn Fn(String) -> anyhow::Error;
 
 /// Graph, config of its model if any, and table.
 type Parts = (Graph, Option<ModelConfig>, RowsFile);
 
-fn generated(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts> {
+fn generated(kind: &str, rows: u64, seed: u64, invalid: Invalid<'_>) -> Result<Parts> {
     let (model, table) = match kind {
         "ctr" => (ModelKind::Ctr, TableKind::Ctr),
         "vision" => (ModelKind::Vision, TableKind::Vision),
-        _ => return Err(wrong(format!("generate: must be `ctr` or `vision`, not `{kind}`"))),
+        _ => {
+            return Err(invalid(format!("generate: must be `ctr` or `vision`, not `{kind}`")));
+        }
     };
     let request = Request {
         kind: model,
@@ -232,18 +234,18 @@ fn generated(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts
     };
     let mut onnx = Vec::new();
     write_model(&request.build(), &mut onnx).context("cannot write the model")?;
-    let table = RowsFile::generate(&*table.source(seed)?, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
+    let table = RowsFile::generate(&*table.source(seed)?, rows, seed).map_err(|e| invalid(format!("rows: {e}")))?;
     Ok((Graph::Generated(onnx), Some(request.config()), table))
 }
 
-fn from_files(model: &Path, table: &Path, wrong: Wrong<'_>) -> Result<Parts> {
-    let config = read_config(model)?.ok_or_else(|| wrong(format!("{} has no config.toml", model.display())))?;
+fn from_files(model: &Path, table: &Path, invalid: Invalid<'_>) -> Result<Parts> {
+    let config = read_config(model)?.ok_or_else(|| invalid(format!("{} has no config.toml", model.display())))?;
     let read = std::fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))?;
     let versions = read.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok());
     let newest = versions.max();
-    let newest = newest.ok_or_else(|| wrong(format!("{} has no version", model.display())))?;
+    let newest = newest.ok_or_else(|| invalid(format!("{} has no version", model.display())))?;
     let graph = model.join(newest.to_string()).join(MODEL_FILE);
-    let table = RowsFile::read(table).map_err(|e| wrong(format!("{e:#}")))?;
+    let table = RowsFile::read(table).map_err(|e| invalid(format!("{e:#}")))?;
     Ok((Graph::File(graph), Some(config), table))
 }
 

@@ -1,13 +1,13 @@
 //! A tier of a run, opened on a runtime of its own, with its data. In: a tier's configuration. Out: repeats of points, or the open tier
 //! for other measurements. Everything written is in one folder, and is removed at the end.
 
-use crate::content::{Data, name_of_run, patiently, remove};
-use crate::drive::{Course, Driven, tasks, threads};
-use crate::machine::{Environment, Watched};
-use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, word};
-use crate::report::Ran;
+use crate::content::{Data, remove, unique_run_name, with_retries};
+use crate::drive::{RepeatResult, RepeatRun, run_tasks, run_threads};
+use crate::machine::{Environment, MachineMonitor};
+use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, toml_name};
+use crate::report::RunFacts;
 use crate::stop::Stop;
-use crate::ways::{LocalCaller, OWN_OBJECTS, ThroughTier, drop_cache, sync, warm};
+use crate::ways::{LocalCaller, OBJECTS_PER_CALLER, TierCaller, drop_cache, sync, warm};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,46 +16,46 @@ use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
 /// Tiers of a run by name.
-pub(crate) type Stations = BTreeMap<String, Station>;
+pub(crate) type PreparedTiers = BTreeMap<String, PreparedTier>;
 
 /// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after
 /// an error.
 ///
 /// # Errors
 /// A tier does not open, `measure` fails, or data cannot be removed.
-pub(crate) fn on_tiers<T>(
+pub(crate) fn with_tiers<T>(
     common: &Common,
     stop: &Stop,
     threads: u16,
-    measure: impl FnOnce(&mut Stations) -> Result<T>,
-) -> Result<(T, Ran)> {
-    let mut tiers = Stations::new();
+    measure: impl FnOnce(&mut PreparedTiers) -> Result<T>,
+) -> Result<(T, RunFacts)> {
+    let mut tiers = PreparedTiers::new();
     for (name, config) in &common.tiers {
-        let station = Station::new(name, config, common.scratch.as_deref(), threads)?;
-        tiers.insert(name.clone(), station);
+        let tier = PreparedTier::new(name, config, common.scratch.as_deref(), threads)?;
+        tiers.insert(name.clone(), tier);
     }
     let environment = environment(&tiers);
     let measured = measure(&mut tiers);
-    let ran = Ran::of(common, stop, environment, notes(&tiers));
-    let removed: Vec<Result<()>> = tiers.values().map(Station::remove).collect();
+    let run = RunFacts::new(common, stop, environment, notes(&tiers));
+    let removed: Vec<Result<()>> = tiers.values().map(PreparedTier::remove).collect();
     let measured = measured?;
     removed.into_iter().collect::<Result<()>>()?;
-    Ok((measured, ran))
+    Ok((measured, run))
 }
 
 /// Returns the machine, with the file systems below local tiers.
-pub(crate) fn environment(tiers: &Stations) -> Environment {
-    Environment::here(tiers.values().filter_map(Station::root))
+pub(crate) fn environment(tiers: &PreparedTiers) -> Environment {
+    Environment::current(tiers.values().filter_map(PreparedTier::root))
 }
 
 /// Returns the notes of each tier.
-pub(crate) fn notes(tiers: &Stations) -> BTreeMap<String, Vec<String>> {
-    let of = |(name, tier): (&String, &Station)| (name.clone(), tier.notes.clone());
+pub(crate) fn notes(tiers: &PreparedTiers) -> BTreeMap<String, Vec<String>> {
+    let of = |(name, tier): (&String, &PreparedTier)| (name.clone(), tier.notes.clone());
     tiers.iter().map(of).collect()
 }
 
 /// Tier on a runtime.
-pub(crate) struct Opened {
+pub(crate) struct OpenTier {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) runtime: Runtime,
 }
@@ -108,7 +108,7 @@ impl DataKey {
 }
 
 /// One tier of a plan.
-pub(crate) struct Station {
+pub(crate) struct PreparedTier {
     config: TierConfig,
     /// Root of a local tier, removed on drop.
     root: Option<tempfile::TempDir>,
@@ -116,19 +116,19 @@ pub(crate) struct Station {
     pub(crate) folder: String,
     /// Key of the tier that always stays open.
     base: TierKey,
-    opened: BTreeMap<TierKey, Opened>,
+    opened: BTreeMap<TierKey, OpenTier>,
     data: BTreeMap<DataKey, Data>,
-    watched: Watched,
+    monitor: MachineMonitor,
     /// Notes of the tier.
     pub(crate) notes: Vec<String>,
 }
 
-impl Station {
+impl PreparedTier {
     /// Creates the folder of a local tier, and opens the tier on `threads` threads; 0 is one per core. Writes nothing.
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, threads: u16) -> Result<Self> {
         let mut config = config.clone();
         let mut root: Option<tempfile::TempDir> = None;
-        let watched = match &mut config {
+        let watched_folder = match &mut config {
             TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
                 let folder = root.insert(folder_in(scratch, name)?).path().to_owned();
                 nvme.root = Some(folder.clone());
@@ -138,16 +138,16 @@ impl Station {
             _ => None,
         };
         let base = TierKey { threads, direct: None };
-        let opened = Opened::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
+        let opened = OpenTier::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
         Ok(Self {
-            notes: notes_of(&opened.tier.info()),
+            notes: tier_notes(&opened.tier.info()),
             config,
             root,
-            folder: format!("storage-bench/{}", name_of_run()),
+            folder: format!("storage-bench/{}", unique_run_name()),
             base,
             opened: BTreeMap::from([(base, opened)]),
             data: BTreeMap::new(),
-            watched: Watched(watched),
+            monitor: MachineMonitor(watched_folder),
         })
     }
 
@@ -161,20 +161,20 @@ impl Station {
         if self.root.is_none() {
             return 0;
         }
-        let sets: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
+        let keys: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
         // A checkpoint is stored in addition to the previous one until it is complete.
-        let copies = sets.iter().map(|set| match set.operation {
-            Operation::Write | Operation::Checkpoint => 2 * set.bytes(size),
-            _ => set.bytes(size),
+        let copies = keys.iter().map(|key| match key.operation {
+            Operation::Write | Operation::Checkpoint => 2 * key.bytes(size),
+            _ => key.bytes(size),
         });
         let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
-        let written = objects.map(|point| u64::from(point.depth) * OWN_OBJECTS * point.block_bytes);
+        let written = objects.map(|point| u64::from(point.depth) * OBJECTS_PER_CALLER * point.block_bytes);
         copies.sum::<u64>() + written.max().unwrap_or(0)
     }
 
     /// The tier opened first.
-    pub(crate) fn opened(&self) -> &Opened {
+    pub(crate) fn opened(&self) -> &OpenTier {
         &self.opened[&self.base]
     }
 
@@ -198,59 +198,59 @@ impl Station {
 
     /// Writes the data that a point reads, if missing, and the data that it removes.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
-        let set = DataKey::of(point);
-        if self.data.contains_key(&set) && point.operation != Operation::Delete {
+        let key = DataKey::of(point);
+        if self.data.contains_key(&key) && point.operation != Operation::Delete {
             return Ok(());
         }
-        let (files, operation) = (set.files, word(&set.operation));
-        let folder = format!("{}/{files}-files-{operation}-{}", self.folder, set.block);
+        let (files, operation) = (key.files, toml_name(&key.operation));
+        let folder = format!("{}/{files}-files-{operation}-{}", self.folder, key.block);
         let opened = self.opened();
-        let write = Data::write(&opened.tier, &folder, files, set.bytes(access.size), access.seed);
+        let write = Data::write(&opened.tier, &folder, files, key.bytes(access.size), access.seed);
         let data = opened.runtime.block_on(write)?;
-        self.data.insert(set, data);
+        self.data.insert(key, data);
         Ok(())
     }
 
     /// Brings the page cache to the state that a point requires, for a tool that reads or writes a file.
-    pub(crate) fn settle_peer(&self, point: &Point, file: PathBuf) -> Result<()> {
+    pub(crate) fn prepare_peer_file(&self, point: &Point, file: PathBuf) -> Result<()> {
         if let [own] = self.files(point).as_slice()
             && !file.exists()
         {
             std::fs::copy(own, &file).with_context(|| format!("cannot write {}", file.display()))?;
         }
-        settle(point, &[file])
+        apply_cache_state(point, &[file])
     }
 
     /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared.
     ///
     /// # Errors
     /// A call fails, or bytes arrived by a way other than the configured one.
-    pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
-        self.measure_from(point, access, repeat, stop, Ok)
+    pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<RepeatResult> {
+        self.measure_with_start(point, access, repeat, stop, Ok)
     }
 
     /// Measures one repeat. After preparation, `start` may change its start time.
     ///
     /// # Errors
     /// See [`Self::measure`], and the errors of `start`.
-    pub(crate) fn measure_from(
+    pub(crate) fn measure_with_start(
         &mut self,
         point: &Point,
         access: &Access,
         repeat: u32,
         stop: &Stop,
-        start: impl FnOnce(Course) -> Result<Course>,
-    ) -> Result<Driven> {
+        start: impl FnOnce(RepeatRun) -> Result<RepeatRun>,
+    ) -> Result<RepeatResult> {
         let files = self.files(point);
-        settle(point, &files)?;
+        apply_cache_state(point, &files)?;
         let data = self.data.get(&DataKey::of(point)).cloned();
         let data = data.context("the data was not prepared")?;
-        let course = || start(Course::new(point, access, data.file_bytes, repeat, stop)?);
+        let start_run = || start(RepeatRun::new(point, access, data.file_bytes, repeat, stop)?);
         if point.way.is_peer() {
             let files = Arc::new(files);
             let caller = |number| LocalCaller::new(point, files.clone(), data.clone(), number);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-            return threads(&course()?, callers, &self.watched, || match point.sync {
+            return run_threads(&start_run()?, callers, &self.monitor, || match point.sync {
                 WriteSync::End => sync(&files),
                 WriteSync::None | WriteSync::Each => Ok(()),
             });
@@ -263,23 +263,23 @@ impl Station {
                 _ => None,
             },
         };
-        let watched = self.watched.clone();
+        let monitor = self.monitor.clone();
         let opened = self.open(key)?;
-        let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), point, number);
+        let caller = |number| TierCaller::new(opened.tier.clone(), data.clone(), point, number);
         // Created before the clock starts, because callers generate their content.
         let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-        let driven = tasks(&opened.runtime, &Arc::new(course()?), callers, &watched)?;
+        let outcome = run_tasks(&opened.runtime, &Arc::new(start_run()?), callers, &monitor)?;
         let mut all = self.opened.values();
-        match all.find_map(|opened| opened.tier.shortfall(driven.tally.via)) {
-            Some(why) if driven.tally.sums.calls > 0 => bail!("the requested way was not used: {why}"),
-            _ => Ok(driven),
+        match all.find_map(|opened| opened.tier.shortfall(outcome.tally.via)) {
+            Some(why) if outcome.tally.sums.calls > 0 => bail!("the requested way was not used: {why}"),
+            _ => Ok(outcome),
         }
     }
 
-    fn open(&mut self, key: TierKey) -> Result<&Opened> {
+    fn open(&mut self, key: TierKey) -> Result<&OpenTier> {
         let opened = match self.opened.remove(&key) {
             Some(opened) => opened,
-            None => Opened::new(&self.config, key, Some(self.opened()))?,
+            None => OpenTier::new(&self.config, key, Some(self.opened()))?,
         };
         Ok(self.opened.entry(key).or_insert(opened))
     }
@@ -287,9 +287,9 @@ impl Station {
     /// Removes everything written to the tier.
     pub(crate) fn remove(&self) -> Result<()> {
         let folder = ObjectPath::new(&self.folder)?;
-        let Opened { tier, runtime } = self.opened();
+        let OpenTier { tier, runtime } = self.opened();
         runtime.block_on(async {
-            let written = match patiently(async || tier.list(Some(&folder)).await).await {
+            let written = match with_retries(async || tier.list(Some(&folder)).await).await {
                 Ok(written) => written,
                 // Nothing was written.
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -306,7 +306,7 @@ impl Station {
 }
 
 /// Brings the page cache to the state that a point requires of its files.
-fn settle(point: &Point, files: &[PathBuf]) -> Result<()> {
+fn apply_cache_state(point: &Point, files: &[PathBuf]) -> Result<()> {
     match point.cache {
         // Also if bypassed: the first direct reads would have to write or drop cached pages.
         CacheState::Cold | CacheState::Bypassed => drop_cache(files),
@@ -315,16 +315,16 @@ fn settle(point: &Point, files: &[PathBuf]) -> Result<()> {
     }
 }
 
-impl Opened {
+impl OpenTier {
     /// Opens a tier. All runtimes share a tier that holds its objects in this process.
-    fn new(config: &TierConfig, key: TierKey, before: Option<&Self>) -> Result<Self> {
+    fn new(config: &TierConfig, key: TierKey, first: Option<&Self>) -> Result<Self> {
         let mut config = config.clone();
         if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, key.direct) {
             nvme.direct = direct;
         }
         let runtime = runtime(key.threads)?;
-        let tier = match before {
-            Some(before) if before.tier.info().kind == "memory" => Arc::clone(&before.tier),
+        let tier = match first {
+            Some(first) if first.tier.info().kind == "memory" => Arc::clone(&first.tier),
             _ => runtime
                 .block_on(tierlab_storage::open(&config))
                 .context("cannot open the tier")?,
@@ -348,15 +348,15 @@ pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
 }
 
 /// Notes of a tier, with a note if its origin is embedded on this machine.
-fn notes_of(info: &TierInfo) -> Vec<String> {
-    let here = ["127.0.0.1", "localhost", "[::1]"];
+fn tier_notes(info: &TierInfo) -> Vec<String> {
+    let local_hosts = ["127.0.0.1", "localhost", "[::1]"];
     let is_address = !info.location.starts_with('/');
-    let is_here = is_address && here.iter().any(|here| info.location.contains(here));
+    let is_local = is_address && local_hosts.iter().any(|host| info.location.contains(host));
     let embedded = "embedded origin: it runs on this machine, without a network";
     std::iter::once(format!("{} {}", info.kind, info.location))
         .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
         .chain(info.notes.clone())
-        .chain(is_here.then(|| embedded.to_owned()))
+        .chain(is_local.then(|| embedded.to_owned()))
         .collect()
 }
 

@@ -1,8 +1,8 @@
 //! State shared by the callers of a repeat: start and end, the next call, the counted calls. Independent of how calls are made.
 
 use super::tally::{Faults, Second, Tally, record};
-use crate::chance::{Pick, Picker, Random};
 use crate::plan::{Access, Arrivals, Pattern, Point, Share, WriteSync};
+use crate::random::{Pick, Picker, Random};
 use crate::stop::Stop;
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,38 +11,38 @@ use std::time::{Duration, Instant};
 use tierlab_storage::{ReadCost, StorageError};
 
 /// Maximum calls of one repeat.
-const MOST_CALLS: f64 = 20e6;
+const MAX_CALLS: f64 = 20e6;
 /// Time from creating the callers to the first call.
-const LEAD: Duration = Duration::from_millis(20);
-/// Maximum time for calls of an open loop after the last due time, in windows; at least [`LEAST_DRAIN`].
+const START_DELAY: Duration = Duration::from_millis(20);
+/// Maximum time for calls of an open loop after the last due time, in windows; at least [`MIN_DRAIN`].
 const DRAIN_WINDOWS: u32 = 4;
-const LEAST_DRAIN: Duration = Duration::from_secs(2);
+const MIN_DRAIN: Duration = Duration::from_secs(2);
 
 /// Longest repeat that ends with its calls.
-const LONGEST: Duration = Duration::from_hours(24);
+const MAX_REPEAT: Duration = Duration::from_hours(24);
 
 /// Maximum seconds of a window with figures of their own, which bounds memory: two hours.
-const MOST_SECONDS: usize = 7200;
+const MAX_SECONDS: usize = 7200;
 
 /// One repeat of a point.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct RepeatRun {
     picker: Picker,
     /// Due times of an open loop, from the start.
     due: Option<Vec<Duration>>,
     /// Index of the next call.
-    next: AtomicUsize,
+    next_index: AtomicUsize,
     /// Maximum calls: a cold sequential repeat ends with its data, whose pages are warm afterwards.
-    most: Option<usize>,
+    max_calls: Option<usize>,
     /// True once a caller found no data left.
-    ran_out: AtomicBool,
+    out_of_data: AtomicBool,
     /// If true, the repeat ends once all writes are durable.
     pub(super) ends_with_sync: bool,
     seed: u64,
-    pub(super) begin: Instant,
-    pub(crate) measure_from: Instant,
-    pub(super) until: Instant,
-    pub(super) drained: Instant,
+    pub(super) start: Instant,
+    pub(crate) window_start: Instant,
+    pub(super) window_end: Instant,
+    pub(super) drain_end: Instant,
     stop: Stop,
     tolerates_faults: bool,
     failed: AtomicBool,
@@ -52,7 +52,7 @@ pub(crate) struct Course {
 /// Finished call.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) begun: Instant,
+    pub(crate) started: Instant,
     pub(crate) ended: Instant,
     pub(crate) bytes: usize,
     pub(crate) cost: ReadCost,
@@ -66,7 +66,7 @@ pub(crate) trait Caller: Send + 'static {
 
 /// Call to make.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct NextCall {
     pub(super) pick: Pick,
     /// Due time in an open loop.
     pub(super) due: Option<Instant>,
@@ -74,7 +74,7 @@ pub(super) struct Turn {
     pub(super) at: Instant,
 }
 
-impl Course {
+impl RepeatRun {
     pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64, repeat: u32, stop: &Stop) -> Result<Self> {
         let seed = access.seed_of(repeat);
         let picker = Picker::new(point, access, file_bytes)?;
@@ -93,30 +93,30 @@ impl Course {
             )?),
         };
         let blocks = (file_bytes / point.block_bytes).max(1) as usize * point.objects() as usize;
-        let most = point.ends_with_data().then_some(match point.pattern {
+        let max_calls = point.ends_with_data().then_some(match point.pattern {
             // The first round: read-ahead has fetched the blocks of the others.
             Pattern::Strided => blocks.div_ceil(access.stride as usize),
             _ => blocks,
         });
-        let begin = Instant::now() + LEAD;
+        let start = Instant::now() + START_DELAY;
         let window = match point.operation.is_once() {
-            true => LONGEST,
+            true => MAX_REPEAT,
             false => access.window,
         };
-        let until = begin + warmup + window;
-        let drain = (access.window * DRAIN_WINDOWS).max(LEAST_DRAIN);
+        let window_end = start + warmup + window;
+        let drain = (access.window * DRAIN_WINDOWS).max(MIN_DRAIN);
         Ok(Self {
             picker,
             due,
-            next: AtomicUsize::new(0),
-            most,
-            ran_out: AtomicBool::new(false),
+            next_index: AtomicUsize::new(0),
+            max_calls,
+            out_of_data: AtomicBool::new(false),
             ends_with_sync: point.sync == WriteSync::End,
             seed,
-            begin,
-            measure_from: begin + warmup,
-            until,
-            drained: until + drain,
+            start,
+            window_start: start + warmup,
+            window_end,
+            drain_end: window_end + drain,
             stop: stop.clone(),
             tolerates_faults: access.tolerates_faults,
             failed: AtomicBool::new(false),
@@ -125,11 +125,11 @@ impl Course {
     }
 
     /// Moves the repeat to a start agreed by several agents.
-    pub(crate) fn beginning(mut self, begin: Instant) -> Self {
-        for moment in [&mut self.measure_from, &mut self.until, &mut self.drained] {
-            *moment = begin + (*moment - self.begin);
+    pub(crate) fn starting_at(mut self, start: Instant) -> Self {
+        for moment in [&mut self.window_start, &mut self.window_end, &mut self.drain_end] {
+            *moment = start + (*moment - self.start);
         }
-        self.begin = begin;
+        self.start = start;
         self
     }
 
@@ -154,7 +154,7 @@ impl Course {
 
     /// Handles a failed call: a transient error is counted if errors are part of the measurement; any other error ends
     /// the repeat.
-    pub(super) fn fault(&self, error: anyhow::Error, begun: Instant, tally: &mut Tally) -> Result<()> {
+    pub(super) fn handle_error(&self, error: anyhow::Error, started: Instant, tally: &mut Tally) -> Result<()> {
         let of_tier = error.chain().find_map(|cause| cause.downcast_ref::<StorageError>());
         let Some(kind) = of_tier
             .map(StorageError::kind)
@@ -164,29 +164,29 @@ impl Course {
             return Err(error);
         };
         let now = Instant::now();
-        if now >= self.measure_from && now < self.until {
+        if now >= self.window_start && now < self.window_end {
             tally.faults.entry(kind.as_str()).or_default().add(&Faults {
                 calls: 1,
-                took: now - begun,
-                words: format!("{error:#}"),
+                took: now - started,
+                first_error: format!("{error:#}"),
             });
         }
         Ok(())
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.failed.load(Ordering::Relaxed) || self.stop.is_asked() || self.ran_out()
+        self.failed.load(Ordering::Relaxed) || self.stop.is_requested() || self.is_out_of_data()
     }
 
     /// True once the data of a repeat that ends with its data is used up.
-    pub(super) fn ran_out(&self) -> bool {
-        self.ran_out.load(Ordering::Relaxed)
+    pub(super) fn is_out_of_data(&self) -> bool {
+        self.out_of_data.load(Ordering::Relaxed)
     }
 
     /// Adds a caller's current second to the seconds of all callers, once a second per caller.
-    fn hand_in(&self, tally: &mut Tally, next: usize) {
-        let (number, second) = std::mem::replace(&mut tally.second, (next, Second::default()));
-        if number < MOST_SECONDS && !second.latency_ns.is_empty() {
+    fn merge_second(&self, tally: &mut Tally, next_second: usize) {
+        let (number, second) = std::mem::replace(&mut tally.second, (next_second, Second::default()));
+        if number < MAX_SECONDS && !second.latency_ns.is_empty() {
             let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
             if seconds.len() <= number {
                 seconds.resize_with(number + 1, Second::default);
@@ -198,74 +198,77 @@ impl Course {
     /// Calls of each whole second of a window.
     pub(super) fn seconds(&self, window: Duration) -> Vec<Second> {
         let mut seconds = std::mem::take(&mut *self.seconds.lock().unwrap_or_else(PoisonError::into_inner));
-        seconds.resize_with((window.as_secs() as usize).min(MOST_SECONDS), Second::default);
+        seconds.resize_with((window.as_secs() as usize).min(MAX_SECONDS), Second::default);
         seconds
     }
 
     /// Returns the next call of a caller; `None` when the repeat is over.
-    pub(super) fn turn(&self, random: &mut Random, tally: &mut Tally) -> Option<Turn> {
-        let turn = self.next_turn(random, tally);
-        if turn.is_none() {
-            self.hand_in(tally, 0);
+    pub(super) fn next_call(&self, random: &mut Random, tally: &mut Tally) -> Option<NextCall> {
+        let next = self.take_next(random, tally);
+        if next.is_none() {
+            self.merge_second(tally, 0);
         }
-        turn
+        next
     }
 
-    fn next_turn(&self, random: &mut Random, tally: &mut Tally) -> Option<Turn> {
+    fn take_next(&self, random: &mut Random, tally: &mut Tally) -> Option<NextCall> {
         if self.is_over() {
             return None;
         }
         let now = Instant::now();
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if self.most.is_some_and(|most| number >= most) {
-            self.ran_out.store(true, Ordering::Relaxed);
+        let number = self.next_index.fetch_add(1, Ordering::Relaxed);
+        if self.max_calls.is_some_and(|max_calls| number >= max_calls) {
+            self.out_of_data.store(true, Ordering::Relaxed);
             return None;
         }
         let due = match &self.due {
-            None if now >= self.until => return None,
+            None if now >= self.window_end => return None,
             None => None,
-            Some(due) => Some(self.begin + *due.get(number)?),
+            Some(due) => Some(self.start + *due.get(number)?),
         };
-        if let Some(due) = due.filter(|_| now >= self.drained) {
-            self.give_up(due, tally);
+        if let Some(due) = due.filter(|_| now >= self.drain_end) {
+            self.count_unfinished(due, tally);
             return None;
         }
         let pick = self.picker.pick(random);
-        Some(Turn { pick, due, at: now })
+        Some(NextCall { pick, due, at: now })
     }
 
     /// Counts this call of an open loop, and all calls not yet started, as unfinished.
-    fn give_up(&self, first: Instant, tally: &mut Tally) {
+    fn count_unfinished(&self, first: Instant, tally: &mut Tally) {
         let due = self.due().unwrap_or_default();
-        let rest = self.next.swap(due.len(), Ordering::Relaxed).min(due.len());
-        let left = due[rest..].iter().map(|at| self.begin + *at);
-        for at in std::iter::once(first).chain(left).filter(|at| *at >= self.measure_from) {
-            record(&mut tally.latency_ns, (self.drained - at).as_nanos());
+        let rest = self.next_index.swap(due.len(), Ordering::Relaxed).min(due.len());
+        let left = due[rest..].iter().map(|at| self.start + *at);
+        for at in std::iter::once(first).chain(left).filter(|at| *at >= self.window_start) {
+            record(&mut tally.latency_ns, (self.drain_end - at).as_nanos());
             tally.sums.unfinished += 1;
         }
     }
 
     /// Counts a call in the window's rates if it ends in the window. Latencies of an open loop are those of calls due in the window.
-    pub(super) fn count(&self, turn: Turn, call: &Call, tally: &mut Tally) {
-        let Turn { pick, due, .. } = turn;
+    pub(super) fn count(&self, next: NextCall, call: &Call, tally: &mut Tally) {
+        let NextCall { pick, due, .. } = next;
         tally.last_end = Some(call.ended);
-        let is_in_window = call.ended >= self.measure_from && call.ended < self.until;
-        let from = due.unwrap_or(call.begun);
+        let is_in_window = call.ended >= self.window_start && call.ended < self.window_end;
+        let from = due.unwrap_or(call.started);
         if is_in_window {
             tally.sums.ended += 1;
             tally.sums.ended_bytes += call.bytes as u64;
-            let number = (call.ended - self.measure_from).as_secs() as usize;
+            let number = (call.ended - self.window_start).as_secs() as usize;
             if number != tally.second.0 {
-                self.hand_in(tally, number);
+                self.merge_second(tally, number);
             }
             tally.second.1.call((call.ended - from).as_nanos(), call.bytes);
         }
         let mut add = |from: Instant| tally.call((call.ended - from).as_nanos(), call.bytes, pick.write, &call.cost);
         match due {
-            None if is_in_window => add(call.begun),
-            Some(due) if due >= self.measure_from => {
+            None if is_in_window => add(call.started),
+            Some(due) if due >= self.window_start => {
                 add(due);
-                record(&mut tally.late_ns, call.begun.saturating_duration_since(due).as_nanos());
+                record(
+                    &mut tally.lag_ns,
+                    call.started.saturating_duration_since(due).as_nanos(),
+                );
             }
             _ => {}
         }
@@ -281,8 +284,8 @@ fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Durati
     let gap = f64::from(share.of) / f64::from(rate);
     let expected = end.as_secs_f64() / gap;
     anyhow::ensure!(
-        expected <= MOST_CALLS,
-        "{expected:.0} calls in a repeat are more than {MOST_CALLS:.0}"
+        expected <= MAX_CALLS,
+        "{expected:.0} calls in a repeat are more than {MAX_CALLS:.0}"
     );
     let mut random = Random::new(seed, 0x0073_6368_6564);
     let mut due = Vec::with_capacity(expected as usize + 1);
@@ -293,7 +296,7 @@ fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Durati
     loop {
         at += match arrivals {
             // The inverse of the exponential distribution; 1 - share is never 0.
-            Arrivals::Poisson => -(1.0 - random.share()).ln() * gap,
+            Arrivals::Poisson => -(1.0 - random.fraction()).ln() * gap,
             Arrivals::Constant => gap,
         };
         let moment = Duration::from_secs_f64(at);
@@ -341,22 +344,22 @@ mod tests {
             ..Point::reads("t", 4096)
         };
         let access = Access::reads(1 << 20, second, second);
-        let course = Course::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        let run = RepeatRun::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
         let mut tally = Tally::default();
-        let (before, within, after) = (course.begin, course.measure_from, course.until);
+        let (before, within, after) = (run.start, run.window_start, run.window_end);
         for (due, ended) in [(before, within), (within, after), (within, after)] {
-            let turn = Turn {
-                pick: course.pick(&mut course.random(0)),
+            let next = NextCall {
+                pick: run.pick(&mut run.random(0)),
                 due: Some(due),
                 at: due,
             };
             let call = Call {
-                begun: due,
+                started: due,
                 ended,
                 bytes: 4096,
                 cost: ReadCost::default(),
             };
-            course.count(turn, &call, &mut tally);
+            run.count(next, &call, &mut tally);
         }
         let sums = tally.sums;
         assert_eq!((sums.calls, sums.asked_bytes), (2, 2 * 4096), "due in the window");
@@ -375,10 +378,10 @@ mod tests {
             stride: 4,
             ..Access::reads(18 * 4096, Duration::from_secs(9), Duration::ZERO)
         };
-        let course = Course::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
-        let (mut random, mut tally) = (course.random(0), Tally::default());
-        let turns = std::iter::from_fn(|| course.turn(&mut random, &mut tally));
-        let blocks: Vec<u64> = turns.map(|turn| turn.pick.offset / 4096).collect();
+        let run = RepeatRun::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        let (mut random, mut tally) = (run.random(0), Tally::default());
+        let calls = std::iter::from_fn(|| run.next_call(&mut random, &mut tally));
+        let blocks: Vec<u64> = calls.map(|next| next.pick.offset / 4096).collect();
         assert_eq!(blocks, [0, 4, 8, 12, 16]);
     }
 

@@ -2,10 +2,10 @@
 //! nothing else.
 
 use super::local::range;
-use crate::chance::Pick;
 use crate::content::Data;
 use crate::drive::{Call, Caller};
 use crate::plan::{Operation, Point};
+use crate::random::Pick;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use crc32c::crc32c_append;
@@ -15,12 +15,12 @@ use std::time::Instant;
 use tierlab_storage::{Body, Object, ObjectPath, ReadCost, StorageError, Tier};
 
 /// Objects of a caller, written in turn.
-pub(crate) const OWN_OBJECTS: u64 = 4;
+pub(crate) const OBJECTS_PER_CALLER: u64 = 4;
 /// Bytes that a restore reads at a time, while it computes the checksum of the previous ones.
-const RESTORED_BYTES: u64 = 64 << 20;
+const RESTORE_CHUNK_BYTES: u64 = 64 << 20;
 
 /// One caller.
-pub(crate) struct ThroughTier {
+pub(crate) struct TierCaller {
     tier: Arc<dyn Tier>,
     data: Data,
     /// Folder of the data.
@@ -34,7 +34,7 @@ pub(crate) struct ThroughTier {
     sum: u32,
 }
 
-impl ThroughTier {
+impl TierCaller {
     /// Creates a caller, with the content that it writes or expects.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl ThroughTier {
     }
 
     async fn put(&mut self, pick: Pick) -> Result<Call> {
-        let name = format!("written/{}-{}.bin", self.caller, self.written % OWN_OBJECTS);
+        let name = format!("written/{}-{}.bin", self.caller, self.written % OBJECTS_PER_CALLER);
         self.written += 1;
         self.write(&self.folder.join(&name)?, pick.len).await
     }
@@ -112,8 +112,8 @@ impl ThroughTier {
         let path = &self.object(self.caller).path;
         let read = async {
             let object = self.tier.stat(path).await?;
-            let starts = (0..object.size).step_by(RESTORED_BYTES as usize);
-            let reads = starts.map(|at| self.tier.read(&object, at..(at + RESTORED_BYTES).min(object.size)));
+            let starts = (0..object.size).step_by(RESTORE_CHUNK_BYTES as usize);
+            let reads = starts.map(|at| self.tier.read(&object, at..(at + RESTORE_CHUNK_BYTES).min(object.size)));
             let mut reads = stream::iter(reads).buffered(2);
             let (mut sum, mut cost) = (0, ReadCost::default());
             while let Some(read) = reads.try_next().await? {
@@ -139,17 +139,17 @@ async fn timed<T>(
     bytes: usize,
     act: impl Future<Output = Result<T, StorageError>>,
 ) -> Result<(T, Call)> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let done = act.await;
     let ended = Instant::now();
     let cost = ReadCost {
-        device: ended - begun,
+        device: ended - started,
         wire_bytes: bytes as u64,
         requests: u32::from(bytes > 0),
         ..ReadCost::default()
     };
     let call = Call {
-        begun,
+        started,
         ended,
         bytes,
         cost,
@@ -157,7 +157,7 @@ async fn timed<T>(
     Ok((done.context(failed)?, call))
 }
 
-impl Caller for ThroughTier {
+impl Caller for TierCaller {
     async fn call(&mut self, pick: Pick) -> Result<Call> {
         match self.operation {
             Operation::Stat => self.stat(pick).await,
@@ -187,12 +187,12 @@ mod tests {
         Data::write(tier, "bench/x", 2, 8192, 3).await.unwrap()
     }
 
-    fn caller(tier: &Arc<dyn Tier>, data: &Data, operation: Operation) -> ThroughTier {
+    fn caller(tier: &Arc<dyn Tier>, data: &Data, operation: Operation) -> TierCaller {
         let point = Point {
             operation,
             ..Point::reads("memory", 4096)
         };
-        ThroughTier::new(tier.clone(), data.clone(), &point, 1).unwrap()
+        TierCaller::new(tier.clone(), data.clone(), &point, 1).unwrap()
     }
 
     #[tokio::test]

@@ -2,8 +2,8 @@
 //! opened tables.
 
 use crate::plan::Common;
-use crate::rounds::{Rounds, order};
-use crate::station::{Opened, Station, Stations};
+use crate::prepared_tier::{OpenTier, PreparedTier, PreparedTiers};
+use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use tierlab_storage::{Body, ObjectPath, TierConfig};
 
 /// A table in one layout on one tier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct Place {
+pub(super) struct Placement {
     pub(super) tier: String,
     pub(super) layout: Layout,
     /// Name of the table; empty if a run has only one.
@@ -28,7 +28,7 @@ pub(super) struct Place {
     pub(super) table: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Placement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tier, layout, table } = self;
         match table.as_str() {
@@ -43,46 +43,46 @@ impl fmt::Display for Place {
 ///
 /// # Errors
 /// Errors of a tier, and of `measure`.
-pub(super) fn measure_places(
+pub(super) fn measure_placements(
     common: &Common,
-    stations: &Stations,
+    tiers: &PreparedTiers,
     (layouts, shard_bytes): (&[Layout], u64),
     files: &BTreeMap<String, Bytes>,
     (expected, stop): (Duration, &Stop),
-    mut measure: impl FnMut(u32, &Place, &LaidOut) -> Result<()>,
-) -> Result<BTreeMap<Place, LaidOut>> {
-    let places = places(stations, layouts, files);
-    let order = order(common.seed, common.repeats, &places);
-    let mut rounds = Rounds::new(common.repeats, stop, places.len() + order.len(), expected);
+    mut measure: impl FnMut(u32, &Placement, &LaidOut) -> Result<()>,
+) -> Result<BTreeMap<Placement, LaidOut>> {
+    let placements = placements(tiers, layouts, files);
+    let order = shuffled_rounds(common.seed, common.repeats, &placements);
+    let mut rounds = Rounds::new(common.repeats, stop, placements.len() + order.len(), expected);
     let mut laid_out = BTreeMap::new();
-    rounds.prepare(&places, |place| {
-        let name = format!("{}/{}", place.table, place.layout);
+    rounds.prepare(&placements, |placement| {
+        let name = format!("{}/{}", placement.table, placement.layout);
         let options = Options {
-            layout: place.layout,
+            layout: placement.layout,
             shard_bytes,
         };
-        let (station, file) = (&stations[&place.tier], files[&place.table].clone());
-        let table = lay_out_one(station, name.trim_start_matches('/'), file, options)?;
-        laid_out.insert(place.clone(), table);
+        let (tier, file) = (&tiers[&placement.tier], files[&placement.table].clone());
+        let table = lay_out_one(tier, name.trim_start_matches('/'), file, options)?;
+        laid_out.insert(placement.clone(), table);
         Ok(())
     })?;
-    rounds.measure(&order, |round, place| measure(round, place, &laid_out[place]))?;
+    rounds.measure(&order, |round, one| measure(round, one, &laid_out[one]))?;
     Ok(laid_out)
 }
 
 /// Returns every table in every layout on every tier.
-fn places(stations: &Stations, layouts: &[Layout], files: &BTreeMap<String, Bytes>) -> Vec<Place> {
-    let mut places = Vec::new();
-    for tier in stations.keys() {
+fn placements(tiers: &PreparedTiers, layouts: &[Layout], files: &BTreeMap<String, Bytes>) -> Vec<Placement> {
+    let mut placements = Vec::new();
+    for tier in tiers.keys() {
         for &layout in layouts {
-            places.extend(files.keys().map(|table| Place {
+            placements.extend(files.keys().map(|table| Placement {
                 tier: tier.clone(),
                 layout,
                 table: table.clone(),
             }));
         }
     }
-    places
+    placements
 }
 
 /// Laid-out table.
@@ -103,18 +103,18 @@ pub(super) struct Stored {
 }
 
 /// Lays a file of the rows format out in a folder of this name.
-fn lay_out_one(station: &Station, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
-    let Opened { tier, runtime } = station.opened();
+fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
+    let OpenTier { tier, runtime } = prepared_tier.opened();
     runtime.block_on(async {
         let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
         let from = ObjectPath::new("t.rows")?;
         memory.put(&from, Body::Bytes(file)).await?;
-        let folder = ObjectPath::new(&format!("{}/{name}", station.folder))?;
-        let began = Instant::now();
+        let folder = ObjectPath::new(&format!("{}/{name}", prepared_tier.folder))?;
+        let started = Instant::now();
         lay_out((&*memory, &from), (&**tier, &folder), options, &mut |_| ()).await?;
-        let laid_out_s = began.elapsed().as_secs_f64();
+        let laid_out_s = started.elapsed().as_secs_f64();
         let objects = tier.list(Some(&folder)).await?;
-        let began = Instant::now();
+        let started = Instant::now();
         let table = Table::open(Arc::clone(tier), folder).await?;
         let (mut open_requests, mut open_bytes) = (0, 0);
         for id in table.first_ids() {
@@ -126,7 +126,7 @@ fn lay_out_one(station: &Station, name: &str, file: Bytes, options: Options) -> 
             objects: objects.len() as u64,
             stored_bytes: objects.iter().map(|object| object.size).sum(),
             laid_out_s,
-            open_ms: began.elapsed().as_secs_f64() * 1e3,
+            open_ms: started.elapsed().as_secs_f64() * 1e3,
             open_requests,
             open_bytes,
         };

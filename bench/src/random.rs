@@ -67,7 +67,7 @@ impl Picker {
     pub(crate) fn pick(&self, random: &mut Random) -> Pick {
         let in_order = || self.next.fetch_add(1, Ordering::Relaxed);
         let block = match (self.pattern, &self.zipf) {
-            (_, Some(zipf)) => zipf.block(random.share()),
+            (_, Some(zipf)) => zipf.block(random.fraction()),
             (Pattern::Sequential, _) => in_order() % self.blocks,
             (Pattern::Strided, _) => {
                 let at = in_order().wrapping_mul(self.stride);
@@ -80,7 +80,7 @@ impl Picker {
             file: (block / self.blocks_per_file) as u32,
             offset: block % self.blocks_per_file * self.block,
             len: self.block as usize,
-            write: self.write_share > 0.0 && (self.write_share >= 1.0 || random.share() < self.write_share),
+            write: self.write_share > 0.0 && (self.write_share >= 1.0 || random.fraction() < self.write_share),
         }
     }
 }
@@ -107,21 +107,21 @@ impl Random {
     }
 
     /// Returns a number in [0, 1): the upper 53 bits fill a double's mantissa.
-    pub(crate) const fn share(&mut self) -> f64 {
+    pub(crate) const fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Shuffles a slice (Fisher and Yates).
-    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
-        for last in (1..things.len()).rev() {
-            things.swap(last, (self.next() % (last as u64 + 1)) as usize);
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, (self.next() % (last as u64 + 1)) as usize);
         }
     }
 }
 
 /// Maximum number of blocks, each of which has a cumulative weight.
-const MOST_BLOCKS: u64 = 1 << 24;
-/// Prime above [`MOST_BLOCKS`]: multiplied by it, ranks map to distinct blocks.
+const MAX_BLOCKS: u64 = 1 << 24;
+/// Prime above [`MAX_BLOCKS`]: multiplied by it, ranks map to distinct blocks.
 const SCATTER: u64 = 2_654_435_761;
 
 /// Zipf's law over blocks: rank `r`, from 1, is read with weight `r^-exponent`.
@@ -133,8 +133,8 @@ pub(crate) struct Zipf {
 
 impl Zipf {
     pub(crate) fn new(blocks: u64, exponent: f64) -> Result<Self, StorageError> {
-        if blocks == 0 || blocks > MOST_BLOCKS {
-            let why = format!("zipf supports 1 to {MOST_BLOCKS} blocks, not {blocks}");
+        if blocks == 0 || blocks > MAX_BLOCKS {
+            let why = format!("zipf supports 1 to {MAX_BLOCKS} blocks, not {blocks}");
             return Err(ErrorKind::Invalid.error("--pattern", why));
         }
         let mut sum = 0.0;
@@ -155,14 +155,14 @@ impl Zipf {
         rank.min(blocks - 1) * SCATTER % blocks
     }
 
-    /// Returns the share of the reads of the `held` most popular blocks. Reads are independent of each other, so no
+    /// Returns the share of the reads of the `cached` most popular blocks. Reads are independent of each other, so no
     /// cache of this size has a higher hit ratio in the long run (Aho, Denning and Ullman, 1971: the optimal policy of
     /// the independent reference model holds the most probable pages; a cache may use one of its pages for the block
     /// just read, which for many blocks makes no difference).
-    pub(crate) fn best_hit_ratio(&self, held: u64) -> f64 {
-        match held.min(self.cumulative.len() as u64) {
+    pub(crate) fn best_hit_ratio(&self, cached: u64) -> f64 {
+        match cached.min(self.cumulative.len() as u64) {
             0 => 0.0,
-            held => self.cumulative[held as usize - 1],
+            cached => self.cumulative[cached as usize - 1],
         }
     }
 }
@@ -178,23 +178,23 @@ mod tests {
         let draw = |seed, stream| Random::new(seed, stream).next();
         assert_eq!(draw(1, 2), draw(1, 2));
         assert!(draw(1, 2) != draw(1, 3) && draw(1, 2) != draw(2, 2));
-        let mut things: Vec<u32> = (0..50).collect();
-        Random::new(3, 0).shuffle(&mut things);
-        assert_ne!(things, (0..50).collect::<Vec<_>>());
-        things.sort_unstable();
-        assert_eq!(things, (0..50).collect::<Vec<_>>());
+        let mut items: Vec<u32> = (0..50).collect();
+        Random::new(3, 0).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
         let mut random = Random::new(9, 9);
-        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.share())));
+        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.fraction())));
     }
 
     #[test]
     fn shares_are_those_of_the_law() {
         let zipf = Zipf::new(4, 1.0).unwrap();
         // 1 + 1/2 + 1/3 + 1/4 = 25/12.
-        for (held, want) in [(0, 0.0), (1, 12.0 / 25.0), (2, 18.0 / 25.0), (4, 1.0), (9, 1.0)] {
-            assert!((zipf.best_hit_ratio(held) - want).abs() < 1e-12, "{held}");
+        for (cached, want) in [(0, 0.0), (1, 12.0 / 25.0), (2, 18.0 / 25.0), (4, 1.0), (9, 1.0)] {
+            assert!((zipf.best_hit_ratio(cached) - want).abs() < 1e-12, "{cached}");
         }
-        assert!(Zipf::new(0, 1.0).is_err() && Zipf::new(MOST_BLOCKS + 1, 1.0).is_err());
+        assert!(Zipf::new(0, 1.0).is_err() && Zipf::new(MAX_BLOCKS + 1, 1.0).is_err());
     }
 
     #[test]
