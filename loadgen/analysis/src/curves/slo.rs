@@ -5,8 +5,8 @@
 
 use crate::curve::Curve;
 use crate::decision::curve::Grid;
-use crate::decision::places::{gather, usable};
-use crate::decision::{from_run, standing};
+use crate::decision::rate_points::{gather, usable};
+use crate::decision::{from_run, lab};
 use crate::latency::objective;
 use crate::record::{
     Fault, Interval, Limits, MeetsObjective, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding,
@@ -194,10 +194,10 @@ fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, lim
     let repeats = measured.flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)));
     let steps = repeats.map(|(point, repeat)| from_run::step(&question, limits, point, repeat));
     let steps: Vec<_> = steps.collect();
-    let grid = Grid::around(&[first, question.highest_rps]);
-    let places = gather(&question, &steps, &[], |_| true);
-    let is_broken = usable(&places).any(|place| !place.looks_met());
-    let curves = standing::all_curves(&question, &grid, &[places]);
+    let grid = Grid::covering(&[first, question.highest_rps]);
+    let rate_points = gather(&question, &steps, &[], |_| true);
+    let is_broken = usable(&rate_points).any(|point| !point.likely_met());
+    let curves = lab::all_curves(&question, &grid, &[rate_points]);
     let known = curves.first().map(|curve| curve.interval(&grid, SIDE));
     let (lo, hi) = known.unwrap_or((0.0, f64::INFINITY));
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
