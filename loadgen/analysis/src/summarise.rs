@@ -2,7 +2,7 @@
 //! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curve::{Curve, but_rate, curves};
+use crate::curve::{Curve, curves, without_rate};
 use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
@@ -28,7 +28,7 @@ pub fn conclude(run: &mut Run) {
 /// Returns the finding of each curve of summarised points, in the order in which the curves first appear.
 pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
     let finding = |curve: &Curve<'_>| Finding {
-        factors: but_rate(curve.factors()),
+        factors: without_rate(curve.factors()),
         highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
         knee_rps: curve.knee(),
         slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
@@ -50,7 +50,7 @@ pub fn withhold(points: &mut [Point]) {
     for (point, queueing) in points.iter_mut().zip(queueing) {
         let repeats = counted(&point.repeats).len();
         if let Some(summary) = &mut point.summary {
-            keep_printable(summary, repeats, queueing);
+            grade_percentiles(summary, repeats, queueing);
         }
     }
 }
@@ -64,19 +64,19 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
 }
 
 /// Removes the percentiles with too few requests, and grades the others: a rough percentile has no upper bound.
-fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
+fn grade_percentiles(summary: &mut Summary, repeats: usize, queueing: f64) {
     let samples = summary.samples;
     let graded = |quantile: f64| grade::grade(quantile, samples, repeats, queueing);
-    let show = |shown: &mut Option<Interval>, given: &mut Option<Grade>, grade: Option<Grade>| {
+    let show = |shown: &mut Option<Interval>, stored_grade: &mut Option<Grade>, grade: Option<Grade>| {
         *shown = shown.filter(|_| grade.is_some());
-        *given = grade.filter(|_| shown.is_some());
+        *stored_grade = grade.filter(|_| shown.is_some());
         if let (Some(interval), Some(Grade::Rough)) = (shown, grade) {
             interval.hi = f64::INFINITY;
         }
     };
     for percentile in Percentile::ALL {
-        let (shown, given) = summary.percentile_mut(percentile);
-        show(shown, given, graded(percentile.quantile()));
+        let (shown, stored_grade) = summary.percentile_mut(percentile);
+        show(shown, stored_grade, graded(percentile.quantile()));
     }
     // A mean is as uncertain as a p95 in simulation, and takes no more requests than a median.
     let of_mean =
@@ -88,8 +88,8 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
     for figure in summary.streams.values_mut() {
         let percentiles = figure.percentiles.iter();
         let shown = percentiles.filter_map(|(&percentile, &interval)| {
-            let (mut shown, mut given) = (Some(interval), None);
-            show(&mut shown, &mut given, graded(percentile.quantile()));
+            let (mut shown, mut stored_grade) = (Some(interval), None);
+            show(&mut shown, &mut stored_grade, graded(percentile.quantile()));
             Some((percentile, shown?))
         });
         figure.percentiles = shown.collect();
@@ -317,8 +317,8 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     let servers = || watched().map(|(_, server)| server);
     let state = |name: &str| -> f64 { servers().filter_map(|server| server.session_seconds.get(name)).sum() };
     let waits = ["queue_wait", "storage_wait", "no_requests"].map(state);
-    let whole = state("compute") + waits.iter().sum::<f64>();
-    if whole <= 0.0 {
+    let total = state("compute") + waits.iter().sum::<f64>();
+    if total <= 0.0 {
         return None;
     }
     // The busiest GPU, because sessions of one model run on one GPU.
@@ -328,9 +328,9 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     let seconds: f64 = watched().map(between).sum();
     let busy = (busy / seconds.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // If sessions waited longer than the GPU was idle, their waits share the idle time.
-    let idle = waits.iter().sum::<f64>() / whole;
+    let idle = waits.iter().sum::<f64>() / total;
     let scale = ((1.0 - busy) / idle.max(f64::MIN_POSITIVE)).min(1.0);
-    let [queue_wait, storage_wait, no_requests] = waits.map(|wait| wait / whole * scale);
+    let [queue_wait, storage_wait, no_requests] = waits.map(|wait| wait / total * scale);
     Some(IdleByCause {
         busy,
         copy_and_host: (1.0 - busy - idle * scale).max(0.0),

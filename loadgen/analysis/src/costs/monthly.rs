@@ -58,7 +58,7 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
 
 /// Returns the maximum utilisation of an instance. It is 1 if a percentile is minimised, which is measured at the rate
 /// of each instance.
-pub fn filled_to(question: &Question) -> f64 {
+pub fn max_fill(question: &Question) -> f64 {
     match question.minimise {
         Minimise::P99 => 1.0,
         _ => question.utilisation,
@@ -74,7 +74,7 @@ pub fn instances(question: &Question, highest_rps: f64) -> f64 {
 /// Returns the instances needed at a peak demand if one carries `highest_rps`.
 pub(super) fn instances_at(question: &Question, peak_rps: f64, highest_rps: f64) -> f64 {
     // A rate that is exactly an instance's share needs no further instance.
-    let needed = peak_rps / (filled_to(question) * highest_rps) - 1e-9;
+    let needed = peak_rps / (max_fill(question) * highest_rps) - 1e-9;
     needed.ceil().max(f64::from(question.least_instances.max(1)))
 }
 

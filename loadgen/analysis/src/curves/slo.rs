@@ -196,17 +196,17 @@ fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, lim
     let steps: Vec<_> = steps.collect();
     let grid = Grid::covering(&[first, question.highest_rps]);
     let rate_points = gather(&question, &steps, &[], |_| true);
-    let is_broken = usable(&rate_points).any(|point| !point.likely_met());
+    let is_missed = usable(&rate_points).any(|point| !point.likely_met());
     let curves = lab::all_curves(&question, &grid, &[rate_points]);
     let known = curves.first().map(|curve| curve.interval(&grid, SIDE));
     let (lo, hi) = known.unwrap_or((0.0, f64::INFINITY));
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
     // repeat.
-    let broken = points.iter().map(|(_, evidence)| evidence);
-    let broken = broken.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
-    let ceiling = broken.map(|one| one.rps).fold(f64::INFINITY, f64::min);
+    let missed = points.iter().map(|(_, evidence)| evidence);
+    let missed = missing.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
+    let ceiling = missed.map(|one| one.rps).fold(f64::INFINITY, f64::min);
     let open = slo.highest_rps.max(best.rps).min(ceiling);
-    let hi = if is_broken { hi.clamp(best.rps, open) } else { open };
+    let hi = if is_missed { hi.clamp(best.rps, open) } else { open };
     Interval::new(best.rps, lo.min(best.rps), hi)
 }
 

@@ -499,9 +499,7 @@ fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
     let free = || {
         let rates = wide.rates.iter().copied();
         rates.filter(|rps| {
-            *rps > reached * (1.0 + 1e-6)
-                && below(*rps)
-                && wide.point_at(index, *rps).is_none_or(|point| point.usable == 0)
+            *rps > reached * (1.0 + 1e-6) && below(*rps) && wide.point_at(index, *rps).is_none_or(|at| at.usable == 0)
         })
     };
     let is_stuck_above = |point: &RatePoint| point.rps > reached && point.is_stuck();

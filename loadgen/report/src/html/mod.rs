@@ -13,7 +13,7 @@ mod stages;
 
 use crate::content::Report;
 use crate::content::group::{self, Group};
-use crate::content::reach::REACH;
+use crate::content::highest_rate::EXPLANATION;
 use chart::Series;
 use markup::{findings, soft, table, with_links};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -98,7 +98,7 @@ fn first_screen(report: &Report<'_>) -> Markup {
             Some(answer) => {
                 @let (class, word) = answer.badge();
                 div.answer.(class) { p.said { (answer.sentence) ". " span.badge.(class) { (word) } } }
-                (table(&answer.deciding(), "brief ranking"))
+                (table(&answer.decision_columns(), "brief ranking"))
             }
             None => {
                 p.said { (report.sentence) "." }
@@ -159,7 +159,7 @@ fn curves(group: &Group<'_>) -> Markup {
     html! {
         (table(&group::table([group]), "brief"))
         (findings(&group.sentences))
-        @if !group.reaches.is_empty() { (soft(REACH)) (findings(&group.reaches)) }
+        @if !group.slo_rates.is_empty() { (soft(EXPLANATION)) (findings(&group.slo_rates)) }
     }
 }
 

@@ -492,9 +492,9 @@ proptest! {
             candidate(&format!("v{index}"), usd, &steps)
         }).collect();
         let lab = Lab::new(&question, &all);
-        for (status, chance) in lab.statuses.iter().zip(&lab.p_best) {
+        for (status, probability) in lab.statuses.iter().zip(&lab.p_best) {
             prop_assert!(status.lower <= status.upper * (1.0 + 1e-9), "{status:?}");
-            prop_assert!(status.lo < status.hi && (-1e-9..=1.0 + 1e-9).contains(chance));
+            prop_assert!(status.lo < status.hi && (-1e-9..=1.0 + 1e-9).contains(probability));
             let likely: Vec<f64> = rates.iter().map(|rps| status.curve.at_least(&lab.grid, *rps)).collect();
             prop_assert!(likely.is_sorted_by(|a, b| a >= b) && likely[0] <= 1.0 + 1e-9, "{likely:?}");
             prop_assert!((status.curve.mass.iter().sum::<f64>() + status.curve.never_met - 1.0).abs() < 1e-6);
@@ -551,7 +551,7 @@ fn of_those_that_are_as_good_the_one_with_the_least_is_the_answer() {
     let question = question();
     let lab = Lab::new(&question, &all);
     assert!(
-        lab.p_best.iter().all(|chance| *chance >= lab.threshold()),
+        lab.p_best.iter().all(|probability| *probability >= lab.threshold()),
         "{:?}",
         lab.p_best
     );
@@ -574,7 +574,7 @@ fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
         };
         let why = why::why(&lab, &verdict, 1);
         assert!(why.starts_with(says) && !why.contains("NaN"), "{why}");
-        assert!(lab.p_best.iter().all(|chance| chance.is_finite()) && lab.decided().is_some());
+        assert!(lab.p_best.iter().all(|probability| probability.is_finite()) && lab.decided().is_some());
         assert!(lab.statuses.iter().all(|status| status.score.is_sign_positive()));
     }
 }

@@ -1,8 +1,8 @@
 //! Cold starts side by side. In: a run. Out: a table of medians, since few are measured of each, and the cost of starting
 //! servers together in sentences.
 
-use crate::content::table::{Cell, Table, cells, figures, words};
-use crate::content::words::{variant, without_servers};
+use crate::content::labels::{variant, without_servers};
+use crate::content::table::{Cell, Table, cells, figures, text};
 use crate::units::{NONE, digits3, latency_interval};
 use tierlab_analysis::curves::grouped;
 use tierlab_analysis::record::{ColdStart, Interval, Run};
@@ -20,13 +20,13 @@ const FLEETS: &str = "For servers that start together, times count from the due 
 pub(crate) fn stages(starts: &[ColdStart]) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for start in starts {
-        let mut place = 0;
+        let mut index = 0;
         for (stage, _) in &start.stages_s {
-            place = match all.iter().position(|known| known == stage) {
+            index = match all.iter().position(|known| known == stage) {
                 Some(known) => known + 1,
                 None => {
-                    all.insert(place, stage);
-                    place + 1
+                    all.insert(index, stage);
+                    index + 1
                 }
             };
         }
@@ -47,7 +47,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     }
     let stages = stages(&run.cold_starts);
     let has_fleets = run.cold_starts.iter().any(|start| start.servers > 1);
-    let columns = ["tier", "by", "page cache"].map(words).into_iter();
+    let columns = ["tier", "by", "page cache"].map(text).into_iter();
     let columns = columns.chain(["n", "servers", "spread over s", "earliest reply ms", "ready ms"].map(figures));
     let columns = columns.chain(stages.iter().map(|stage| figures(*stage)));
     let columns = columns.chain(["first reply ms", "in all", "MiB of the tier"].map(figures));
@@ -118,23 +118,23 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
     let name = |group: &StartGroup<'_>| variant(run, &group.first.tier).map(without_servers);
     let base = name(group)?;
     let is_same = |other: &&StartGroup<'_>| other.is_like(group) && name(other).as_ref() == Some(&base);
-    let few = groups.iter().filter(is_same).min_by_key(|other| other.first.servers)?;
-    if few.first.servers >= group.first.servers || group.first.jitter_s > 0.0 {
+    let small = groups.iter().filter(is_same).min_by_key(|other| other.first.servers)?;
+    if small.first.servers >= group.first.servers || group.first.jitter_s > 0.0 {
         return None;
     }
-    let times = times_as_long(few, group)?;
-    let read = match (bytes(few), bytes(group)) {
-        (Some(few), Some(all)) if few > 0.0 => format!(", and together they read {:.2} times the bytes", all / few),
+    let times = times_as_long(small, group)?;
+    let read = match (bytes(small), bytes(group)) {
+        (Some(one), Some(all)) if one > 0.0 => format!(", and together they read {:.2} times the bytes", all / one),
         (Some(_), Some(_)) => ", and nothing is read from the tier".to_owned(),
         _ => String::new(),
     };
     let (way, servers) = (group.first.way, group.first.servers);
-    let few = match few.first.servers {
+    let small = match small.first.servers {
         1 => "a single server".to_owned(),
-        few => format!("the last of {few}"),
+        small => format!("the last of {small}"),
     };
     Some(format!(
-        "{base} by {way}: the last of {servers} servers that start together takes {times} times as long to reply as {few}{read}"
+        "{base} by {way}: the last of {servers} servers that start together takes {times} times as long to reply as {small}{read}"
     ))
 }
 
@@ -154,8 +154,8 @@ fn spread(group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
 }
 
 /// Ratio with its interval, by interleaved repeats: `2.13 [1.98–2.29]`.
-fn times_as_long(than: &StartGroup<'_>, group: &StartGroup<'_>) -> Option<String> {
-    let times = of_means(&than.logs(), &group.logs(), Pairing::ByRepeat)?.interval(OUTSIDE);
+fn times_as_long(base: &StartGroup<'_>, group: &StartGroup<'_>) -> Option<String> {
+    let times = of_means(&base.logs(), &group.logs(), Pairing::ByRepeat)?.interval(OUTSIDE);
     let [value, lo, hi] = [times.value, times.lo, times.hi].map(f64::exp);
     Some(format!("{value:.2} [{lo:.2}–{hi:.2}]"))
 }

@@ -3,8 +3,8 @@
 //! In: a summarised run. Out: tables with their explanations. Knows nothing of markup.
 
 use crate::content::best::{TAILS, percentile_of};
-use crate::content::table::{Cell, Column, Table, cells, figures, words as text};
-use crate::content::words;
+use crate::content::labels;
+use crate::content::table::{Cell, Column, Table, cells, figures, text};
 use crate::units::{latency, percent, rate, thousands};
 use tierlab_analysis::record::{Driven, Factors, GooseFigures, Percentile, Point, Run, counted};
 use tierlab_analysis::validity::laws;
@@ -58,8 +58,8 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
             }
         });
         let both = beside.and_then(|open| side_by_side(point, open));
-        let said = [law(point, users), goose(point, "the replies' bodies"), both].into_iter();
-        notes.extend(said.flatten().map(|said| format!("{name}: {said}")));
+        let new_notes = [law(point, users), goose(point, "the replies' bodies"), both].into_iter();
+        notes.extend(new_notes.flatten().map(|note| format!("{name}: {note}")));
     }
     notes.extend(paid(run, CLOSED_PAID));
     let title = "Closed loops, each beside an open loop at the same throughput";
@@ -67,9 +67,9 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
 }
 
 /// The open loop beside a closed one.
-fn beside<'a>(run: &'a Run, closed: &Point, wanted: Driven) -> Option<&'a Point> {
-    let wanted = Some(wanted);
-    let mut driven = run.points.iter().filter(|point| point.factors.driven == wanted);
+fn beside<'a>(run: &'a Run, closed: &Point, driver: Driven) -> Option<&'a Point> {
+    let driver = Some(driver);
+    let mut driven = run.points.iter().filter(|point| point.factors.driven == driver);
     driven.find(|point| kind(&point.factors) == kind(&closed.factors))
 }
 
@@ -144,13 +144,13 @@ pub(super) fn journeys(run: &Run) -> Option<Table> {
             continue;
         };
         let at = format!("{}/s", rate(point.factors.offered_rps));
-        let who = match step {
+        let label = match step {
             None => format!("{name} at {at}, whole"),
             Some(step) => format!("{name} at {at}, {step}"),
         };
-        rows.push(row(run, point, &who));
+        rows.push(row(run, point, &label));
         if step.is_none() {
-            notes.extend(goose(point, JOURNEY_LEFT_OUT).map(|said| format!("{name} at {at}: {said}")));
+            notes.extend(goose(point, JOURNEY_LEFT_OUT).map(|note| format!("{name} at {at}: {note}")));
         }
     }
     notes.extend(paid(run, JOURNEYS_PAID));
@@ -177,18 +177,18 @@ fn row(run: &Run, point: &Point, what: &str) -> Vec<Cell> {
         rows => format!(", ×{rows}"),
     };
     let what = format!("{what}{batch}");
-    let who = [words::tier(run, factors.label()), words::cache(factors), what].map(Cell::from);
+    let head = [labels::tier(run, factors.label()), labels::cache(factors), what].map(Cell::from);
     let summary = point.summary.as_ref();
     let latencies =
         [Percentile::P50, Percentile::P95, Percentile::P99].map(|one| Cell::latency(percentile_of(point, one)));
     let counts = [
         summary.map(|summary| rate(summary.achieved_rps.value)),
         summary.map(|summary| thousands(summary.errors)),
-        summary.map(|summary| words::verdict(&summary.verdict).to_owned()),
+        summary.map(|summary| labels::verdict(&summary.verdict).to_owned()),
     ];
     let usd = || Cell::dollars(summary.and_then(|summary| summary.usd_per_10k));
     let price = run.pricing.is_some().then(usd);
-    who.into_iter()
+    head.into_iter()
         .chain(latencies)
         .chain(counts.map(Cell::of))
         .chain(price)
