@@ -100,10 +100,10 @@ fn grade_percentiles(summary: &mut Summary, repeats: usize, queueing: f64) {
 /// Computes every figure, even those with too few samples to print.
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
-    let latency = clock(repeats, |repeat| &repeat.histograms.latency);
+    let latency = block_table(repeats, |repeat| &repeat.histograms.latency);
     let gap = |percentile| inversion::gap(&latency, percentile);
-    let lag = clock(repeats, |repeat| &repeat.histograms.lag);
-    let p99 = |clock: &BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
+    let lag = block_table(repeats, |repeat| &repeat.histograms.lag);
+    let p99 = |table: &BlockTable| table.pooled_quantile(0.99).map(|us| us as f64);
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
     let rate_of = |rate: &dyn Fn(&Repeat) -> f64| rate_interval(&point.factors, repeats, rate);
@@ -134,7 +134,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         grades: Grades::default(),
         autocorrelation_time: autocorrelation_time(repeats),
         gaps: Percentile::ALL.into_iter().filter_map(gap).collect(),
-        service_p99_us: p99(&clock(repeats, |repeat| &repeat.histograms.service)),
+        service_p99_us: p99(&block_table(repeats, |repeat| &repeat.histograms.service)),
         lag_p99_us: p99(&lag),
         achieved_rps,
         goodput_rps: limit_us.map(|limit_us| rate_of(&|repeat| objective::rate(repeat, limit_us))),
@@ -179,8 +179,8 @@ fn streams<'a>(repeats: &'a [Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
 }
 
 fn percentiles(table: &BlockTable, of: impl Iterator<Item = Percentile>) -> BTreeMap<Percentile, Interval> {
-    let known = of.filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
-    known.collect()
+    let intervals = of.filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
+    intervals.collect()
 }
 
 /// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat
@@ -231,12 +231,12 @@ fn session_shares(repeats: &[Repeat]) -> Vec<(String, f64)> {
         *seconds.entry(state).or_default() += s;
     }
     let all: f64 = seconds.values().sum();
-    let known = seconds.into_iter().filter(|_| all > 0.0);
-    let shares = known.map(|(state, seconds)| (state.to_owned(), seconds / all));
+    let shares = seconds.into_iter().filter(|_| all > 0.0);
+    let shares = shares.map(|(state, seconds)| (state.to_owned(), seconds / all));
     shares.collect()
 }
 
-fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> BlockTable {
+fn block_table(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> BlockTable {
     BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()))
 }
 
@@ -309,12 +309,12 @@ fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
 
 /// Returns the shares of GPU time; `None` without a GPU, or without session times.
 fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
-    let watched = || {
+    let with_gpus = || {
         let repeats = repeats.iter();
         let servers = repeats.filter_map(|repeat| Some((repeat, repeat.server.as_ref()?)));
         servers.filter(|(_, server)| !server.gpus.is_empty())
     };
-    let servers = || watched().map(|(_, server)| server);
+    let servers = || with_gpus().map(|(_, server)| server);
     let state = |name: &str| -> f64 { servers().filter_map(|server| server.session_seconds.get(name)).sum() };
     let waits = ["queue_wait", "storage_wait", "no_requests"].map(state);
     let total = state("compute") + waits.iter().sum::<f64>();
@@ -325,7 +325,7 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     let busiest = |server: &ServerDelta| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max);
     let busy: f64 = servers().map(busiest).sum();
     let between = |(repeat, server): (&Repeat, &ServerDelta)| server.between_s.unwrap_or(repeat.window_s);
-    let seconds: f64 = watched().map(between).sum();
+    let seconds: f64 = with_gpus().map(between).sum();
     let busy = (busy / seconds.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // If sessions waited longer than the GPU was idle, their waits share the idle time.
     let idle = waits.iter().sum::<f64>() / total;

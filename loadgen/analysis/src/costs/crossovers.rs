@@ -48,7 +48,7 @@ pub fn crossovers_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTer
     let [best, other] = [best, other].map(|(ranked, terms)| over_size(ranked, terms, largest));
     (!best.is_empty() && !other.is_empty()).then(|| {
         let mut crossovers = nearest(&best, &other, 1.0);
-        if largest < BySize::REACH
+        if largest < BySize::MAX_TIMES
             && let Some(above) = &mut crossovers.above
         {
             above.to = above.to.or(Some(largest));

@@ -64,17 +64,17 @@ impl Search {
         let not_met = judged.get(cut);
         match (met, not_met) {
             (None, None) => self.downwards_from(self.start_rps.clamp(self.lowest_rps, self.highest_rps), &unjudged),
-            (Some(met), None) if met.rps >= self.highest_rps => self.in_full(met),
-            (Some(met), None) => self.above(met, &unjudged).or_else(|| self.in_full(met)),
-            (None, Some(not_met)) if not_met.rps <= self.lowest_rps => self.in_full(not_met),
+            (Some(met), None) if met.rps >= self.highest_rps => self.refined(met),
+            (Some(met), None) => self.above(met, &unjudged).or_else(|| self.refined(met)),
+            (None, Some(not_met)) if not_met.rps <= self.lowest_rps => self.refined(not_met),
             (None, Some(not_met)) => {
                 let half = rounded(not_met.rps / 2.0).max(self.lowest_rps);
-                self.downwards_from(half, &unjudged).or_else(|| self.in_full(not_met))
+                self.downwards_from(half, &unjudged).or_else(|| self.refined(not_met))
             }
             (Some(met), Some(not_met)) => self
                 .between(met, not_met, &unjudged)
-                .or_else(|| self.in_full(met))
-                .or_else(|| self.in_full(not_met))
+                .or_else(|| self.refined(met))
+                .or_else(|| self.refined(not_met))
                 .or_else(|| self.downwards(&judged[..cut], met.rps, &unjudged))
                 .or_else(|| self.upwards(&judged[cut..], not_met.rps, &unjudged)),
         }
@@ -125,17 +125,17 @@ impl Search {
     fn downwards(&self, judged: &[RateEvidence], from: f64, unjudged: &[RateEvidence]) -> Option<RateProbe> {
         let certain = |rps: f64| judged.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
-        self.walk(judged, unjudged, from, certain, step)
+        self.step_outwards(judged, unjudged, from, certain, step)
     }
 
     /// Returns the next step up towards a rate that certainly misses the objective, unless there is one.
     fn upwards(&self, judged: &[RateEvidence], from: f64, unjudged: &[RateEvidence]) -> Option<RateProbe> {
         let certain = |rps: f64| judged.iter().any(|one| !one.is_met() && one.certain && one.rps <= rps);
         let step = |rps: f64| Some(rounded(rps * (1.0 + self.resolution))).filter(|&rps| rps <= self.highest_rps);
-        self.walk(judged, unjudged, from, certain, step)
+        self.step_outwards(judged, unjudged, from, certain, step)
     }
 
-    fn walk(
+    fn step_outwards(
         &self,
         judged: &[RateEvidence],
         unjudged: &[RateEvidence],
@@ -161,7 +161,7 @@ impl Search {
         one.repeats >= self.repeats
     }
 
-    fn in_full(&self, one: &RateEvidence) -> Option<RateProbe> {
+    fn refined(&self, one: &RateEvidence) -> Option<RateProbe> {
         (!self.is_full(one)).then(|| self.full(one.rps))
     }
 

@@ -198,8 +198,8 @@ fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, lim
     let rate_points = gather(&question, &steps, &[], |_| true);
     let is_missed = usable(&rate_points).any(|point| !point.likely_met());
     let curves = lab::all_curves(&question, &grid, &[rate_points]);
-    let known = curves.first().map(|curve| curve.interval(&grid, SIDE));
-    let (lo, hi) = known.unwrap_or((0.0, f64::INFINITY));
+    let ends = curves.first().map(|curve| curve.interval(&grid, SIDE));
+    let (lo, hi) = ends.unwrap_or((0.0, f64::INFINITY));
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
     // repeat.
     let missed = points.iter().map(|(_, evidence)| evidence);

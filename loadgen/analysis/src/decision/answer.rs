@@ -6,7 +6,7 @@ use super::evidence::StepEvidence;
 use super::from_run::{candidates, inferences_ratio, points};
 use super::highest_rates::{RateEstimate, highest_rates};
 use super::lab::{Lab, LabVerdict};
-use super::next::at_rps;
+use super::next::shown_rps;
 use super::rate_points::{TOLERANCE, usable};
 use super::why::{open_questions, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
@@ -104,10 +104,10 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
     let estimate = highest.estimate.filter(|rps| *rps > 0.0);
     // A variant that carries no rate is shown at the lowest that matters, as evidence.
     let is_missed = status.outcome == MeetsObjective::NotMet;
-    let shown = at_rps(lab, index).or_else(|| is_missed.then(|| lab.rates[0]));
+    let shown = shown_rps(lab, index).or_else(|| is_missed.then(|| lab.rates[0]));
     let of_variant = points(run, question).filter(|point| point.factors.label() == candidate.variant);
     let of_variant: Vec<&Point> = of_variant.collect();
-    let point = shown.and_then(|rps| beside(&of_variant, question.demand.is_some(), rps));
+    let point = shown.and_then(|rps| shown_at(&of_variant, question.demand.is_some(), rps));
     let summary = point.and_then(|point| point.summary.as_ref());
     // A point that is not valid says nothing about the server.
     let sound = summary.filter(|summary| summary.verdict == Verdict::Valid);
@@ -165,10 +165,10 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
 
 /// Returns the point that shows a variant at a rate: preferably valid with a p99, else valid, else any. With a demand it
 /// is the nearest at or above the rate, because a lower one would flatter the variant.
-pub(super) fn beside<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> Option<&'a Point> {
-    let far = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
+pub(super) fn shown_at<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> Option<&'a Point> {
+    let distance = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
     let points = || points.iter().copied();
-    let nearest = points().map(far).reduce(f64::min)?;
+    let nearest = points().map(distance).reduce(f64::min)?;
     let lacks = |point: &Point| match &point.summary {
         Some(summary) if summary.verdict == Verdict::Valid => u8::from(summary.p99_us.is_none()),
         _ => 2,
@@ -176,11 +176,11 @@ pub(super) fn beside<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> Op
     let is_shown = |point: &&Point| match has_demand {
         true => point.factors.offered_rps >= rps * (1.0 - TOLERANCE),
         // Only points near the rate, not at another end of the curve.
-        false => far(point) <= nearest + 0.1,
+        false => distance(point) <= nearest + 0.1,
     };
     points()
         .filter(is_shown)
-        .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(far(a).total_cmp(&far(b))))
+        .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(distance(a).total_cmp(&distance(b))))
 }
 
 /// Returns the change of the control's median from the first to the second half of its steps, as a share.

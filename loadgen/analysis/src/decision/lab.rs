@@ -464,9 +464,9 @@ pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<RateP
 
 /// Logarithms of the first objective's percentile at a rate.
 fn log_percentiles(candidate: &Candidate, rps: f64) -> Vec<f64> {
-    let is_here = |step: &&StepEvidence| (step.rps / rps - 1.0).abs() <= 0.01 && step.usable.is_ok();
+    let is_at_rate = |step: &&StepEvidence| (step.rps / rps - 1.0).abs() <= 0.01 && step.usable.is_ok();
     let steps = candidate.steps.iter().filter(|step| chooses(step.purpose));
-    let us = steps.filter(is_here).filter_map(|step| step.quantile_us.first());
+    let us = steps.filter(is_at_rate).filter_map(|step| step.quantile_us.first());
     us.filter(|us| **us > 0.0).map(|us| us.ln()).collect()
 }
 

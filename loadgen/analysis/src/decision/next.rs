@@ -99,11 +99,11 @@ impl Planner<'_> {
         let rates = &self.lab.rates;
         let is_low = |rps: &f64| *rps <= MAX_RISE * rates[0];
         let low = rates.iter().copied().rfind(is_low).unwrap_or(rates[0]);
-        let wanted = (0..self.lab.candidates.len()).filter(|&index| {
+        let unmeasured = (0..self.lab.candidates.len()).filter(|&index| {
             let points = &self.lab.statuses[index].rate_points;
             usable(points).next().is_none() && !self.lab.point_at(index, low).is_some_and(RatePoint::is_stuck)
         });
-        let probes = wanted.map(|index| explore(index, low)).collect();
+        let probes = unmeasured.map(|index| explore(index, low)).collect();
         self.block(Phase::Scout, probes, 0.0)
     }
 
@@ -136,15 +136,15 @@ impl Planner<'_> {
     /// confirmed there and its p99 can be printed.
     fn at_demand(&self, best: usize) -> Option<Next> {
         let lab = self.lab;
-        let rps = at_rps(lab, best).filter(|_| lab.question.demand.is_some())?;
+        let rps = shown_rps(lab, best).filter(|_| lab.question.demand.is_some())?;
         let steps = &lab.candidates[best].steps;
-        let wanted = steps_for_p99(steps, rps).clamp(CONFIRM_STEPS, DEMAND_STEPS);
+        let required = steps_for_p99(steps, rps).clamp(CONFIRM_STEPS, DEMAND_STEPS);
         let points = gather(lab.question, steps, &lab.rates, confirms);
         let is_near = |point: &&RatePoint| point.rps >= rps * (1.0 - TOLERANCE) && point.rps <= rps * NEAR_DEMAND;
         let missing = match points.iter().filter(is_near).max_by_key(|point| point.usable) {
             Some(point) if point.is_stuck() => 0,
-            Some(point) => wanted.saturating_sub(point.usable),
-            None => wanted,
+            Some(point) => required.saturating_sub(point.usable),
+            None => required,
         };
         let probes = vec![probe(best, rps, Purpose::Confirm); missing as usize];
         self.block(Phase::AtDemand, probes, 0.0)
@@ -273,8 +273,8 @@ impl Planner<'_> {
             _ => middle / NARROWING_RATIO,
         };
         let end = end.min(KNEE_RISE * sustained(&status.rate_points, lab.rates[0]));
-        let far = |rps: f64| (rps / end).ln().abs();
-        let nearest = self.free_rates(index).min_by(|a, b| far(*a).total_cmp(&far(*b)));
+        let gap = |rps: f64| (rps / end).ln().abs();
+        let nearest = self.free_rates(index).min_by(|a, b| gap(*a).total_cmp(&gap(*b)));
         nearest.map(|rps| explore(index, rps))
     }
 
@@ -340,9 +340,9 @@ impl Planner<'_> {
 
     /// Returns the likely requests per independent observation, from the measured rate nearest to `rps`.
     fn dependence(&self, index: usize, rps: f64) -> f64 {
-        let far = |point: &&RatePoint| (point.rps / rps).ln().abs();
+        let gap = |point: &&RatePoint| (point.rps / rps).ln().abs();
         let points = usable(&self.lab.statuses[index].rate_points);
-        let nearest = points.min_by(|a, b| far(a).total_cmp(&far(b)));
+        let nearest = points.min_by(|a, b| gap(a).total_cmp(&gap(b)));
         nearest.map_or(1.0, |point| point.dependence)
     }
 
@@ -399,16 +399,16 @@ impl Planner<'_> {
         let lab = self.lab;
         let open = self.open_candidates();
         let probe =
-            |index: usize, rps: f64, wanted: u32| self.needs_steps(index, rps, wanted).then(|| explore(index, rps));
+            |index: usize, rps: f64, required: u32| self.needs_steps(index, rps, required).then(|| explore(index, rps));
         let is_settled = |index: usize| {
             let status = &lab.statuses[index];
             status.outcome == MeetsObjective::NotMet || status.lo >= self.likely_rps(index) * 0.999
         };
         let settling = |index: usize| probe(index, self.likely_rps(index), SETTLE_STEPS).filter(|_| !is_settled(index));
-        let at_demand = |&index: &usize| probe(index, at_rps(lab, index)?, DEMAND_STEPS);
+        let at_demand = |&index: &usize| probe(index, shown_rps(lab, index)?, DEMAND_STEPS);
         let on_curve = |&index: &usize| self.next_on_curve(index);
         let for_p99 = |&index: &usize| {
-            let rps = at_rps(lab, index)?;
+            let rps = shown_rps(lab, index)?;
             probe(index, rps, steps_for_p99(&lab.candidates[index].steps, rps))
         };
         let stages: [&dyn Fn() -> Vec<Probe>; 5] = [
@@ -424,9 +424,9 @@ impl Planner<'_> {
     }
 
     /// True if a rate has fewer steps than wanted, and can be measured.
-    fn needs_steps(&self, index: usize, rps: f64, wanted: u32) -> bool {
+    fn needs_steps(&self, index: usize, rps: f64, required: u32) -> bool {
         let point = self.lab.point_at(index, rps);
-        !point.is_some_and(RatePoint::is_stuck) && point.map_or(0, |point| point.usable) < wanted
+        !point.is_some_and(RatePoint::is_stuck) && point.map_or(0, |point| point.usable) < required
     }
 
     /// Returns a step at the lowest rate of a variant's curve that lacks one, up to the first that misses the objective.
@@ -514,9 +514,9 @@ fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
         return None;
     }
     let middle = (reached * broken.rps).sqrt();
-    let far = |rps: f64| (rps / middle).ln().abs();
+    let gap = |rps: f64| (rps / middle).ln().abs();
     if broken.rps > KNEE_WIDTH * reached {
-        return free().min_by(|a, b| far(*a).total_cmp(&far(*b)));
+        return free().min_by(|a, b| gap(*a).total_cmp(&gap(*b)));
     }
     let ends = [met, Some(broken)].into_iter().flatten();
     let free = ends.filter(|point| point.usable < KNEE_STEPS && !point.is_stuck());
@@ -524,7 +524,7 @@ fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
 }
 
 /// Returns the rate of one instance at which a variant is shown: its share of the demand.
-pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
+pub fn shown_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     let question = lab.question;
     if question.minimise == Minimise::P99 {
         return Some(lab.rates[0]);

@@ -21,7 +21,7 @@ const EXCEEDANCES: f64 = 15.0;
 /// Repeats beyond which more make no difference; fewer take proportionally more exceedances.
 const REPEATS: f64 = 10.0;
 /// Minimum repeats of a solid percentile: Student's t is 12.7 for two.
-const LEAST_REPEATS: usize = 3;
+const MIN_REPEATS: usize = 3;
 /// Minimum ratio of two rates whose latencies are compared.
 const MIN_RATE_RATIO: f64 = 1.05;
 
@@ -33,7 +33,7 @@ pub fn grade(quantile: f64, samples: u64, repeats: usize, queueing: f64) -> Opti
         return None;
     }
     let beyond = samples as f64 * quantile.min(1.0 - quantile) * (1.0 - queueing).powi(2);
-    let is_solid = repeats >= LEAST_REPEATS && beyond * (repeats as f64 / REPEATS).min(1.0) >= EXCEEDANCES - 1e-6;
+    let is_solid = repeats >= MIN_REPEATS && beyond * (repeats as f64 / REPEATS).min(1.0) >= EXCEEDANCES - 1e-6;
     Some(if is_solid { Grade::Solid } else { Grade::Rough })
 }
 

@@ -52,7 +52,7 @@ pub fn holds((counted, by_stays): (f64, f64)) -> Option<bool> {
 }
 
 /// Returns the steps that break the law, with both sides.
-pub fn broken(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
+pub fn violations(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
     let steps = repeats.iter().map(|repeat| (repeat.index, sides(repeat)));
     steps.filter(|(_, sides)| holds(*sides) == Some(false))
 }

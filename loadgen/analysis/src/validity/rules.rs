@@ -11,7 +11,7 @@ use crate::statistics::student::t_two_sided;
 use std::borrow::Cow;
 
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
-const FEWEST_SAMPLES: u64 = 72;
+const MIN_SAMPLES: u64 = 72;
 
 /// Maximum random deviation, in standard deviations: about one healthy point in 16,000 lies outside.
 const RANDOM_SIGMAS: f64 = 4.0;
@@ -194,10 +194,10 @@ pub(super) fn drifting(evidence: &Evidence<'_>) -> Option<String> {
 /// Checks the number of samples, because few requests show nothing of the tail. Failed requests count as measured.
 pub(super) fn too_few_samples(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let is_failing = evidence.failed() > limits.error_share * evidence.scheduled();
-    if is_failing && evidence.scheduled() >= FEWEST_SAMPLES as f64 {
+    if is_failing && evidence.scheduled() >= MIN_SAMPLES as f64 {
         return None;
     }
-    (evidence.samples < FEWEST_SAMPLES).then(|| format!("too few samples: {} of {FEWEST_SAMPLES}", evidence.samples))
+    (evidence.samples < MIN_SAMPLES).then(|| format!("too few samples: {} of {MIN_SAMPLES}", evidence.samples))
 }
 
 /// Minimum number of repeats whose differences give the random error.

@@ -116,8 +116,8 @@ fn server_limit(best: &Best<'_>) -> Option<Interval> {
 }
 
 fn fastest<'a>(contenders: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
-    let known = contenders.filter_map(|point| Some((point, best::percentile_of(point, tail)?.value)));
-    known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(fastest, _)| fastest)
+    let values = contenders.filter_map(|point| Some((point, best::percentile_of(point, tail)?.value)));
+    values.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(fastest, _)| fastest)
 }
 
 /// Columns that text has no room for.
@@ -158,11 +158,11 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         ..row.tier.cell()
     };
     let latency = |of: fn(&Summary) -> Option<Interval>| Cell::latency(summary.and_then(of));
-    let known = best.filter(|best| !best.at_least).and_then(|best| best.interval);
+    let interval = best.filter(|best| !best.at_least).and_then(|best| best.interval);
     vec![
         first_cell,
         Cell {
-            interval: known.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
+            interval: interval.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
             ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))
         },
         Cell::of(group.common_rps.map(|rps| format!("{}/s", rate(rps)))),

@@ -185,7 +185,7 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     let subject = format!("{} {} {}", tier(run, factors.label()), cache(factors), factors.mode);
     let best = best::best(run, curve);
     let Some(point) = best.as_ref().map(|best| best.point).or_else(|| curve.highest_valid()) else {
-        return format!("{subject}: {}", nothing_valid(curve));
+        return format!("{subject}: {}", no_valid_rate(curve));
     };
     let mut text = format!("{subject}: {}", attribution(point));
     if let Some(stages) = server_stages(point) {
@@ -222,7 +222,7 @@ fn server_stages(point: &Point) -> Option<String> {
 }
 
 /// Reason for a curve without a highest valid rate.
-fn nothing_valid(curve: &Curve<'_>) -> String {
+fn no_valid_rate(curve: &Curve<'_>) -> String {
     match curve.points.iter().filter(|point| is_valid(point)).count() {
         0 => format!("no valid point at any of {} rates", curve.points.len()),
         valid => {

@@ -62,10 +62,10 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     let warnings = run.environment.machine_warnings.iter();
     cautions.extend(warnings.map(|warning| format!("This machine: {warning}")));
     cautions.extend(disturbed(&run.points, None));
-    cautions.extend(unseen(&run.points));
+    cautions.extend(unseparated_load(&run.points));
     cautions.extend(missing_p99(run));
     cautions.extend(rough_p99(run));
-    cautions.extend(wide(run));
+    cautions.extend(wide_medians(run));
     cautions
 }
 
@@ -174,7 +174,7 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
 }
 
 /// Kinds of foreign load that the machine does not show.
-fn unseen(points: &[Point]) -> Option<String> {
+fn unseparated_load(points: &[Point]) -> Option<String> {
     let machines = points.iter().flat_map(|point| &point.repeats);
     let machines = machines.filter_map(|repeat| repeat.machine.as_ref());
     let kinds = machines.flat_map(|machine| &machine.unseen);
@@ -192,7 +192,7 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     };
     let mut cautions = Vec::new();
     if summary.verdict == Verdict::Valid {
-        cautions.extend(laws::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
+        cautions.extend(laws::violations(&point.repeats).next().map(|(index, (counted, by_stays))| {
             format!(
                 "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
                 index + 1
@@ -406,7 +406,7 @@ fn unchecked_prices(run: &Run) -> Option<String> {
 const WIDE: f64 = 0.1;
 
 /// Number of valid points whose median has a wide interval because repeats differ, with the remedy; `None` if there are none.
-fn wide(run: &Run) -> Option<String> {
+fn wide_medians(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
     let spread = valid.iter().filter(|point| spread_dominates(point));
     let medians = spread.filter_map(|point| point.summary.as_ref()?.p50_us);

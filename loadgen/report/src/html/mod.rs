@@ -118,9 +118,9 @@ fn parts(report: &Report<'_>) -> Vec<Part> {
     let gpus = gpus.map(|gpus| html! { (soft(&gpus.intro)) (table(gpus, "")) });
     let points = |group: &Group<'_>| html! { h3 { (group.name) } (table(&report.points(group), "full")) };
     let points = joined(report.groups.iter().map(points));
-    let time = html! { (soft(PARTS)) (stages::legend(&report.parts)) };
+    let time = html! { (soft(STAGES_NOTE)) (stages::legend(&report.parts)) };
     let time = with_intro(&time, over(|group, series| stages::cards(series, group.common_rps)));
-    let heat = html! { (soft(OVER_TIME)) (heat::legend()) };
+    let heat = html! { (soft(HEAT_NOTE)) (heat::legend()) };
     let heat = with_intro(&heat, over(|group, series| heat::cards(series, group.common_rps)));
     let curves = with_intro(&outcome(report), over(|group, _| curves(group)));
     vec![
@@ -132,7 +132,7 @@ fn parts(report: &Report<'_>) -> Vec<Part> {
         ("costs", "Costs", over(costs::of_group)),
         ("beside", "Streams, cold starts, loops and fleets", joined(side_tables)),
         ("gpus", "GPUs", gpus.unwrap_or_default()),
-        ("points", "Every point", with_intro(&soft(EVERY), points)),
+        ("points", "Every point", with_intro(&soft(POINTS_NOTE), points)),
         ("evidence", "Evidence and environment", evidence(report)),
     ]
 }
@@ -166,7 +166,7 @@ fn curves(group: &Group<'_>) -> Markup {
 fn distributions(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     html! {
         (latency::percentiles(group, series))
-        (soft(WHOLE))
+        (soft(DISTRIBUTION_NOTE))
         (latency::distribution(series, group.common_rps))
     }
 }
@@ -207,15 +207,15 @@ fn outcome(report: &Report<'_>) -> Markup {
     }
 }
 
-const WHOLE: &str = "At the rate that all have in common, or else each at its highest.";
-const OVER_TIME: &str = "Each column is a piece of the measured window, each row a band of latency; the darker, \
+const DISTRIBUTION_NOTE: &str = "At the rate that all have in common, or else each at its highest.";
+const HEAT_NOTE: &str = "Each column is a piece of the measured window, each row a band of latency; the darker, \
                          the more of the column's requests. A stall is a column that reaches up, a saturated server a \
                          slope, a cache that fills a slope downwards. At the same rates as above.";
-const PARTS: &str = "The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
+const STAGES_NOTE: &str = "The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
                      (p99-100), split into the server's own stages and the time outside it. Every repeat is split into bands separately; \
                      [lo–hi] is the 95 % interval of the mean over the repeats. At the rate that all have in common, or \
                      else the highest valid one.";
-const EVERY: &str = "n/a: fewer than 10 requests lie beyond it (p99: 1,000 requests, p99.9: 10,000). ~: rough, without an upper bound. Service: actual send to last byte. \
+const POINTS_NOTE: &str = "n/a: fewer than 10 requests lie beyond it (p99: 1,000 requests, p99.9: 10,000). ~: rough, without an upper bound. Service: actual send to last byte. \
                      Send lag: scheduled to actual send. In flight: counted by the load generator, and checked by Little's law from five on.";
 
 fn header(report: &Report<'_>) -> Markup {

@@ -6,7 +6,7 @@ use super::chart::Series;
 use crate::content::labels;
 use crate::units::{latency, percent, rate};
 use maud::{Markup, html};
-use tierlab_analysis::latency::tail::whole;
+use tierlab_analysis::latency::tail::total_us;
 use tierlab_analysis::record::{Band, Point};
 
 /// Parts whose colour needs light text on it.
@@ -63,11 +63,11 @@ fn mean(band: &Band) -> Markup {
 
 /// Part of a band, as wide as its share; nothing if it could not be seen.
 fn part(band: &Band, name: &str, us: f64) -> Markup {
-    let share = if band.mean_us > 0.0 { us / whole(band) } else { 0.0 };
+    let share = if band.mean_us > 0.0 { us / total_us(band) } else { 0.0 };
     if share < 0.002 {
         return Markup::default();
     }
-    let (part, [us, all]) = (labels::part(name), [us, whole(band)].map(latency));
+    let (part, [us, all]) = (labels::part(name), [us, total_us(band)].map(latency));
     let (percent, count, of) = (percent(share), band.count, &band.name);
     let tip = format!("{part}: {us} of {all} ({percent})\n{count} requests, {of}");
     let style = format!("width:{:.2}%;background:{}", 100.0 * share, colour(name));

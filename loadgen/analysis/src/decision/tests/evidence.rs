@@ -1,7 +1,7 @@
 //! Evidence of steps, and of a measured run.
 
 use super::{candidate, question, settled};
-use crate::decision::answer::beside;
+use crate::decision::answer::shown_at;
 use crate::decision::curve::{Grid, HighestRate};
 use crate::decision::from_run::step;
 use crate::decision::lab::{Lab, LabVerdict};
@@ -89,7 +89,7 @@ fn the_p99_beside_a_demand_is_of_its_rate_or_a_higher_one() {
     };
     // 900 requests are too few for a p99.
     let points = [at(90.0), at(200.0), at(400.0)];
-    let shown = |has_demand, rps| beside(&points.each_ref(), has_demand, rps).map(|point| point.factors.offered_rps);
+    let shown = |has_demand, rps| shown_at(&points.each_ref(), has_demand, rps).map(|point| point.factors.offered_rps);
     let with_demand = [80.0, 200.0, 210.0, 500.0].map(|rps| shown(true, rps));
     assert_eq!(with_demand, [Some(200.0), Some(200.0), Some(400.0), None]);
     assert_eq!(shown(false, 210.0), Some(200.0));

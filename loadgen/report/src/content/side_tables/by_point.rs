@@ -23,7 +23,7 @@ const COUNTS: [StreamFigure; 3] = [StreamFigure::Events, StreamFigure::Bytes, St
 const OF_STREAMS: [Percentile; 2] = [Percentile::P50, Percentile::P99];
 const OF_RAMPS: [Percentile; 3] = [Percentile::P50, Percentile::P95, Percentile::P99];
 /// Maximum number of slowest requests.
-const MOST: usize = 20;
+const MAX_ROWS: usize = 20;
 
 /// Streamed replies: times of their events, and counts a request.
 pub(super) fn streams(run: &Run) -> Option<Table> {
@@ -89,7 +89,7 @@ pub(super) fn slowest(run: &Run) -> Option<Table> {
         }
     }
     slow.sort_by_key(|(.., one)| Reverse(one.latency_us));
-    slow.truncate(MOST);
+    slow.truncate(MAX_ROWS);
     let rows = slow.iter().map(|(factors, repeat, file, one)| {
         let stage = one.stage.as_ref();
         let stage = stage.map(|(name, us)| format!("{name} {}", latency(*us as f64)));

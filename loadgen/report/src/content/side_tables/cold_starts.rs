@@ -22,8 +22,8 @@ pub(crate) fn stages(starts: &[ColdStart]) -> Vec<&str> {
     for start in starts {
         let mut index = 0;
         for (stage, _) in &start.stages_s {
-            index = match all.iter().position(|known| known == stage) {
-                Some(known) => known + 1,
+            index = match all.iter().position(|other| other == stage) {
+                Some(at) => at + 1,
                 None => {
                     all.insert(index, stage);
                     index + 1
@@ -74,11 +74,11 @@ fn row(group: &StartGroup<'_>, stages: &[&str]) -> Vec<Cell> {
     let none = || NONE.to_owned();
     // Servers of another version may not report a stage.
     let millis = |of: &dyn Fn(&ColdStart) -> Option<f64>| {
-        let known: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
-        match known.is_empty() {
+        let seconds: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
+        match seconds.is_empty() {
             true => none(),
             // Adding 0.0 avoids -0.0.
-            false => format!("{:.1}", median(known) * 1e3 + 0.0),
+            false => format!("{:.1}", median(seconds) * 1e3 + 0.0),
         }
     };
     let first = group.first;
@@ -94,13 +94,13 @@ fn row(group: &StartGroup<'_>, stages: &[&str]) -> Vec<Cell> {
     ];
     row.extend(stages.iter().map(|stage| millis(&|start| stage_s(start, stage))));
     row.push(millis(&|start| Some(start.first_reply_s)));
-    row.push(in_all(group));
+    row.push(total_time(group));
     row.push(bytes(group).map_or_else(none, |bytes| digits3(bytes / f64::from(1 << 20))));
     cells(row)
 }
 
 /// Time from the start to the last reply.
-fn in_all(group: &StartGroup<'_>) -> String {
+fn total_time(group: &StartGroup<'_>) -> String {
     let logs = group.logs();
     let interval = mean_interval(&logs).unwrap_or(Interval::exact(logs[0]));
     latency_interval(Some(&interval.map(|log| log.exp() * 1e6)))
@@ -173,8 +173,8 @@ impl StartGroup<'_> {
 
     /// Logarithms of the seconds until the last reply.
     fn logs(&self) -> Vec<f64> {
-        let in_all = |start: &&ColdStart| (start.ready_s + start.first_reply_s).ln();
-        self.starts.iter().map(in_all).collect()
+        let total_time = |start: &&ColdStart| (start.ready_s + start.first_reply_s).ln();
+        self.starts.iter().map(total_time).collect()
     }
 }
 

@@ -15,7 +15,7 @@ const INTRO: &str = "highest: highest rate of all servers together, as in the cu
                      highest rate. All servers run on this machine and share its cores";
 
 /// Ratio of rates up to which they count as equal.
-const NO_MORE: f64 = 1.1;
+const EQUAL_RATIO: f64 = 1.1;
 
 /// Fleet of one size.
 struct Size<'a> {
@@ -120,7 +120,7 @@ fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
             "{name}: the plan's rates end below the servers' limit, so the number beyond which more add nothing is unknown"
         ));
     }
-    let is_enough = |&&(_, rps, _): &&(u32, f64, bool)| measured.iter().all(|(_, other, _)| *other < NO_MORE * rps);
+    let is_enough = |&&(_, rps, _): &&(u32, f64, bool)| measured.iter().all(|(_, other, _)| *other < EQUAL_RATIO * rps);
     let &(servers, rps, _) = measured.iter().find(is_enough)?;
     let [rps, highest] = [rps, highest].map(rate);
     Some(match servers == largest {
