@@ -171,7 +171,7 @@ pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::monthly::{Use, monthly};
+    use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{
         Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, Question, RAMP_BLOCKS, RampFigures,
@@ -339,7 +339,7 @@ mod tests {
             least_instances: 1,
             highest_rps: 1_000.0,
         };
-        let used = Use {
+        let used = TierUse {
             requests: 2.0,
             bytes: 4_096.0,
         };

@@ -131,7 +131,7 @@ fn over_size(ranked: &Ranked, terms: &CostTerms, largest: f64) -> Vec<(f64, f64)
 
 #[cfg(test)]
 mod tests {
-    use super::super::monthly::{Use, monthly};
+    use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{BySize, CostTerms, Demand, MeetsObjective, Minimise, Mode};
     use proptest::prelude::*;
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    const USE: Use = Use {
+    const USE: TierUse = TierUse {
         requests: 1.0,
         bytes: 0.0,
     };

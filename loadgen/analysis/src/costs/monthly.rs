@@ -10,7 +10,7 @@ pub const HOURS: f64 = 730.0;
 
 /// Tier usage of one inference.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Use {
+pub struct TierUse {
     /// Storage requests.
     pub requests: f64,
     /// Bytes read.
@@ -33,7 +33,7 @@ pub struct Monthly {
 /// Returns a month at the question's demand, with instances that carry up to `highest_rps` requests per second each
 /// under the objective and are filled to the question's utilisation: `max(least, ceil(peak ÷ (utilisation × highest)))`
 /// of them. Without a demand, it is a month of one instance at that rate. `highest_rps` is above 0.
-pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, highest_rps: f64) -> Monthly {
+pub fn monthly(terms: &CostTerms, use_per_inference: TierUse, question: &Question, highest_rps: f64) -> Monthly {
     let instances = instances(question, highest_rps);
     let average_rps = question.demand.map_or(highest_rps, |demand| demand.average_rps);
     let inferences = average_rps * f64::from(question.batch_size) * HOURS * 3_600.0;
@@ -84,7 +84,7 @@ pub struct Priced<'a> {
     /// Prices of the variant; `None` if missing.
     pub terms: Option<&'a CostTerms>,
     /// Tier usage per inference; `None` if the server did not report it.
-    pub use_per_inference: Option<Use>,
+    pub use_per_inference: Option<TierUse>,
 }
 
 /// Returns the score if one instance carries `highest_rps` requests per second. Infinite if it carries none, or if the
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    const USE: Use = Use {
+    const USE: TierUse = TierUse {
         requests: 1.0,
         bytes: 1_000.0,
     };

@@ -55,7 +55,7 @@ pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], ste
 
 #[cfg(test)]
 mod tests {
-    use super::super::monthly::{Use, monthly};
+    use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode};
 
@@ -88,7 +88,7 @@ mod tests {
             usd_per_byte: 1e-9,
             ..CostTerms::default()
         };
-        let used = Use {
+        let used = TierUse {
             requests: 1.0,
             bytes: 1_000.0,
         };

@@ -203,7 +203,7 @@ fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, lim
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
     // repeat.
     let missed = points.iter().map(|(_, evidence)| evidence);
-    let missed = missing.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
+    let missed = missed.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
     let ceiling = missed.map(|one| one.rps).fold(f64::INFINITY, f64::min);
     let open = slo.highest_rps.max(best.rps).min(ceiling);
     let hi = if is_missed { hi.clamp(best.rps, open) } else { open };

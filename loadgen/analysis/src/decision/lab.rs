@@ -7,7 +7,7 @@ use super::evidence::{Candidate, StepEvidence};
 use super::probability::{self, Scores};
 use super::rate_points::{RatePoint, gather, missed_rps, point_at, top_rate, usable};
 use super::rates::rates;
-use crate::costs::monthly::{Priced, Use, is_priced, score};
+use crate::costs::monthly::{Priced, TierUse, is_priced, score};
 use crate::record::{AnswerOutcome, Interval, MeetsObjective, Minimise, Purpose, Question};
 use std::cmp::Ordering;
 
@@ -37,7 +37,7 @@ pub(crate) struct CandidateStatus {
     /// Lowest rate at which all of its steps together miss an objective, independent of the curve model.
     pub(crate) missed: Option<f64>,
     /// Tier usage per inference; `None` if the server did not report it.
-    pub(crate) use_per_inference: Option<Use>,
+    pub(crate) use_per_inference: Option<TierUse>,
     /// Lower end of the score's interval.
     pub(crate) lower: f64,
     /// Upper end of the score's interval; infinite if it is not known to meet the objective.
@@ -471,8 +471,8 @@ fn log_percentiles(candidate: &Candidate, rps: f64) -> Vec<f64> {
 }
 
 /// Returns the mean over the steps that report it, weighted by requests.
-fn use_per_inference(steps: &[StepEvidence]) -> Option<Use> {
-    let (mut weight, mut used) = (0.0, Use::default());
+fn use_per_inference(steps: &[StepEvidence]) -> Option<TierUse> {
+    let (mut weight, mut used) = (0.0, TierUse::default());
     for step in steps.iter().filter(|step| step.usable.is_ok()) {
         if let (Some(requests), Some(bytes)) = (step.tier_requests_per_inference, step.tier_bytes_per_inference) {
             weight += step.requests;
@@ -480,7 +480,7 @@ fn use_per_inference(steps: &[StepEvidence]) -> Option<Use> {
             used.bytes += step.requests * bytes;
         }
     }
-    (weight > 0.0).then(|| Use {
+    (weight > 0.0).then(|| TierUse {
         requests: used.requests / weight,
         bytes: used.bytes / weight,
     })

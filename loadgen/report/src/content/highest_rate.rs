@@ -11,7 +11,7 @@ use tierlab_analysis::record::{Factors, Finding, NotMet, Run, Slo, SloFinding, S
 pub(crate) const EXPLANATION: &str = "Highest rate under the objective: [lo–hi] is from the highest rate that certainly meets it to the lowest \
                                 that certainly misses it.";
 
-/// Returns the sentences of [`sentence`] about the curves of a group.
+/// Returns the sentence of each curve of a group.
 pub(crate) fn sentences(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     let is_of_curve = |factors: &Factors| curves.iter().any(|curve| same_but_rate(curve.factors(), factors));
     let findings = run.findings.iter().filter(|finding| is_of_curve(&finding.factors));

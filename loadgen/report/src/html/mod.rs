@@ -73,19 +73,19 @@ pub fn document(program: &str, title: &str, body: &Markup) -> String {
 }
 
 /// Collapsed section: the end of its address, its title and its body.
-type Part = (&'static str, &'static str, Markup);
+type Section = (&'static str, &'static str, Markup);
 
 /// Page of a run: the first screen, the contents, and the sections.
 fn article(report: &Report<'_>, index: usize) -> Markup {
-    let parts = parts(report);
-    let parts: Vec<&Part> = parts.iter().filter(|(.., body)| !body.0.is_empty()).collect();
+    let sections = sections(report);
+    let sections: Vec<&Section> = sections.iter().filter(|(.., body)| !body.0.is_empty()).collect();
     html! {
         (first_screen(report))
         nav.contents aria-label="Sections" {
-            @for (name, title, _) in &parts { a href={ "#run" (index) "-" (name) } { (title) } }
+            @for (name, title, _) in &sections { a href={ "#run" (index) "-" (name) } { (title) } }
         }
         "\n"
-        @for (name, title, body) in &parts { (markup::closed(&format!("run{index}-{name}"), title, body)) }
+        @for (name, title, body) in &sections { (markup::closed(&format!("run{index}-{name}"), title, body)) }
     }
 }
 
@@ -111,7 +111,7 @@ fn first_screen(report: &Report<'_>) -> Markup {
 }
 
 /// Sections below the first screen, in reading order; empty ones are left out later.
-fn parts(report: &Report<'_>) -> Vec<Part> {
+fn sections(report: &Report<'_>) -> Vec<Section> {
     let over = |body: GroupPart| over_groups(report, body);
     let side_tables = report.side_tables.iter().map(markup::side_table);
     let gpus = report.gpus.as_ref();

@@ -18,7 +18,7 @@ const INTRO: &str = "highest: highest rate of all servers together, as in the cu
 const EQUAL_RATIO: f64 = 1.1;
 
 /// Fleet of one size.
-struct Size<'a> {
+struct Fleet<'a> {
     servers: u32,
     curve: &'a Curve<'a>,
     best: Option<Best<'a>>,
@@ -33,12 +33,12 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     let groups = labels::groups(run);
     let is_only = groups.len() == 1;
     for (group, curves) in groups {
-        let mut fleets: BTreeMap<String, Vec<Size<'_>>> = BTreeMap::new();
+        let mut fleets: BTreeMap<String, Vec<Fleet<'_>>> = BTreeMap::new();
         for curve in &curves {
             let Some(variant) = labels::variant(run, curve.factors().label()) else {
                 continue;
             };
-            fleets.entry(labels::without_servers(variant)).or_default().push(Size {
+            fleets.entry(labels::without_servers(variant)).or_default().push(Fleet {
                 servers: variant.servers,
                 curve,
                 best: best(run, curve),
@@ -65,7 +65,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     Table::section("Fleets", INTRO, columns, rows).map(|table| Table { notes, ..table })
 }
 
-fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile, f64)>) -> Vec<Cell> {
+fn row(name: &str, size: &Fleet<'_>, first: &Fleet<'_>, common: Option<(Percentile, f64)>) -> Vec<Cell> {
     let best = size.best.as_ref();
     let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
     let latency = common.and_then(|(percentile, rps)| {
@@ -86,10 +86,10 @@ fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile
 }
 
 /// Percentile that every number of servers has at a valid point of one rate, and the highest such rate.
-fn common(sizes: &[Size<'_>]) -> Option<(Percentile, f64)> {
+fn common(sizes: &[Fleet<'_>]) -> Option<(Percentile, f64)> {
     TAILS.into_iter().find_map(|percentile| {
-        let measured = |size: &Size<'_>, rps| percentile_of(size.curve.valid_at(rps)?, percentile);
-        let is_measured = |size: &Size<'_>, rps| measured(size, rps).is_some();
+        let measured = |size: &Fleet<'_>, rps| percentile_of(size.curve.valid_at(rps)?, percentile);
+        let is_measured = |size: &Fleet<'_>, rps| measured(size, rps).is_some();
         let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
         let rps = rates.filter(|&rps| sizes.iter().all(|size| is_measured(size, rps)));
         Some((percentile, rps.max_by(f64::total_cmp)?))
@@ -103,8 +103,8 @@ fn tier_requests_per_s(point: &Point) -> Option<f64> {
 }
 
 /// Smallest number of servers from which further servers add nothing.
-fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
-    let measured = |size: &Size<'_>| {
+fn knee(name: &str, sizes: &[Fleet<'_>]) -> Option<String> {
+    let measured = |size: &Fleet<'_>| {
         let best = size.best.as_ref()?;
         Some((size.servers, best.rps(), best.at_least))
     };
