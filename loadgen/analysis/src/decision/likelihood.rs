@@ -214,10 +214,9 @@ impl Kernels {
         let share = |odds: f64| 1.0 / (1.0 + (-of_limit - odds).exp());
         let shares: [f64; ODDS] = std::array::from_fn(|index| share(odds_at(index)));
         Self(SINGLES.map(|single| {
-            let others =
-                |theta: usize| (share((theta as f64 - THETA_SIDE as f64) * ODDS_STEP) - single * limit).max(0.0);
+            let rest = |theta: usize| (share((theta as f64 - THETA_SIDE as f64) * ODDS_STEP) - single * limit).max(0.0);
             SIGMAS.map(|sigma| {
-                let row = |theta: usize| weights_with_mean(sigma, others(theta), &shares);
+                let row = |theta: usize| weights_with_mean(sigma, rest(theta), &shares);
                 (0..THETAS).flat_map(row).collect()
             })
         }))
