@@ -239,7 +239,7 @@ impl Figure {
     }
 }
 
-/// Look of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`,
+/// Style of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`,
 /// used cyclically.
 #[derive(Clone, Serialize)]
 pub(super) struct SeriesStyle {
@@ -249,7 +249,7 @@ pub(super) struct SeriesStyle {
     pub(super) marker: usize,
 }
 
-/// A curve with its look.
+/// Curve with its style.
 pub(super) struct Series<'a> {
     pub(super) curve: &'a Curve<'a>,
     pub(super) row: &'a Row<'a>,
@@ -257,7 +257,7 @@ pub(super) struct Series<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// Curves of a group with their looks.
+    /// Curves of a group with their styles.
     pub(super) fn of(group: &'a Group<'a>) -> Vec<Self> {
         let caches = distinct(group.rows.iter().map(|row| &row.cache));
         let mut names: Vec<&str> = group.rows.iter().map(|row| row.tier.name.as_str()).collect();
