@@ -4,7 +4,7 @@
 use super::families::{Family, Known, STEP_S};
 use super::servers::SLOW;
 use crate::study::rng;
-use tierlab_analysis::decision::standing::Lab;
+use tierlab_analysis::decision::lab::Lab;
 use tierlab_analysis::decision::{Candidate, Next, Phase, StopReason, Time, next};
 use tierlab_analysis::record::{CostTerms, Purpose};
 
@@ -62,7 +62,7 @@ pub(super) fn by_rule(family: &Family, seed: u64) -> (Answer, u32) {
             step_s: STEP_S,
         };
         match next(&known.question, &candidates, &time) {
-            Next::Block { phase, probes } if phase != Phase::Pictures => {
+            Next::Block { phase, probes } if phase != Phase::Charts => {
                 for probe in probes {
                     let server = known.truths[probe.candidate].server;
                     let mut step = server.step(probe.rps, probe.purpose, &mut weather, &mut rng);

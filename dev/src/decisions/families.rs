@@ -4,7 +4,7 @@
 use super::servers::{LIMIT_S, SLOW, Server, Service, Weather};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use tierlab_analysis::costs::monthly::{Priced, Use, score};
+use tierlab_analysis::costs::monthly::{Priced, TierUse, score};
 use tierlab_analysis::decision::rates::rates;
 use tierlab_analysis::record::{CostTerms, Demand, Minimise, Mode, Objective, Percentile, Question};
 
@@ -210,7 +210,7 @@ impl Known {
         let truth = &self.truths[index];
         let priced = Priced {
             terms: Some(&truth.terms),
-            use_per_inference: Some(Use {
+            use_per_inference: Some(TierUse {
                 requests: 1.0,
                 bytes: 1_024.0,
             }),

@@ -5,8 +5,8 @@ use super::families;
 use super::servers::{Server, Service, Weather};
 use crate::study::{rng, seeds};
 use crate::table::{Row, cell, fixed};
-use tierlab_analysis::decision::reach::{Reach, reaches};
-use tierlab_analysis::decision::standing::Lab;
+use tierlab_analysis::decision::highest_rates::{RateEstimate, highest_rates};
+use tierlab_analysis::decision::lab::Lab;
 use tierlab_analysis::decision::{Next, Time, next};
 use tierlab_analysis::record::{CostTerms, Minimise, Question};
 
@@ -110,11 +110,11 @@ fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
             time.spent_s += STEP_S;
         }
     }
-    let shares = |(index, reach): (usize, Reach)| {
+    let shares = |(index, reach): (usize, RateEstimate)| {
         let truth = servers[index].long_run_rps(highest[index], setting.spread);
         [reach.estimate.unwrap_or(0.0), reach.lo, reach.hi].map(|rps| rps / truth)
     };
-    let reaches = reaches(&Lab::new(&question, &candidates));
+    let reaches = highest_rates(&Lab::new(&question, &candidates));
     reaches.into_iter().enumerate().map(shares).collect()
 }
 

@@ -9,9 +9,9 @@
 use crate::record::{Driven, Factors, Point, Verdict};
 
 /// Minimum number of points with a knee.
-const FEWEST: usize = 4;
+const MIN_POINTS: usize = 4;
 /// Minimum depth of the knee below the diagonal, as a share of the curve's height.
-const BEND: f64 = 0.15;
+const MIN_DEPTH: f64 = 0.15;
 
 /// Points that differ only in the offered rate, by rising rate.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ pub(crate) fn all_curves(points: &[Point]) -> Vec<Curve<'_>> {
 }
 
 fn curves_of<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Curve<'a>> {
-    let curves = grouped(points.map(|point| (but_rate(&point.factors), point))).into_iter();
+    let curves = grouped(points.map(|point| (without_rate(&point.factors), point))).into_iter();
     let in_order = |(_, mut points): (Factors, Vec<&'a Point>)| {
         points.sort_by(|a, b| a.factors.offered_rps.total_cmp(&b.factors.offered_rps));
         Curve { points }
@@ -77,7 +77,7 @@ fn curves_of<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Curve<'a>> {
 pub fn grouped<K: PartialEq, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for (key, item) in items {
-        match groups.iter_mut().find(|(known, _)| *known == key) {
+        match groups.iter_mut().find(|(existing, _)| *existing == key) {
             Some((_, items)) => items.push(item),
             None => groups.push((key, vec![item])),
         }
@@ -103,11 +103,11 @@ pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
 
 /// True if two points belong to the same curve.
 pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
-    but_rate(a) == but_rate(b)
+    without_rate(a) == without_rate(b)
 }
 
 /// Factors that the points of a curve share.
-pub(crate) fn but_rate(factors: &Factors) -> Factors {
+pub(crate) fn without_rate(factors: &Factors) -> Factors {
     Factors {
         offered_rps: 0.0,
         ..factors.clone()
@@ -117,12 +117,12 @@ pub(crate) fn but_rate(factors: &Factors) -> Factors {
 /// Returns the knee of points with rising rates.
 fn knee(points: &[(f64, f64)]) -> Option<f64> {
     let (&(first, low), &(last, high)) = (points.first()?, points.last()?);
-    if points.len() < FEWEST || high <= low || last <= first {
+    if points.len() < MIN_POINTS || high <= low || last <= first {
         return None;
     }
     let below = |&(rps, us): &(f64, f64)| (rps - first) / (last - first) - (us - low) / (high - low);
     let knee = points.iter().max_by(|a, b| below(a).total_cmp(&below(b)))?;
-    (below(knee) > BEND).then_some(knee.0)
+    (below(knee) > MIN_DEPTH).then_some(knee.0)
 }
 
 #[cfg(test)]

@@ -17,16 +17,16 @@
 /// Costs of points and variants.
 ///
 /// - [`mod@costs::cost`]: dollars per 10,000 inferences and their parts; [`mod@costs::mix_shares`]: shares of a mix's parts
-/// - [`mod@costs::monthly`]: a month at a demand; [`mod@costs::over_demand`]: over demands; [`mod@costs::turns`]: demands and sizes at
-///   which another variant is cheaper
+/// - [`mod@costs::monthly`]: a month at a demand; [`mod@costs::over_demand`]: over demands; [`mod@costs::crossovers`]: demands and
+///   sizes at which another variant is cheaper
 /// - [`costs::economics`]: costs on several instances, and of tiers over a cache's hit ratio
 pub mod costs {
     pub mod cost;
+    pub mod crossovers;
     pub mod economics;
     pub mod mix_shares;
     pub mod monthly;
     pub mod over_demand;
-    pub mod turns;
 }
 mod curve;
 /// Analyses of several points.

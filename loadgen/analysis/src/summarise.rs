@@ -2,7 +2,7 @@
 //! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curve::{Curve, but_rate, curves};
+use crate::curve::{Curve, curves, without_rate};
 use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
@@ -28,7 +28,7 @@ pub fn conclude(run: &mut Run) {
 /// Returns the finding of each curve of summarised points, in the order in which the curves first appear.
 pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
     let finding = |curve: &Curve<'_>| Finding {
-        factors: but_rate(curve.factors()),
+        factors: without_rate(curve.factors()),
         highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
         knee_rps: curve.knee(),
         slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
@@ -50,7 +50,7 @@ pub fn withhold(points: &mut [Point]) {
     for (point, queueing) in points.iter_mut().zip(queueing) {
         let repeats = counted(&point.repeats).len();
         if let Some(summary) = &mut point.summary {
-            keep_printable(summary, repeats, queueing);
+            grade_percentiles(summary, repeats, queueing);
         }
     }
 }
@@ -64,19 +64,19 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
 }
 
 /// Removes the percentiles with too few requests, and grades the others: a rough percentile has no upper bound.
-fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
+fn grade_percentiles(summary: &mut Summary, repeats: usize, queueing: f64) {
     let samples = summary.samples;
     let graded = |quantile: f64| grade::grade(quantile, samples, repeats, queueing);
-    let show = |shown: &mut Option<Interval>, given: &mut Option<Grade>, grade: Option<Grade>| {
+    let show = |shown: &mut Option<Interval>, stored_grade: &mut Option<Grade>, grade: Option<Grade>| {
         *shown = shown.filter(|_| grade.is_some());
-        *given = grade.filter(|_| shown.is_some());
+        *stored_grade = grade.filter(|_| shown.is_some());
         if let (Some(interval), Some(Grade::Rough)) = (shown, grade) {
             interval.hi = f64::INFINITY;
         }
     };
     for percentile in Percentile::ALL {
-        let (shown, given) = summary.percentile_mut(percentile);
-        show(shown, given, graded(percentile.quantile()));
+        let (shown, stored_grade) = summary.percentile_mut(percentile);
+        show(shown, stored_grade, graded(percentile.quantile()));
     }
     // A mean is as uncertain as a p95 in simulation, and takes no more requests than a median.
     let of_mean =
@@ -88,8 +88,8 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
     for figure in summary.streams.values_mut() {
         let percentiles = figure.percentiles.iter();
         let shown = percentiles.filter_map(|(&percentile, &interval)| {
-            let (mut shown, mut given) = (Some(interval), None);
-            show(&mut shown, &mut given, graded(percentile.quantile()));
+            let (mut shown, mut stored_grade) = (Some(interval), None);
+            show(&mut shown, &mut stored_grade, graded(percentile.quantile()));
             Some((percentile, shown?))
         });
         figure.percentiles = shown.collect();
@@ -100,10 +100,10 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
 /// Computes every figure, even those with too few samples to print.
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
-    let latency = clock(repeats, |repeat| &repeat.histograms.latency);
+    let latency = block_table(repeats, |repeat| &repeat.histograms.latency);
     let gap = |percentile| inversion::gap(&latency, percentile);
-    let lag = clock(repeats, |repeat| &repeat.histograms.lag);
-    let p99 = |clock: &BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
+    let lag = block_table(repeats, |repeat| &repeat.histograms.lag);
+    let p99 = |table: &BlockTable| table.pooled_quantile(0.99).map(|us| us as f64);
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
     let rate_of = |rate: &dyn Fn(&Repeat) -> f64| rate_interval(&point.factors, repeats, rate);
@@ -134,7 +134,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         grades: Grades::default(),
         autocorrelation_time: autocorrelation_time(repeats),
         gaps: Percentile::ALL.into_iter().filter_map(gap).collect(),
-        service_p99_us: p99(&clock(repeats, |repeat| &repeat.histograms.service)),
+        service_p99_us: p99(&block_table(repeats, |repeat| &repeat.histograms.service)),
         lag_p99_us: p99(&lag),
         achieved_rps,
         goodput_rps: limit_us.map(|limit_us| rate_of(&|repeat| objective::rate(repeat, limit_us))),
@@ -179,8 +179,8 @@ fn streams<'a>(repeats: &'a [Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
 }
 
 fn percentiles(table: &BlockTable, of: impl Iterator<Item = Percentile>) -> BTreeMap<Percentile, Interval> {
-    let known = of.filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
-    known.collect()
+    let intervals = of.filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
+    intervals.collect()
 }
 
 /// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat
@@ -231,12 +231,12 @@ fn session_shares(repeats: &[Repeat]) -> Vec<(String, f64)> {
         *seconds.entry(state).or_default() += s;
     }
     let all: f64 = seconds.values().sum();
-    let known = seconds.into_iter().filter(|_| all > 0.0);
-    let shares = known.map(|(state, seconds)| (state.to_owned(), seconds / all));
+    let shares = seconds.into_iter().filter(|_| all > 0.0);
+    let shares = shares.map(|(state, seconds)| (state.to_owned(), seconds / all));
     shares.collect()
 }
 
-fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> BlockTable {
+fn block_table(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> BlockTable {
     BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()))
 }
 
@@ -309,28 +309,28 @@ fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
 
 /// Returns the shares of GPU time; `None` without a GPU, or without session times.
 fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
-    let watched = || {
+    let with_gpus = || {
         let repeats = repeats.iter();
         let servers = repeats.filter_map(|repeat| Some((repeat, repeat.server.as_ref()?)));
         servers.filter(|(_, server)| !server.gpus.is_empty())
     };
-    let servers = || watched().map(|(_, server)| server);
+    let servers = || with_gpus().map(|(_, server)| server);
     let state = |name: &str| -> f64 { servers().filter_map(|server| server.session_seconds.get(name)).sum() };
     let waits = ["queue_wait", "storage_wait", "no_requests"].map(state);
-    let whole = state("compute") + waits.iter().sum::<f64>();
-    if whole <= 0.0 {
+    let total = state("compute") + waits.iter().sum::<f64>();
+    if total <= 0.0 {
         return None;
     }
     // The busiest GPU, because sessions of one model run on one GPU.
     let busiest = |server: &ServerDelta| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max);
     let busy: f64 = servers().map(busiest).sum();
     let between = |(repeat, server): (&Repeat, &ServerDelta)| server.between_s.unwrap_or(repeat.window_s);
-    let seconds: f64 = watched().map(between).sum();
+    let seconds: f64 = with_gpus().map(between).sum();
     let busy = (busy / seconds.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // If sessions waited longer than the GPU was idle, their waits share the idle time.
-    let idle = waits.iter().sum::<f64>() / whole;
+    let idle = waits.iter().sum::<f64>() / total;
     let scale = ((1.0 - busy) / idle.max(f64::MIN_POSITIVE)).min(1.0);
-    let [queue_wait, storage_wait, no_requests] = waits.map(|wait| wait / whole * scale);
+    let [queue_wait, storage_wait, no_requests] = waits.map(|wait| wait / total * scale);
     Some(IdleByCause {
         busy,
         copy_and_host: (1.0 - busy - idle * scale).max(0.0),

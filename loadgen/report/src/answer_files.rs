@@ -5,7 +5,7 @@
 
 use crate::content::answer::AnswerText;
 use crate::content::answer_sentence::meets;
-use crate::content::words;
+use crate::content::labels;
 use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, OpenQuestion, Ranked, Run};
 
 /// Returns `answer.json`, the keys of the record; `None` without a question, or before its answer.
@@ -60,7 +60,7 @@ pub fn junit(run: &Run, cases: &[&Case]) -> String {
     document(run, cases, windows.map(|repeat| repeat.window_s).sum(), "")
 }
 
-fn document(run: &Run, cases: &[&Case], seconds: f64, said: &str) -> String {
+fn document(run: &Run, cases: &[&Case], seconds: f64, sentence: &str) -> String {
     let count = |of: fn(&CaseResult) -> bool| cases.iter().filter(|case| of(&case.result)).count();
     let failures = count(|result| matches!(result, CaseResult::Failed(_)));
     let skipped = count(|result| matches!(result, CaseResult::Skipped(_)));
@@ -82,8 +82,8 @@ fn document(run: &Run, cases: &[&Case], seconds: f64, said: &str) -> String {
             CaseResult::Skipped(why) => format!("><skipped message=\"{}\"/></testcase>\n", escape(why)),
         };
     }
-    let said = escape(said);
-    out + &format!("    <system-out>{said}</system-out>\n  </testsuite>\n</testsuites>\n")
+    let sentence = escape(sentence);
+    out + &format!("    <system-out>{sentence}</system-out>\n  </testsuite>\n</testsuites>\n")
 }
 
 fn case(answer: &Answer, ranked: &Ranked) -> CaseResult {
@@ -98,7 +98,7 @@ fn case(answer: &Answer, ranked: &Ranked) -> CaseResult {
 /// Missing evidence about a variant, if a question about it is open; else the reason for its rank.
 fn missing(answer: &Answer, ranked: &Ranked) -> String {
     let is_about = |open: &&OpenQuestion| open.variants.contains(&ranked.variant);
-    let about: Vec<String> = answer.open.iter().filter(is_about).map(words::open).collect();
+    let about: Vec<String> = answer.open.iter().filter(is_about).map(labels::open).collect();
     match about.is_empty() {
         true => ranked.why.clone(),
         false => about.join("; "),

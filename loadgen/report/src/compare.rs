@@ -7,9 +7,9 @@
 //! neither, throughput and failures. The highest rate of every curve is compared too. A load that is held in A and not
 //! in B is worse. Points that are in one run only, or that the instrument or the machine spoiled, are undecided.
 
-use crate::content::best::{Best, best, found, ranked};
-use crate::content::table::{Cell, Table, figures, words};
-use crate::content::words as text;
+use crate::content::best::{Best, best, ranked, slo_finding};
+use crate::content::labels;
+use crate::content::table::{Cell, Table, figures, text};
 use crate::units::{NONE, dollars, latency, percent, rate};
 use crate::{markdown, terminal};
 use serde::Serialize;
@@ -179,35 +179,35 @@ fn verdict(point: &Point) -> String {
 fn misses_up_to(run: &Run, curve: &Curve<'_>, rps: f64) -> bool {
     let is_missed = match ranked(run, curve) {
         Some(ranked) => ranked.outcome == MeetsObjective::NotMet,
-        None => found(run, curve).is_some_and(|slo| slo.outcome == SloOutcome::NeverMet),
+        None => slo_finding(run, curve).is_some_and(|slo| slo.outcome == SloOutcome::NeverMet),
     };
     is_missed && curve.factors().offered_rps <= rps
 }
 
 /// Decision on two highest rates, and B over A with the interval from the bounds of both.
 fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within: f64) -> (Decision, Interval) {
-    let (reach_a, reach_b) = (reach(a.0, &a.1.points), reach(b.0, &b.1.points));
+    let (edge_a, edge_b) = (boundary(a.0, &a.1.points), boundary(b.0, &b.1.points));
     let (rps_a, rps_b) = (a.0.rps(), b.0.rps());
-    let ratio = Interval::new(rps_b / rps_a, reach_b.lo / reach_a.hi, reach_b.hi / reach_a.lo);
+    let ratio = Interval::new(rps_b / rps_a, edge_b.lo / edge_a.hi, edge_b.hi / edge_a.lo);
     match (a.0.at_least, b.0.at_least) {
         // At the measured rates there is no difference.
         (in_a, in_b) if in_a == in_b && rps_a == rps_b => (Decision::Equivalent, Interval::exact(1.0)),
-        (_, true) if rps_b < reach_a.hi => (Decision::Undecided, ratio),
+        (_, true) if rps_b < edge_a.hi => (Decision::Undecided, ratio),
         (true, _) if rps_b >= rps_a => (Decision::Undecided, ratio),
-        _ => (comparison::highest_rates(reach_a, reach_b, within), ratio),
+        _ => (comparison::highest_rates(edge_a, edge_b, within), ratio),
     }
 }
 
 /// Boundary of the rates that are held: by the search, or from the highest held rate to just below the next measured one.
 /// Without an upper end if the rate is only a lower bound.
-fn reach(best: &Best<'_>, points: &[&Point]) -> Interval {
+fn boundary(best: &Best<'_>, points: &[&Point]) -> Interval {
     let value = best.rps();
     let mut rates = points.iter().map(|point| point.factors.offered_rps);
     let next = rates.find(|rps| *rps > value);
     let hi = next.map_or(value, |next| value.max(next.next_down()));
-    let known = best.interval.unwrap_or(Interval::new(value, value, hi));
-    let hi = if best.at_least { f64::INFINITY } else { known.hi };
-    Interval { hi, ..known }
+    let interval = best.interval.unwrap_or(Interval::new(value, value, hi));
+    let hi = if best.at_least { f64::INFINITY } else { interval.hi };
+    Interval { hi, ..interval }
 }
 
 fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
@@ -269,8 +269,8 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
         ("GPUs", a.gpus.join(", "), b.gpus.join(", ")),
     ];
     let differing = facts.into_iter().filter(|(_, a, b)| a != b);
-    let said = differing.map(|(what, a, b)| format!("the machines differ in {what}: `{a}` and `{b}`"));
-    said.collect()
+    let lines = differing.map(|(what, a, b)| format!("the machines differ in {what}: `{a}` and `{b}`"));
+    lines.collect()
 }
 
 /// Objectives and error limit of a curve's highest rate: of the question, or else of the search; `None` without either.
@@ -311,7 +311,7 @@ impl Comparison {
     fn matched<'a>(&mut self, a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
         let mut pairs = Vec::new();
         for point in &a.points {
-            let name = text::name(a, &point.factors);
+            let name = labels::name(a, &point.factors);
             match b.points.iter().find(|other| other.factors == point.factors) {
                 None if b.interrupted => self.not_compared.push(format!("{name}: the run was stopped before it")),
                 None => self.not_compared.push(format!("{name}: only in A")),
@@ -327,8 +327,8 @@ impl Comparison {
         }
         let is_in_a = |point: &&Point| a.points.iter().any(|other| other.factors == point.factors);
         let only_in_b = b.points.iter().filter(|point| !is_in_a(point));
-        let said = only_in_b.map(|point| format!("{}: only in B", text::name(b, &point.factors)));
-        self.not_compared.extend(said);
+        let lines = only_in_b.map(|point| format!("{}: only in B", labels::name(b, &point.factors)));
+        self.not_compared.extend(lines);
         pairs
     }
 
@@ -390,7 +390,7 @@ impl Comparison {
             _ => (Decision::Undecided, None),
         };
         Some(Change {
-            point: text::curve_name(a.0, a.1.factors()),
+            point: labels::curve_name(a.0, a.1.factors()),
             what: "highest rate",
             unit: "per_second",
             values: best[0].zip(best[1]).map(|(a, b)| (a.rps(), b.rps())),
@@ -449,7 +449,7 @@ impl Comparison {
     }
 
     fn table(&self) -> Table {
-        let columns = [words("point"), words("figure")].into_iter();
+        let columns = [text("point"), text("figure")].into_iter();
         let columns = columns.chain(["A", "B", "B / A [90 %, adjusted]", "could find"].map(figures));
         let rows = self.changes.iter().map(|change| {
             let decision = match change.decision {
@@ -464,7 +464,7 @@ impl Comparison {
             let texts = [&change.point, change.what, a, b, &difference, &could_find, decision];
             texts.map(Cell::plain).into()
         });
-        Table::new(columns.chain([words("decision")]), rows)
+        Table::new(columns.chain([text("decision")]), rows)
     }
 
     fn document(&self, table: &str, bullet: &str) -> String {
@@ -474,7 +474,7 @@ impl Comparison {
                 "Nothing to compare: the runs share no point that is evidence about both servers.".to_owned()
             }
             _ => format!(
-                "{} worse, {} better, {} equivalent (within {}), {} undecided; {} no longer held, {} not compared.\n{EXPLAINED}",
+                "{} worse, {} better, {} equivalent (within {}), {} undecided; {} no longer held, {} not compared.\n{EXPLANATION}",
                 self.count(Decision::Worse),
                 self.count(Decision::Better),
                 self.count(Decision::Equivalent),
@@ -495,6 +495,6 @@ impl Comparison {
 }
 
 /// Explanation below every table.
-const EXPLAINED: &str = "Undecided: the interval is too wide; more repeats narrow it. Could find: the smallest change that nine of ten such \
+const EXPLANATION: &str = "Undecided: the interval is too wide; more repeats narrow it. Could find: the smallest change that nine of ten such \
                          comparisons find. Over all figures together, each direction is called wrongly in at most 5 % of comparisons \
                          (Hommel within a point, Holm over the points).";

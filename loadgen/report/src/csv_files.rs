@@ -3,7 +3,7 @@
 //! In: a summarised run. Out: CSV text; `results/README.md` describes the columns. Knows nothing of the other files of the folder.
 
 use crate::content::side_tables::{stage_s, stages};
-use crate::content::{requests, words};
+use crate::content::{labels, requests};
 use crate::units::NONE;
 use std::borrow::Cow;
 use tierlab_analysis::record::{
@@ -88,13 +88,13 @@ pub fn summary_csv(run: &Run) -> Result<Vec<u8>, csv::Error> {
 
 fn add_factors<'a>(columns: &mut Columns<'a, PointRow<'a>>, run: &'a Run) {
     columns.text("tier", |row| row.factors.tier.clone());
-    columns.text("origin", |row| words::origin(run, row.factors.label()));
+    columns.text("origin", |row| labels::origin(run, row.factors.label()));
     columns.text("cache", |row| row.factors.cache.clone());
     columns.number("cache_share", |row| row.factors.cache_share);
     columns.text("model", |row| row.factors.model.clone());
     columns.text("mode", |row| row.factors.mode.to_string());
     columns.text("batch_size", |row| row.factors.batch_size.to_string());
-    columns.text("arrivals", |row| words::arrivals(row.factors));
+    columns.text("arrivals", |row| labels::arrivals(row.factors));
     columns.text("keys", |row| row.factors.keys.clone());
     columns.number("offered_rps", |row| {
         let is_closed = row.factors.driven.as_ref().is_some_and(Driven::is_closed);
@@ -122,12 +122,12 @@ fn add_figures<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     columns.number("in_flight", |row| row.summary.in_flight.0);
     columns.number("in_flight_littles_law", |row| row.summary.in_flight.1);
     columns.text("dominant_part", |row| {
-        words::slowest(row.summary).map_or(NONE, |(part, _)| part).to_owned()
+        labels::slowest(row.summary).map_or(NONE, |(part, _)| part).to_owned()
     });
     columns.number("dominant_share", |row| {
-        words::slowest(row.summary).map(|(_, share)| share.value)
+        labels::slowest(row.summary).map(|(_, share)| share.value)
     });
-    columns.text("verdict", |row| words::verdict(&row.summary.verdict));
+    columns.text("verdict", |row| labels::verdict(&row.summary.verdict));
     columns.text("reasons", |row| match &row.summary.verdict {
         Verdict::Valid => String::new(),
         Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => reasons.join("; "),
@@ -268,7 +268,7 @@ fn number(value: f64) -> String {
     }
     let exponent = value.abs().log10().floor() as i32;
     let decimals = usize::try_from((5 - exponent).clamp(0, 15)).unwrap_or(0);
-    words::trimmed(&format!("{value:.decimals$}")).to_owned()
+    labels::trimmed(&format!("{value:.decimals$}")).to_owned()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod compare;
 /// - `report`, `group`, `point_row`: the whole, its groups of curves, its points
 /// - `answer`, `answer_sentence`: the answer to a question, its sentence and the figures of a variant
 /// - `best`: the point and the percentile that stand for a curve
-/// - `remarks`, `requests`, `words`, `reach`, `costs`, `instrument`: sentences
+/// - `remarks`, `requests`, `labels`, `highest_rate`, `costs`, `instrument`: sentences
 /// - `side_tables`: streams, cold starts, closed loops, journeys, fleets, GPUs
 mod content {
     pub(crate) mod answer;
@@ -20,15 +20,15 @@ mod content {
     pub(crate) mod best;
     pub(crate) mod costs;
     pub(crate) mod group;
+    pub(crate) mod highest_rate;
     mod instrument;
+    pub(crate) mod labels;
     mod point_row;
-    pub(crate) mod reach;
     mod remarks;
     pub(crate) mod report;
     pub(crate) mod requests;
     pub(crate) mod side_tables;
     pub(crate) mod table;
-    pub(crate) mod words;
 
     pub(crate) use report::Report;
 }
@@ -59,5 +59,5 @@ pub mod parts {
 
 /// Returns a point's full name within its run.
 pub fn point_name(run: &tierlab_analysis::record::Run, point: &tierlab_analysis::record::Point) -> String {
-    content::words::name(run, &point.factors)
+    content::labels::name(run, &point.factors)
 }

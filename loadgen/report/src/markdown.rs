@@ -34,14 +34,14 @@ pub fn markdown(run: &Run) -> String {
     }
     for side in &report.side_tables {
         page.table(&format!("\n## {}\n", side.title), side);
-        page.offer(&format!("\n{}.\n", plain(&side.intro)));
+        page.push_if_fits(&format!("\n{}.\n", plain(&side.intro)));
         page.list("", &side.notes);
     }
     page.list("Cautions", &report.cautions);
     for group in &report.groups {
         page.list("", &group.mix_shares);
         page.list(&group.name, &group.sentences);
-        page.list("", &group.reaches);
+        page.list("", &group.slo_rates);
     }
     page.list("The instrument", &report.instrument.sound);
     page.text
@@ -57,7 +57,7 @@ struct Page {
 
 impl Page {
     /// Adds text if it fits.
-    fn offer(&mut self, text: &str) -> bool {
+    fn push_if_fits(&mut self, text: &str) -> bool {
         let words = self.text.split_whitespace().count() + text.split_whitespace().count();
         if words <= WORDS {
             self.text += text;
@@ -84,7 +84,7 @@ impl Page {
         let mut left_out = 0;
         for (index, line) in lines.enumerate() {
             let start = if index == 0 { heading } else { "" };
-            left_out += usize::from(left_out > 0 || !self.offer(&format!("{start}{line}")));
+            left_out += usize::from(left_out > 0 || !self.push_if_fits(&format!("{start}{line}")));
             if left_out > 0 && index == 0 {
                 // Not even the first fits: the whole is left out.
                 return;

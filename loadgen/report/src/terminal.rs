@@ -6,7 +6,7 @@
 use crate::content::Report;
 use crate::content::answer::AnswerText;
 use crate::content::group::Group;
-use crate::content::reach::REACH;
+use crate::content::highest_rate::EXPLANATION;
 use crate::content::table::{Cell, Table};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 use tierlab_analysis::record::Run;
@@ -37,9 +37,9 @@ pub fn table(run: &Run) -> String {
         text += &list("• ", &group.sentences);
         text += &list("• ", &group.mix_shares);
     }
-    let reaches: Vec<String> = report.groups.iter().flat_map(|group| group.reaches.clone()).collect();
-    if !reaches.is_empty() {
-        text += &format!("\n{REACH}\n{}\n", list("• ", &reaches));
+    let rates: Vec<String> = report.groups.iter().flat_map(|group| group.slo_rates.clone()).collect();
+    if !rates.is_empty() {
+        text += &format!("\n{EXPLANATION}\n{}\n", list("• ", &rates));
     }
     text += &list("• ", &report.instrument.sound);
     if let Some(pricing) = &run.pricing {
@@ -64,9 +64,9 @@ fn bullets(lines: &[String]) -> String {
 
 /// Answer, ranking, reasons for each rank, open questions, and confidence.
 fn answer(answer: &AnswerText) -> String {
-    let [said, terms] = [&answer.sentence, &answer.terms].map(|text| sentence(text));
+    let [sentence_text, terms] = [&answer.sentence, &answer.terms].map(|text| sentence(text));
     let table = text_table(&answer.without_reasons()).join("\n");
-    let mut text = format!("{said}\n{terms}\n\n{table}\n");
+    let mut text = format!("{sentence_text}\n{terms}\n\n{table}\n");
     for (rank, row) in (1..).zip(&answer.ranking.rows) {
         let why = row.last().map_or("", |why| &why.value);
         text += &format!("{}\n", wrapped(&format!("{rank}. {}: {why}", row[0].value), 3, COLUMNS));

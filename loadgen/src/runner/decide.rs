@@ -56,7 +56,7 @@ impl Runner<'_> {
                 }
                 Next::Block { phase, probes } => (phase, probes),
             };
-            if now == Phase::Pictures && self.plan.until == Until::Answered {
+            if now == Phase::Charts && self.plan.until == Until::Answered {
                 self.write(run, &ledger.points)?;
                 let is_decided = |answer: &Answer| answer.outcome == AnswerOutcome::Decided;
                 if run.answer.as_ref().is_some_and(is_decided) {
@@ -163,7 +163,7 @@ const fn described(phase: Phase) -> &'static str {
         Phase::Decide => "deciding: the likeliest answer and its strongest rival in turn",
         Phase::Confirm => "confirming: fresh steps of the best",
         Phase::AtDemand => "confirming: fresh steps of the best at the rate that an instance carries at the demand",
-        Phase::Pictures => "answered; the time that is left goes to curves and percentiles",
+        Phase::Charts => "answered; the time that is left goes to curves and percentiles",
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
         return None;
     }
     let hourly = |usd_per_hour: f64| share.hour * usd_per_hour / 3_600.0 / inferences_per_s * 1e4;
-    let counted = |price: f64, of: fn(&ServerDelta) -> f64| {
+    let usage_cost = |price: f64, of: fn(&ServerDelta) -> f64| {
         if price == 0.0 {
             return Some(0.0);
         }
@@ -103,8 +103,8 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
         hourly(instances_usd - memory_usd),
         hourly(memory_usd),
         hourly(fixed_usd),
-        counted(terms.usd_per_request, |server| server.tier_requests)?,
-        counted(terms.usd_per_byte, |server| server.tier_wire_bytes)?,
+        usage_cost(terms.usd_per_request, |server| server.tier_requests)?,
+        usage_cost(terms.usd_per_byte, |server| server.tier_wire_bytes)?,
     ])
 }
 
@@ -126,17 +126,17 @@ fn terms<'a>(pricing: &'a Pricing, label: &str) -> Option<Cow<'a, CostTerms>> {
 /// Returns the share of the step that its repeat pays for: all of it, or a share if other parts of a mix ran with it.
 /// `None` for a part of a mix in older results, which lack shares.
 fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
-    const WHOLE: MixShare = MixShare {
+    const ALONE: MixShare = MixShare {
         inferences: 1.0,
         hour: 1.0,
         tier: 1.0,
         hour_by: HourBy::InferenceTime,
     };
-    repeat.driver.mix_share().or(factors.mix.is_none().then_some(WHOLE))
+    repeat.driver.mix_share().or(factors.mix.is_none().then_some(ALONE))
 }
 
 /// Returns the cache's hits and misses in rows: by the server's counters, or by its own replies for a part of a mix.
-fn looked_up(repeat: &Repeat) -> (f64, f64) {
+fn cache_lookups(repeat: &Repeat) -> (f64, f64) {
     match (repeat.driver.mix_share(), &repeat.server) {
         (Some(_), _) => (
             reads_total(&repeat.bands, |reads| reads.cache_hits),
@@ -150,9 +150,9 @@ fn looked_up(repeat: &Repeat) -> (f64, f64) {
 /// Returns the cache hit ratio of rows over some repeats; `None` if nothing was looked up.
 pub(crate) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Option<f64> {
     let (mut hits, mut all) = (0.0, 0.0);
-    for (had, had_not) in repeats.into_iter().map(looked_up) {
-        hits += had;
-        all += had + had_not;
+    for (hit, missed) in repeats.into_iter().map(cache_lookups) {
+        hits += hit;
+        all += hit + missed;
     }
     (all > 0.0).then(|| hits / all)
 }
@@ -171,7 +171,7 @@ pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::monthly::{Use, monthly};
+    use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{
         Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, Question, RAMP_BLOCKS, RampFigures,
@@ -339,7 +339,7 @@ mod tests {
             least_instances: 1,
             highest_rps: 1_000.0,
         };
-        let used = Use {
+        let used = TierUse {
             requests: 2.0,
             bytes: 4_096.0,
         };

@@ -32,18 +32,18 @@ fn is_available(pricing: &Pricing, tier: &str, instance: &InstancePrice) -> bool
 /// miss. Between two states the hourly cost and the cost of a miss are linear; outside them they equal those of the
 /// nearest state.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct CostLine {
     /// Name of the tier.
     pub tier: String,
     /// Cheapest instance on which the tier is available.
     pub instance: String,
     /// Measured states by rising hit ratio; at least one.
-    pub states: Vec<State>,
+    pub states: Vec<CacheState>,
 }
 
 /// Measured cache state of a tier.
 #[derive(Debug, Clone, PartialEq)]
-pub struct State {
+pub struct CacheState {
     /// Share of rows found in the cache.
     pub hit_ratio: f64,
     /// Hourly costs, in dollars per 10,000 inferences.
@@ -54,16 +54,16 @@ pub struct State {
     repeats: Vec<(u32, [f64; 3])>,
 }
 
-impl Line {
+impl CostLine {
     /// Returns dollars per 10,000 inferences at a hit ratio.
     pub fn at(&self, hit_ratio: f64) -> f64 {
-        let figures = |state: &State| [state.hit_ratio, state.hourly_usd, state.misses_usd];
+        let figures = |state: &CacheState| [state.hit_ratio, state.hourly_usd, state.misses_usd];
         at(self.states.iter().map(figures), hit_ratio)
     }
 
     /// Returns hit ratio, hourly and miss costs of one repeat in each state; `None` if a state lacks the repeat.
     fn in_repeat(&self, index: u32) -> Option<Vec<[f64; 3]>> {
-        let of = |state: &State| Some(state.repeats.iter().find(|(known, _)| *known == index)?.1);
+        let of = |state: &CacheState| Some(state.repeats.iter().find(|(repeat, _)| *repeat == index)?.1);
         self.states.iter().map(of).collect()
     }
 }
@@ -90,7 +90,7 @@ fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
 }
 
 /// Returns the lines of the tiers of some curves at a rate, in the order in which tiers first appear.
-pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<Line> {
+pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<CostLine> {
     let points = curves.iter().filter_map(|curve| curve.valid_at(offered_rps));
     grouped(points.map(|point| (point.factors.label(), point)))
         .into_iter()
@@ -98,25 +98,25 @@ pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<L
         .collect()
 }
 
-fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
+fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<CostLine> {
     let instances = pricing.instances.iter();
     let available = instances.filter(|instance| is_available(pricing, tier, instance));
     let cheapest = available.min_by(|a, b| a.usd_per_hour.total_cmp(&b.usd_per_hour))?;
     let on = pricing.on(cheapest);
-    let mut states: Vec<State> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
+    let mut states: Vec<CacheState> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
     states.sort_by(|a, b| a.hit_ratio.total_cmp(&b.hit_ratio));
     // Without misses the cost of a miss is unknown.
     if states.iter().any(|state| state.hit_ratio < 1.0) {
         states.retain(|state| state.hit_ratio < 1.0);
     }
-    (!states.is_empty()).then(|| Line {
+    (!states.is_empty()).then(|| CostLine {
         tier: tier.to_owned(),
         instance: cheapest.name.clone(),
         states,
     })
 }
 
-fn state(point: &Point, pricing: &Pricing) -> Option<State> {
+fn state(point: &Point, pricing: &Pricing) -> Option<CacheState> {
     let of = |repeat: &Repeat| {
         let parts = parts(&point.factors, repeat, pricing)?;
         let hits = hit_ratio([repeat]).unwrap_or(0.0);
@@ -127,7 +127,7 @@ fn state(point: &Point, pricing: &Pricing) -> Option<State> {
     let repeats: Vec<(u32, [f64; 3])> = counted(&point.repeats).iter().map(of).collect::<Option<_>>()?;
     let count = repeats.len().max(1) as f64;
     let mean = |part: usize| repeats.iter().map(|(_, of)| of[part]).sum::<f64>() / count;
-    Some(State {
+    Some(CacheState {
         hit_ratio: mean(0),
         hourly_usd: mean(1),
         misses_usd: mean(2),
@@ -154,17 +154,17 @@ pub enum BreakEven {
 }
 
 /// Returns the hit ratio at which two lines cross; the highest if they cross more than once.
-pub fn break_even(a: &Line, b: &Line) -> BreakEven {
+pub fn break_even(a: &CostLine, b: &CostLine) -> BreakEven {
     let (cold, hot) = (a.at(0.0) - b.at(0.0), a.at(1.0) - b.at(1.0));
     let small = |difference: f64, hit_ratio: f64| difference.abs() <= 1e-3 * a.at(hit_ratio).max(b.at(hit_ratio));
     match (small(cold, 0.0), small(hot, 1.0)) {
         (true, true) => return BreakEven::Same,
-        (_, true) => return if_less(cold),
-        (true, _) => return if_less(hot),
+        (_, true) => return cheaper(cold),
+        (true, _) => return cheaper(hot),
         _ => {}
     }
     let Some(value) = crossing(|hit_ratio| a.at(hit_ratio) - b.at(hit_ratio)) else {
-        return if_less(cold);
+        return cheaper(cold);
     };
     let indices = a.states[0].repeats.iter().map(|(index, _)| *index);
     let in_repeat = |index: u32| {
@@ -190,7 +190,7 @@ fn crossing(difference: impl Fn(f64) -> f64) -> Option<f64> {
     Some(f64::midpoint(low, high))
 }
 
-fn if_less(difference: f64) -> BreakEven {
+fn cheaper(difference: f64) -> BreakEven {
     match difference < 0.0 {
         true => BreakEven::First,
         false => BreakEven::Second,
@@ -201,8 +201,8 @@ fn if_less(difference: f64) -> BreakEven {
 mod tests {
     use super::*;
 
-    fn cached(states: &[(f64, f64, &[f64])]) -> Line {
-        let state = |&(hit_ratio, hourly, misses): &(f64, f64, &[f64])| State {
+    fn cached(states: &[(f64, f64, &[f64])]) -> CostLine {
+        let state = |&(hit_ratio, hourly, misses): &(f64, f64, &[f64])| CacheState {
             hit_ratio,
             hourly_usd: hourly,
             misses_usd: misses.iter().sum::<f64>() / misses.len() as f64,
@@ -210,14 +210,14 @@ mod tests {
                 .zip(misses.iter().map(|misses| [hit_ratio, hourly, *misses]))
                 .collect(),
         };
-        Line {
+        CostLine {
             tier: "t".into(),
             instance: "i".into(),
             states: states.iter().map(state).collect(),
         }
     }
 
-    fn line(hourly: f64, misses: &[f64]) -> Line {
+    fn line(hourly: f64, misses: &[f64]) -> CostLine {
         cached(&[(0.0, hourly, misses)])
     }
 

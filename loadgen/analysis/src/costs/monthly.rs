@@ -10,7 +10,7 @@ pub const HOURS: f64 = 730.0;
 
 /// Tier usage of one inference.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Use {
+pub struct TierUse {
     /// Storage requests.
     pub requests: f64,
     /// Bytes read.
@@ -33,7 +33,7 @@ pub struct Monthly {
 /// Returns a month at the question's demand, with instances that carry up to `highest_rps` requests per second each
 /// under the objective and are filled to the question's utilisation: `max(least, ceil(peak ÷ (utilisation × highest)))`
 /// of them. Without a demand, it is a month of one instance at that rate. `highest_rps` is above 0.
-pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, highest_rps: f64) -> Monthly {
+pub fn monthly(terms: &CostTerms, use_per_inference: TierUse, question: &Question, highest_rps: f64) -> Monthly {
     let instances = instances(question, highest_rps);
     let average_rps = question.demand.map_or(highest_rps, |demand| demand.average_rps);
     let inferences = average_rps * f64::from(question.batch_size) * HOURS * 3_600.0;
@@ -58,7 +58,7 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
 
 /// Returns the maximum utilisation of an instance. It is 1 if a percentile is minimised, which is measured at the rate
 /// of each instance.
-pub fn filled_to(question: &Question) -> f64 {
+pub fn max_fill(question: &Question) -> f64 {
     match question.minimise {
         Minimise::P99 => 1.0,
         _ => question.utilisation,
@@ -74,7 +74,7 @@ pub fn instances(question: &Question, highest_rps: f64) -> f64 {
 /// Returns the instances needed at a peak demand if one carries `highest_rps`.
 pub(super) fn instances_at(question: &Question, peak_rps: f64, highest_rps: f64) -> f64 {
     // A rate that is exactly an instance's share needs no further instance.
-    let needed = peak_rps / (filled_to(question) * highest_rps) - 1e-9;
+    let needed = peak_rps / (max_fill(question) * highest_rps) - 1e-9;
     needed.ceil().max(f64::from(question.least_instances.max(1)))
 }
 
@@ -84,7 +84,7 @@ pub struct Priced<'a> {
     /// Prices of the variant; `None` if missing.
     pub terms: Option<&'a CostTerms>,
     /// Tier usage per inference; `None` if the server did not report it.
-    pub use_per_inference: Option<Use>,
+    pub use_per_inference: Option<TierUse>,
 }
 
 /// Returns the score if one instance carries `highest_rps` requests per second. Infinite if it carries none, or if the
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    const USE: Use = Use {
+    const USE: TierUse = TierUse {
         requests: 1.0,
         bytes: 1_000.0,
     };

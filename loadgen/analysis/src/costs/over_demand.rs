@@ -3,7 +3,7 @@
 //! In: a variant of an answer, with the parts of its month at the question's demand. Out: its month at other demands,
 //! with a step at each further instance. Knows nothing of how the highest rate was found.
 
-use super::monthly::{filled_to, instances_at};
+use super::monthly::{instances_at, max_fill};
 use crate::record::{Question, Ranked};
 
 /// Maximum steps between two demands; with more, a curve of instances looks like a line.
@@ -22,8 +22,8 @@ pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], ste
         return Vec::new();
     };
     let highest = highest.min(question.highest_rps);
-    let carries = filled_to(question) * highest;
-    if ranked.usd_parts.is_empty() || now == 0 || carries <= 0.0 || demand.peak_rps <= 0.0 {
+    let capacity_rps = max_fill(question) * highest;
+    if ranked.usd_parts.is_empty() || now == 0 || capacity_rps <= 0.0 || demand.peak_rps <= 0.0 {
         return Vec::new();
     }
     let usd = |peak_rps: f64, count: f64| -> f64 {
@@ -44,7 +44,7 @@ pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], ste
         let last = needed(to_rps);
         let each = ((last - count) / steps).ceil().max(1.0);
         while count < last {
-            let (step, more) = (count * carries, (count + each).min(last));
+            let (step, more) = (count * capacity_rps, (count + each).min(last));
             curve.extend([(step, usd(step, count)), (step, usd(step, more))]);
             count = more;
         }
@@ -55,7 +55,7 @@ pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], ste
 
 #[cfg(test)]
 mod tests {
-    use super::super::monthly::{Use, monthly};
+    use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode};
 
@@ -88,7 +88,7 @@ mod tests {
             usd_per_byte: 1e-9,
             ..CostTerms::default()
         };
-        let used = Use {
+        let used = TierUse {
             requests: 1.0,
             bytes: 1_000.0,
         };

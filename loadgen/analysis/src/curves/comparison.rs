@@ -19,7 +19,7 @@ pub const OUTSIDE: f64 = 0.10;
 /// Default share within which two figures are equivalent.
 pub const WITHIN: f64 = 0.05;
 /// Probability of missing the smallest difference that could have been found.
-const MISSED: f64 = 0.10;
+const MISS_PROBABILITY: f64 = 0.10;
 
 /// Scale on which a figure is compared, and the direction that is worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,12 +161,12 @@ fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f6
         };
     };
     let interval = estimate.interval(level);
-    let found = t_two_sided(least, estimate.freedom) + t_two_sided(2.0 * MISSED, estimate.freedom);
-    let found = found * estimate.error;
+    let detectable = t_two_sided(least, estimate.freedom) + t_two_sided(2.0 * MISS_PROBABILITY, estimate.freedom);
+    let detectable = detectable * estimate.error;
     let by_value = judge(interval, &equivalent, figure.scale == Scale::LessIsWorse);
     Decided {
         interval: Some(shown(interval)),
-        smallest: Some(if is_share { found } else { found.exp_m1() }.max(within)),
+        smallest: Some(if is_share { detectable } else { detectable.exp_m1() }.max(within)),
         decision: match (by_value, by_share) {
             (Decision::Worse, _) | (_, Some(Decision::Worse)) => Decision::Worse,
             (Decision::Better, _) | (_, Some(Decision::Better)) => Decision::Better,

@@ -152,8 +152,8 @@ impl<'a> Sides<'a> {
         let complete = table.repeats().len() == split + self.repeats[1].len();
         let sides = complete.then(|| table.repeats().split_at(split));
         let figure = |(what, quantile)| {
-            let known = sides.and_then(|sides| self.percentile(&table, sides, what, quantile));
-            known.unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
+            let compared = sides.and_then(|sides| self.percentile(&table, sides, what, quantile));
+            compared.unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
         };
         names.map(figure).into()
     }

@@ -5,8 +5,8 @@
 
 use crate::curve::Curve;
 use crate::decision::curve::Grid;
-use crate::decision::places::{gather, usable};
-use crate::decision::{from_run, standing};
+use crate::decision::rate_points::{gather, usable};
+use crate::decision::{from_run, lab};
 use crate::latency::objective;
 use crate::record::{
     Fault, Interval, Limits, MeetsObjective, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding,
@@ -194,19 +194,19 @@ fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, lim
     let repeats = measured.flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)));
     let steps = repeats.map(|(point, repeat)| from_run::step(&question, limits, point, repeat));
     let steps: Vec<_> = steps.collect();
-    let grid = Grid::around(&[first, question.highest_rps]);
-    let places = gather(&question, &steps, &[], |_| true);
-    let is_broken = usable(&places).any(|place| !place.looks_met());
-    let curves = standing::all_curves(&question, &grid, &[places]);
-    let known = curves.first().map(|curve| curve.interval(&grid, SIDE));
-    let (lo, hi) = known.unwrap_or((0.0, f64::INFINITY));
+    let grid = Grid::covering(&[first, question.highest_rps]);
+    let rate_points = gather(&question, &steps, &[], |_| true);
+    let is_missed = usable(&rate_points).any(|point| !point.likely_met());
+    let curves = lab::all_curves(&question, &grid, &[rate_points]);
+    let ends = curves.first().map(|curve| curve.interval(&grid, SIDE));
+    let (lo, hi) = ends.unwrap_or((0.0, f64::INFINITY));
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
     // repeat.
-    let broken = points.iter().map(|(_, evidence)| evidence);
-    let broken = broken.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
-    let ceiling = broken.map(|one| one.rps).fold(f64::INFINITY, f64::min);
+    let missed = points.iter().map(|(_, evidence)| evidence);
+    let missed = missed.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
+    let ceiling = missed.map(|one| one.rps).fold(f64::INFINITY, f64::min);
     let open = slo.highest_rps.max(best.rps).min(ceiling);
-    let hi = if is_broken { hi.clamp(best.rps, open) } else { open };
+    let hi = if is_missed { hi.clamp(best.rps, open) } else { open };
     Interval::new(best.rps, lo.min(best.rps), hi)
 }
 

@@ -3,12 +3,12 @@
 //! how the answer is shown.
 
 use super::evidence::StepEvidence;
-use super::from_run::{candidates, counted, points};
-use super::next::at_rps;
-use super::places::{SAME, usable};
-use super::reach::{Reach, reaches};
-use super::standing::{Lab, LabVerdict};
-use super::why::{open, why};
+use super::from_run::{candidates, inferences_ratio, points};
+use super::highest_rates::{RateEstimate, highest_rates};
+use super::lab::{Lab, LabVerdict};
+use super::next::shown_rps;
+use super::rate_points::{TOLERANCE, usable};
+use super::why::{open_questions, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
 use crate::record::{
     Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run, Verdict,
@@ -30,8 +30,8 @@ pub fn answer(run: &Run) -> Option<Answer> {
     let measured_s = || repeats.iter().map(measured).sum();
     let spent_s = run.question_spent_s.unwrap_or_else(measured_s);
     let verdict = LabVerdict::of(&lab);
-    let reaches = reaches(&lab);
-    let ranked = |index: usize| ranked(run, &lab, &verdict, (index, reaches[index]));
+    let highest_rates = highest_rates(&lab);
+    let ranked = |index: usize| ranked(run, &lab, &verdict, (index, highest_rates[index]));
     let step_s = spent_s / repeats.len().max(1) as f64;
     Some(Answer {
         question: question.clone(),
@@ -39,7 +39,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
         best: verdict.best.map(|best| candidates[best].variant.clone()),
         confidence: match (verdict.outcome, verdict.best) {
             // An answer that is likely enough and still open is open for another reason, so no probability is claimed.
-            (AnswerOutcome::Undecided, Some(best)) if lab.chances[best] < question.confidence => lab.chances[best],
+            (AnswerOutcome::Undecided, Some(best)) if lab.p_best[best] < question.confidence => lab.p_best[best],
             (AnswerOutcome::Undecided, _) => 0.0,
             _ => question.confidence,
         },
@@ -50,7 +50,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
         control_drift: control_drift(run, question),
         ranking: order(&lab, &verdict).into_iter().map(ranked).collect(),
         open: match verdict.outcome {
-            AnswerOutcome::Undecided => open(&lab, &verdict, step_s),
+            AnswerOutcome::Undecided => open_questions(&lab, &verdict, step_s),
             _ => Vec::new(),
         },
     })
@@ -59,18 +59,18 @@ pub fn answer(run: &Run) -> Option<Answer> {
 /// Orders the best first, then variants that meet the objective, undecided variants and variants that miss it; each
 /// group by score, except the last, which is ordered by the excess over the limit.
 pub(super) fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
-    let mut indices: Vec<usize> = (0..lab.standings.len()).collect();
+    let mut indices: Vec<usize> = (0..lab.statuses.len()).collect();
     let rank = |index: usize| {
-        let standing = &lab.standings[index];
-        match standing.outcome {
+        let status = &lab.statuses[index];
+        match status.outcome {
             _ if verdict.best == Some(index) => 0,
             MeetsObjective::NotMet => 3,
-            _ if standing.score.is_finite() && lab.is_placed(index) => 1,
+            _ if status.score.is_finite() && lab.is_eligible(index) => 1,
             _ => 2,
         }
     };
     indices.sort_by(|&a, &b| {
-        let (first, second) = (&lab.standings[a], &lab.standings[b]);
+        let (first, second) = (&lab.statuses[a], &lab.statuses[b]);
         rank(a)
             .cmp(&rank(b))
             .then(first.score.total_cmp(&second.score))
@@ -84,11 +84,11 @@ pub(super) fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
 /// infinite without a usable step.
 fn excess(lab: &Lab<'_>, index: usize) -> f64 {
     let question = lab.question;
-    let Some(lowest) = usable(&lab.standings[index].places).next() else {
+    let Some(lowest) = usable(&lab.statuses[index].rate_points).next() else {
         return f64::INFINITY;
     };
     let steps = lab.candidates[index].steps.iter();
-    let here = steps.filter(|step| step.usable.is_ok() && (step.rps / lowest.rps - 1.0).abs() <= SAME);
+    let here = steps.filter(|step| step.usable.is_ok() && (step.rps / lowest.rps - 1.0).abs() <= TOLERANCE);
     let of_step = |step: &StepEvidence| {
         let limits = question.objectives.iter().map(|objective| objective.limit_us());
         let figures = step.quantile_us.iter().zip(limits).map(|(us, limit_us)| us / limit_us);
@@ -99,15 +99,15 @@ fn excess(lab: &Lab<'_>, index: usize) -> f64 {
     mean(&here.map(of_step).collect::<Vec<_>>())
 }
 
-fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize, Reach)) -> Ranked {
-    let (candidate, standing, question) = (&lab.candidates[index], &lab.standings[index], lab.question);
-    let estimate = reach.estimate.filter(|rps| *rps > 0.0);
+fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usize, RateEstimate)) -> Ranked {
+    let (candidate, status, question) = (&lab.candidates[index], &lab.statuses[index], lab.question);
+    let estimate = highest.estimate.filter(|rps| *rps > 0.0);
     // A variant that carries no rate is shown at the lowest that matters, as evidence.
-    let is_missed = standing.outcome == MeetsObjective::NotMet;
-    let shown = at_rps(lab, index).or_else(|| is_missed.then(|| lab.rates[0]));
+    let is_missed = status.outcome == MeetsObjective::NotMet;
+    let shown = shown_rps(lab, index).or_else(|| is_missed.then(|| lab.rates[0]));
     let of_variant = points(run, question).filter(|point| point.factors.label() == candidate.variant);
     let of_variant: Vec<&Point> = of_variant.collect();
-    let point = shown.and_then(|rps| beside(&of_variant, question.demand.is_some(), rps));
+    let point = shown.and_then(|rps| shown_at(&of_variant, question.demand.is_some(), rps));
     let summary = point.and_then(|point| point.summary.as_ref());
     // A point that is not valid says nothing about the server.
     let sound = summary.filter(|summary| summary.verdict == Verdict::Valid);
@@ -118,12 +118,12 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
     let month = |rps: f64| -> Option<Monthly> {
         let terms = candidate.terms.as_ref().filter(|_| rps > 0.0)?;
         let charged = terms.usd_per_request > 0.0 || terms.usd_per_byte > 0.0;
-        let used = standing.use_per_inference.or((!charged).then(Default::default))?;
+        let used = status.use_per_inference.or((!charged).then(Default::default))?;
         Some(monthly(terms, used, question, rps.min(question.highest_rps)))
     };
     let now = estimate.and_then(month);
-    let of_first = |point: &&Point| Some(counted(question, point, point.repeats.first()?));
-    let counted = of_variant.iter().find_map(of_first).unwrap_or(1.0);
+    let of_first = |point: &&Point| Some(inferences_ratio(question, point, point.repeats.first()?));
+    let inferences_ratio = of_variant.iter().find_map(of_first).unwrap_or(1.0);
     let demand = question.demand.is_some();
     let count = |rps: f64| demand.then(|| instances(question, rps.min(question.highest_rps)) as u32);
     let usd = |month: &Option<Monthly>| month.as_ref().map(|month| month.usd_per_month).filter(|_| demand);
@@ -131,7 +131,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
     Ranked {
         variant: candidate.variant.clone(),
         tier: variant.map_or_else(|| candidate.variant.clone(), |variant| variant.tier.clone()),
-        outcome: standing.outcome,
+        outcome: status.outcome,
         at_rps: point.map(|point| point.factors.offered_rps).or(shown),
         p99_us: p99.map(|interval| interval.value),
         p99_us_lo: match below {
@@ -146,15 +146,15 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
             Some(other) => Some(other.to_string()),
         },
         highest_rps: estimate,
-        highest_rps_lo: Some(reach.lo).filter(|rps| *rps > 0.0),
-        highest_rps_hi: Some(reach.hi).filter(|rps| rps.is_finite()),
-        highest_is_bound: estimate.is_some() && reach.is_bound,
-        instances_lo: estimate.and_then(|_| count(standing.hi * (1.0 - 1e-6))),
+        highest_rps_lo: Some(highest.lo).filter(|rps| *rps > 0.0),
+        highest_rps_hi: Some(highest.hi).filter(|rps| rps.is_finite()),
+        highest_is_bound: estimate.is_some() && highest.is_bound,
+        instances_lo: estimate.and_then(|_| count(status.hi * (1.0 - 1e-6))),
         instances: estimate.and_then(count),
         usd_per_month: usd(&now),
-        usd_per_month_lo: usd(&month(standing.hi * (1.0 - 1e-6))),
-        usd_per_month_hi: usd(&month(standing.lo)),
-        usd_per_10k: now.as_ref().map(|month| month.usd_per_10k / counted),
+        usd_per_month_lo: usd(&month(status.hi * (1.0 - 1e-6))),
+        usd_per_month_hi: usd(&month(status.lo)),
+        usd_per_10k: now.as_ref().map(|month| month.usd_per_10k / inferences_ratio),
         usd_parts: now.map(|month| month.parts).unwrap_or_default(),
         dominant_part: tail.map(|(name, _)| name.clone()),
         dominant_share: tail.map(|(_, share): &(String, Interval)| share.value),
@@ -165,22 +165,22 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
 
 /// Returns the point that shows a variant at a rate: preferably valid with a p99, else valid, else any. With a demand it
 /// is the nearest at or above the rate, because a lower one would flatter the variant.
-pub(super) fn beside<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> Option<&'a Point> {
-    let far = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
+pub(super) fn shown_at<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> Option<&'a Point> {
+    let distance = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
     let points = || points.iter().copied();
-    let nearest = points().map(far).reduce(f64::min)?;
+    let nearest = points().map(distance).reduce(f64::min)?;
     let lacks = |point: &Point| match &point.summary {
         Some(summary) if summary.verdict == Verdict::Valid => u8::from(summary.p99_us.is_none()),
         _ => 2,
     };
     let is_shown = |point: &&Point| match has_demand {
-        true => point.factors.offered_rps >= rps * (1.0 - SAME),
+        true => point.factors.offered_rps >= rps * (1.0 - TOLERANCE),
         // Only points near the rate, not at another end of the curve.
-        false => far(point) <= nearest + 0.1,
+        false => distance(point) <= nearest + 0.1,
     };
     points()
         .filter(is_shown)
-        .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(far(a).total_cmp(&far(b))))
+        .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(distance(a).total_cmp(&distance(b))))
 }
 
 /// Returns the change of the control's median from the first to the second half of its steps, as a share.

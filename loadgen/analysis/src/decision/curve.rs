@@ -1,6 +1,6 @@
 //! Highest rate of a candidate under the objectives, from all of its steps together.
 //!
-//! In: likelihoods of the steps at each rate ([`places`](super::places)). Out: the distribution of the highest rate.
+//! In: likelihoods of the steps at each rate (`rate_points`). Out: the distribution of the highest rate.
 //! Knows nothing of other candidates, of costs and of the next measurement.
 //!
 //! The odds of a slow request rise exponentially with the rate, as those of a long stay in an M/M/1 queue do, above a
@@ -9,8 +9,8 @@
 //! the spread of repeats are unknown: the model averages over all of them, weighted by the likelihood of the steps. So
 //! a step at one rate is evidence for other rates, as far as a curve goes through all steps.
 
-use super::likelihood::{FINE, SIDE, SIGMAS, THETAS};
-use super::places::Place;
+use super::likelihood::{ODDS_STEP, SIGMAS, THETA_SIDE, THETAS};
+use super::rate_points::RatePoint;
 use std::sync::OnceLock;
 
 /// Distance between highest rates on the grid, in the logarithm of the rate.
@@ -32,26 +32,26 @@ const SIGMA_BY_SLOPE: [[f64; SIGMAS.len()]; SLOPES.len()] = [
     [0.7, 0.05, 0.15, 0.1],
 ];
 /// Probability of each `σ` for candidates without a highest rate.
-const SIGMA_NEVER: [f64; SIGMAS.len()] = [0.8, 0.12, 0.06, 0.02];
+const SIGMA_NEVER_MET: [f64; SIGMAS.len()] = [0.8, 0.12, 0.06, 0.02];
 /// Floors as shares of the limit with the index of their single slow requests, for candidates with a highest rate, and
 /// their probabilities. A floor consists of misses, which are slow one by one, or of bursts at any rate.
 const FLOORS: [(f64, usize); 5] = [(0.0, 0), (0.4, 0), (0.75, 0), (0.4, 1), (0.75, 2)];
 const FLOOR_PRIOR: [f64; FLOORS.len()] = [0.7, 0.075, 0.075, 0.075, 0.075];
 /// Floors in log odds above the limit, for candidates without a highest rate.
-const NEVER: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
+const NEVER_MET_FLOORS: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
 /// Slope above the floor, and number of knees, for candidates without a highest rate.
-const NEVER_SLOPE: f64 = 12.0;
-const NEVER_KNEES: usize = 12;
+const NEVER_MET_SLOPE: f64 = 12.0;
+const NEVER_MET_KNEES: usize = 12;
 /// Prior probability that a candidate has no highest rate.
-const NEVER_PRIOR: f64 = 0.1;
+const NEVER_MET_PRIOR: f64 = 0.1;
 /// Prior probability that the highest rate lies above all rates that matter.
 const TOP_PRIOR: f64 = 0.1;
 /// Weight of other candidates' steps in the spread of this candidate's repeats.
-const POOLED: f64 = 0.5;
+const POOLING_WEIGHT: f64 = 0.5;
 /// Number of curve shapes with a highest rate.
 const SHAPES: usize = SLOPES.len() * FLOORS.len();
 /// Half steps that the tables of odds cover on either side.
-const REACH: i64 = 800;
+const TABLE_HALF_STEPS: i64 = 800;
 
 /// Grid of highest rates that the model distinguishes.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +63,7 @@ pub(crate) struct Grid {
 
 impl Grid {
     /// Creates a grid around the rates that matter, at least one.
-    pub(crate) fn around(rates: &[f64]) -> Self {
+    pub(crate) fn covering(rates: &[f64]) -> Self {
         let (low, high) = (rates[0], rates[rates.len() - 1]);
         let start = (low / BELOW).ln();
         let count = (((high * ABOVE).ln() - start) / STEP).ceil() as usize + 1;
@@ -84,17 +84,17 @@ impl Grid {
 
     /// Number of states: every shape at every highest rate, then the states without a highest rate.
     fn states(&self) -> usize {
-        SHAPES * self.count() + NEVER.len() * NEVER_KNEES
+        SHAPES * self.count() + NEVER_MET_FLOORS.len() * NEVER_MET_KNEES
     }
 
     fn knee(&self, index: usize) -> usize {
-        index * (self.count() - 1) / (NEVER_KNEES - 1)
+        index * (self.count() - 1) / (NEVER_MET_KNEES - 1)
     }
 
     /// Calls `each` with every state's log odds at a rate, in steps of `θ` from the table's first.
-    fn odds(&self, rps: f64, mut each: impl FnMut(usize, f32)) {
+    fn for_each_odds(&self, rps: f64, mut each: impl FnMut(usize, f32)) {
         let (tables, at) = (odds_tables(), self.half_steps(rps));
-        let index = |k: usize| (at - 2 * k as i64 + REACH).clamp(0, 2 * REACH) as usize;
+        let index = |k: usize| (at - 2 * k as i64 + TABLE_HALF_STEPS).clamp(0, 2 * TABLE_HALF_STEPS) as usize;
         let mut state = 0;
         for table in &tables[..SHAPES] {
             for k in 0..self.count() {
@@ -103,7 +103,7 @@ impl Grid {
             }
         }
         for table in &tables[SHAPES..] {
-            for knee in 0..NEVER_KNEES {
+            for knee in 0..NEVER_MET_KNEES {
                 each(state, table[index(self.knee(knee))]);
                 state += 1;
             }
@@ -126,28 +126,28 @@ impl Grid {
         let states = self.state_prior();
         let of_shapes = SHAPES * self.count();
         std::array::from_fn(|sigma| {
-            let given = |state: usize| match state / self.count() {
-                _ if state >= of_shapes => SIGMA_NEVER[sigma],
+            let by_shape = |state: usize| match state / self.count() {
+                _ if state >= of_shapes => SIGMA_NEVER_MET[sigma],
                 shape => SIGMA_BY_SLOPE[shape % SLOPES.len()][sigma],
             };
-            let joint = states.iter().enumerate().map(|(state, prior)| prior * given(state));
+            let joint = states.iter().enumerate().map(|(state, prior)| prior * by_shape(state));
             joint.collect()
         })
     }
 
     fn state_prior(&self) -> Vec<f64> {
         let count = self.count() as f64;
-        let even = (1.0 - NEVER_PRIOR - TOP_PRIOR) / count;
+        let uniform = (1.0 - NEVER_MET_PRIOR - TOP_PRIOR) / count;
         let mut prior: Vec<f64> = Vec::with_capacity(self.states());
         for shape in 0..SHAPES {
             let share = FLOOR_PRIOR[shape / SLOPES.len()] * SLOPE_PRIOR[shape % SLOPES.len()];
             prior.extend((0..self.count()).map(|k| {
                 let top = if k + 1 == self.count() { TOP_PRIOR } else { 0.0 };
-                share * (even + top)
+                share * (uniform + top)
             }));
         }
-        let never = NEVER_PRIOR / (NEVER.len() * NEVER_KNEES) as f64;
-        prior.extend(std::iter::repeat_n(never, NEVER.len() * NEVER_KNEES));
+        let never_met = NEVER_MET_PRIOR / (NEVER_MET_FLOORS.len() * NEVER_MET_KNEES) as f64;
+        prior.extend(std::iter::repeat_n(never_met, NEVER_MET_FLOORS.len() * NEVER_MET_KNEES));
         prior
     }
 }
@@ -162,35 +162,35 @@ fn odds_tables() -> &'static [Vec<f32>] {
     TABLES.get_or_init(|| {
         let table = |floor: f64, rising: f64, slope: f64| {
             let at = |index: i64| {
-                let x = (index - REACH) as f64 * 0.5 * STEP;
+                let x = (index - TABLE_HALF_STEPS) as f64 * 0.5 * STEP;
                 let odds = floor + rising * (slope * x.exp_m1()).min(700.0).exp();
                 let theta = odds.max(1e-300).ln();
                 let most = (THETAS - 1) as f64;
                 // Leaves a whole step on the right for interpolation.
-                (theta / FINE + SIDE as f64).clamp(0.0, most - 1e-3) as f32
+                (theta / ODDS_STEP + THETA_SIDE as f64).clamp(0.0, most - 1e-3) as f32
             };
-            (0..=2 * REACH).map(at).collect()
+            (0..=2 * TABLE_HALF_STEPS).map(at).collect()
         };
         let of_floor = |(floor, _): (f64, usize)| SLOPES.map(|slope| table(floor, 1.0 - floor, slope));
-        let without = NEVER.map(|odds| table(odds.exp(), 1.0, NEVER_SLOPE));
+        let without = NEVER_MET_FLOORS.map(|odds| table(odds.exp(), 1.0, NEVER_MET_SLOPE));
         FLOORS.into_iter().flat_map(of_floor).chain(without).collect()
     })
 }
 
 /// Log likelihood of a candidate's steps, by curve state and spread of repeats.
 #[derive(Debug, Clone)]
-pub(crate) struct Likely {
+pub(crate) struct CurveFit {
     /// Log likelihoods by `σ`, then by state.
     logs: Vec<Vec<f64>>,
 }
 
-impl Likely {
+impl CurveFit {
     /// Computes the likelihood of a candidate's steps for one objective, or for failures if it has too many.
-    pub(crate) fn of(grid: &Grid, places: &[Place], objective: usize) -> Self {
+    pub(crate) fn of(grid: &Grid, points: &[RatePoint], objective: usize) -> Self {
         let mut logs = vec![vec![0.0; grid.states()]; SIGMAS.len()];
-        for place in places {
-            let likelihood = &place.likelihoods[objective];
-            grid.odds(place.rps, |state, at| {
+        for point in points {
+            let likelihood = &point.likelihoods[objective];
+            grid.for_each_odds(point.rps, |state, at| {
                 let (from, share) = (at as usize, f64::from(at.fract()));
                 let singles = grid.singles(state);
                 for (sigma, logs) in logs.iter_mut().enumerate() {
@@ -203,7 +203,7 @@ impl Likely {
     }
 
     /// Returns the log likelihood of each `σ`, averaged over states.
-    fn weather(&self, prior: &Prior) -> [f64; SIGMAS.len()] {
+    fn spread_logs(&self, prior: &Prior) -> [f64; SIGMAS.len()] {
         std::array::from_fn(|sigma| {
             let logs = &self.logs[sigma];
             let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -220,38 +220,38 @@ pub(crate) struct HighestRate {
     /// Probability of each of the grid's rates being the highest.
     pub(crate) mass: Vec<f64>,
     /// Probability that no rate meets the objectives.
-    pub(crate) never: f64,
+    pub(crate) never_met: f64,
     /// States with their probabilities, without negligible ones.
     weights: Vec<(usize, f64)>,
 }
 
 /// Probability below which a state is negligible.
-const NOTHING: f64 = 1e-7;
+const NEGLIGIBLE: f64 = 1e-7;
 
 /// Returns the curves of all candidates for one objective each; the spread of repeats is pooled over all of them.
-pub(crate) fn curves(grid: &Grid, likely: &[Likely]) -> Vec<HighestRate> {
+pub(crate) fn curves(grid: &Grid, fits: &[CurveFit]) -> Vec<HighestRate> {
     let prior = grid.prior();
-    let own: Vec<[f64; SIGMAS.len()]> = likely.iter().map(|likely| likely.weather(&prior)).collect();
+    let own: Vec<[f64; SIGMAS.len()]> = fits.iter().map(|fit| fit.spread_logs(&prior)).collect();
     let mut all = [0.0; SIGMAS.len()];
     for own in &own {
         for (all, own) in all.iter_mut().zip(own) {
-            *all += POOLED * own;
+            *all += POOLING_WEIGHT * own;
         }
     }
-    let curve = |(likely, own): (&Likely, &[f64; SIGMAS.len()])| {
-        let sigma_logs = std::array::from_fn(|sigma| all[sigma] - POOLED * own[sigma]);
-        HighestRate::of(grid, &prior, likely, &sigma_logs)
+    let curve = |(fit, own): (&CurveFit, &[f64; SIGMAS.len()])| {
+        let sigma_logs = std::array::from_fn(|sigma| all[sigma] - POOLING_WEIGHT * own[sigma]);
+        HighestRate::of(grid, &prior, fit, &sigma_logs)
     };
-    likely.iter().zip(&own).map(curve).collect()
+    fits.iter().zip(&own).map(curve).collect()
 }
 
 impl HighestRate {
-    fn of(grid: &Grid, prior: &Prior, likely: &Likely, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
-        let by_sigma = likely.logs.iter().zip(sigma_logs);
+    fn of(grid: &Grid, prior: &Prior, fit: &CurveFit, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
+        let by_sigma = fit.logs.iter().zip(sigma_logs);
         let all = by_sigma.flat_map(|(logs, sigma)| logs.iter().map(move |log| log + sigma));
         let greatest = all.fold(f64::NEG_INFINITY, f64::max);
         let mut weights = vec![0.0; grid.states()];
-        for ((logs, sigma), prior) in likely.logs.iter().zip(sigma_logs).zip(prior) {
+        for ((logs, sigma), prior) in fit.logs.iter().zip(sigma_logs).zip(prior) {
             // Terms far below the greatest vanish after `exp`.
             let shift = sigma - greatest;
             for ((weight, log), prior) in weights.iter_mut().zip(logs).zip(prior) {
@@ -264,16 +264,16 @@ impl HighestRate {
         let sum: f64 = weights.iter().sum();
         let mut curve = Self {
             mass: vec![0.0; grid.count()],
-            never: 0.0,
+            never_met: 0.0,
             weights: Vec::new(),
         };
         for (state, weight) in weights.into_iter().enumerate() {
             let weight = weight / sum;
             match grid.highest(state) {
                 Some(k) => curve.mass[k] += weight,
-                None => curve.never += weight,
+                None => curve.never_met += weight,
             }
-            if weight > NOTHING {
+            if weight > NEGLIGIBLE {
                 curve.weights.push((state, weight));
             }
         }
@@ -282,12 +282,12 @@ impl HighestRate {
 
     /// Returns the distribution before any step.
     pub(crate) fn prior(grid: &Grid) -> Self {
-        Self::of(grid, &grid.prior(), &Likely::of(grid, &[], 0), &[0.0; SIGMAS.len()])
+        Self::of(grid, &grid.prior(), &CurveFit::of(grid, &[], 0), &[0.0; SIGMAS.len()])
     }
 
     /// Combines the curves of several objectives, all of which must be met. Meeting a rate is no more likely than for
     /// any single objective.
-    pub(crate) fn all_of(grid: &Grid, curves: Vec<Self>) -> Self {
+    pub(crate) fn combined(grid: &Grid, curves: Vec<Self>) -> Self {
         let mut curves = curves.into_iter();
         let Some(mut all) = curves.next() else {
             return Self::prior(grid);
@@ -303,7 +303,7 @@ impl HighestRate {
                 *mass = now - least;
                 least = now;
             }
-            all.never = 1.0 - least;
+            all.never_met = 1.0 - least;
             if lower {
                 all.weights = other.weights;
             }
@@ -353,30 +353,30 @@ impl HighestRate {
         Some(self.exceeded(grid, 0.5).min(top)).filter(|rps| *rps > 0.0)
     }
 
-    /// Returns the expected information of a step at a rate about an event, in nats. `chance` is the event's
+    /// Returns the expected information of a step at a rate about an event, in nats. `probability` is the event's
     /// probability given the index of the highest rate, or given none. `requests` is the step's effective number of
     /// requests.
-    pub(crate) fn tells(
+    pub(crate) fn information(
         &self,
         grid: &Grid,
         rps: f64,
         requests: f64,
         limit: f64,
-        chance: &dyn Fn(Option<usize>) -> f64,
+        probability: &dyn Fn(Option<usize>) -> f64,
     ) -> f64 {
         let mut weights = self.weights.iter().peekable();
         let mut sums = [[0.0; OUTCOMES]; 2];
-        grid.odds(rps, |state, at| {
+        grid.for_each_odds(rps, |state, at| {
             if weights.peek().is_none_or(|(next, _)| *next != state) {
                 return;
             }
             let Some((_, weight)) = weights.next() else { return };
-            let theta = (f64::from(at) - SIDE as f64) * FINE;
-            let chance = chance(grid.highest(state));
+            let theta = (f64::from(at) - THETA_SIDE as f64) * ODDS_STEP;
+            let probability = probability(grid.highest(state));
             let odds = (theta.exp() * limit / (1.0 - limit)).min(1e9);
-            for (outcome, likely) in outcomes(requests * odds / (1.0 + odds)).into_iter().enumerate() {
-                sums[0][outcome] += weight * chance * likely;
-                sums[1][outcome] += weight * (1.0 - chance) * likely;
+            for (outcome, likelihood) in outcomes(requests * odds / (1.0 + odds)).into_iter().enumerate() {
+                sums[0][outcome] += weight * probability * likelihood;
+                sums[1][outcome] += weight * (1.0 - probability) * likelihood;
             }
         });
         information(&sums)

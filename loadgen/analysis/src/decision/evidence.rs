@@ -64,7 +64,7 @@ pub enum Phase {
     /// Fresh steps of the answer at the rate that each of its instances carries at the demand.
     AtDemand,
     /// Further steps that show each variant at the demand and over its rates, once the answer is known.
-    Pictures,
+    Charts,
 }
 
 /// Step to measure.

@@ -66,7 +66,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         None => Err("missing times of streamed events".to_owned()),
     };
     let served = repeat.served_inferences().filter(|served| *served > 0.0);
-    let served = served.map(|served| served / counted(question, point, repeat));
+    let served = served.map(|served| served / inferences_ratio(question, point, repeat));
     let used = |of: fn(&ServerDelta) -> f64| Some(of(repeat.server.as_ref()?) / served?);
     StepEvidence {
         rps: point.factors.offered_rps,
@@ -85,7 +85,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
 }
 
 /// Returns the inferences of a request of the point, divided by those of a request of the question.
-pub(super) fn counted(question: &Question, point: &Point, repeat: &Repeat) -> f64 {
+pub(super) fn inferences_ratio(question: &Question, point: &Point, repeat: &Repeat) -> f64 {
     repeat.inferences_per_request(&point.factors) / f64::from(question.batch_size)
 }
 

@@ -23,36 +23,36 @@ pub(crate) const SIGMA_PRIOR: [f64; 4] = [0.7, 0.17, 0.09, 0.04];
 pub(crate) const SINGLES: [f64; 3] = [0.0, 0.4, 0.75];
 const SINGLES_PRIOR: [f64; SINGLES.len()] = [0.84, 0.08, 0.08];
 /// Step between log odds.
-pub(crate) const FINE: f64 = 0.5;
+pub(crate) const ODDS_STEP: f64 = 0.5;
 /// Steps on either side of the limit, for the mean share.
-pub(crate) const SIDE: usize = 16;
+pub(crate) const THETA_SIDE: usize = 16;
 /// Steps on either side of the limit, for a single repeat.
-const FAR_SIDE: usize = 28;
+const ODDS_SIDE: usize = 28;
 /// Number of log odds of the mean share.
-pub(crate) const THETAS: usize = 2 * SIDE + 1;
+pub(crate) const THETAS: usize = 2 * THETA_SIDE + 1;
 /// Number of log odds of a single repeat, without single slow requests; rounded up to a multiple of [`LANES`], the last
 /// entries have no probability.
-const ODDS: usize = (2 * FAR_SIDE + 1).next_multiple_of(LANES);
+const ODDS: usize = (2 * ODDS_SIDE + 1).next_multiple_of(LANES);
 /// Halvings in the search for the centre of a repeat's log odds.
 const CENTRE_HALVINGS: usize = 24;
 /// Products summed side by side.
 const LANES: usize = 4;
 /// Share of steps that were disturbed without being noticed.
-const DISTURBED: f64 = 0.02;
+const DISTURBED_SHARE: f64 = 0.02;
 /// Mean lengths of short and long bursts, relative to that of all; half of the slow requests are in each. This fits the
 /// counts of an M/M/1 queue from 0 to 40 slow requests, whose bursts vary more than geometric ones (Aldous,
 /// *Probability Approximations via the Poisson Clumping Heuristic*, 1989).
 const LENGTHS: [f64; 2] = [2.0 / 3.0, 2.0];
 /// Share of slow requests above which bursts cannot be told apart; requests then count by their dependence.
-const OFTEN: f64 = 0.2;
+const BURST_LIMIT: f64 = 0.2;
 /// Rise of a burst's length over the dependence with the share of slow requests, because bursts then merge.
-const MERGED: f64 = 10.0;
+const MERGE_RATE: f64 = 10.0;
 /// Maximum of that rise.
-const MOST_MERGED: f64 = 4.0;
-/// Maximum effective number of slow requests in a step; more would make the likelihood fall between [`FINE`] steps.
-const MOST_SURE: f64 = 8.0;
+const MAX_MERGED: f64 = 4.0;
+/// Maximum effective number of slow requests in a step; more would make the likelihood fall between [`ODDS_STEP`]s.
+const MAX_EFFECTIVE_SLOW: f64 = 8.0;
 /// Number of slow requests above which counts are scaled down.
-const MOST_COUNTED: f64 = 40.0;
+const MAX_COUNTED: f64 = 40.0;
 /// Maximum effective requests of a server that could not keep up, because all of its requests carry the same evidence.
 const SATURATED_COUNT: f64 = 50.0;
 
@@ -76,29 +76,29 @@ pub(crate) struct StepCounts {
 impl StepCounts {
     /// Returns the likelihood at each log odds beside a share of single slow requests, and the effective requests and slow
     /// requests.
-    fn given(self, odds: impl Fn(usize) -> f64, single: f64, limit: f64) -> ([f64; ODDS], f64, f64) {
+    fn likelihoods(self, odds: impl Fn(usize) -> f64, single: f64, limit: f64) -> ([f64; ODDS], f64, f64) {
         let dependence = self.dependence.max(1.0);
         let share = (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0);
         // A growing backlog with few slow requests may be a burst at the window's end.
-        let saturated = self.saturated && share > limit.max(OFTEN);
-        if !saturated && share < OFTEN {
+        let saturated = self.saturated && share > limit.max(BURST_LIMIT);
+        if !saturated && share < BURST_LIMIT {
             let of = |odds: f64| {
                 let share = 1.0 / (1.0 + (-odds).exp());
-                let merged = (1.0 + MERGED * share).min(MOST_MERGED);
+                let merged = (1.0 + MERGE_RATE * share).min(MAX_MERGED);
                 self.in_bursts(share, single, 1.0 + (dependence - 1.0) * merged)
             };
             return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
         }
-        let count = (self.requests / dependence).min(MOST_SURE / (share * (1.0 - share)).max(1e-9));
+        let count = (self.requests / dependence).min(MAX_EFFECTIVE_SLOW / (share * (1.0 - share)).max(1e-9));
         let (count, slow) = match saturated {
             true => (count.clamp(1.0, SATURATED_COUNT), count.clamp(1.0, SATURATED_COUNT)),
             false => (count, count * share),
         };
-        let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
+        let log_binomial = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
         let of = |odds: f64| {
             // ln p and ln (1 - p) without losing the smaller value.
             let (p, q) = (-(-odds).exp().ln_1p(), -odds.exp().ln_1p());
-            (ways + slow * p + (count - slow) * q).exp()
+            (log_binomial + slow * p + (count - slow) * q).exp()
         };
         (std::array::from_fn(|index| of(odds(index))), count, slow)
     }
@@ -107,11 +107,11 @@ impl StepCounts {
     /// the share `share` in random bursts (compound Poisson distribution, by Panjer's recursion).
     fn in_bursts(self, share: f64, single: f64, dependence: f64) -> f64 {
         // Large counts are scaled down.
-        let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
-        let length = dependence.max(self.slow / MOST_SURE);
+        let coarse = (MAX_COUNTED / self.slow.max(1.0)).min(1.0);
+        let length = dependence.max(self.slow / MAX_EFFECTIVE_SLOW);
         let (slow, requests) = ((self.slow * coarse).round() as usize, self.requests * coarse);
         // Expected number of events of each length, times the length.
-        let mut expected = [0.0; MOST_COUNTED as usize + 1];
+        let mut expected = [0.0; MAX_COUNTED as usize + 1];
         expected[1] = requests * single;
         let mut none = requests * single;
         for of_mean in LENGTHS {
@@ -119,25 +119,25 @@ impl StepCounts {
             let bursts = requests * share / (LENGTHS.len() as f64 * mean);
             let longer = 1.0 - 1.0 / mean;
             none += bursts;
-            let mut chance = bursts / mean;
+            let mut probability = bursts / mean;
             for (length, expected) in expected.iter_mut().enumerate().take(slow + 1).skip(1) {
-                *expected += length as f64 * chance;
-                chance *= longer;
+                *expected += length as f64 * probability;
+                probability *= longer;
             }
         }
-        let mut chances = [0.0; MOST_COUNTED as usize + 1];
-        chances[0] = (-none).exp();
+        let mut probabilities = [0.0; MAX_COUNTED as usize + 1];
+        probabilities[0] = (-none).exp();
         for count in 1..=slow {
-            let of_length = |length: usize| expected[length] * chances[count - length];
-            chances[count] = (1..=count).map(of_length).sum::<f64>() / count as f64;
+            let of_length = |length: usize| expected[length] * probabilities[count - length];
+            probabilities[count] = (1..=count).map(of_length).sum::<f64>() / count as f64;
         }
-        chances[slow]
+        probabilities[slow]
     }
 }
 
 impl Likelihood {
     /// Returns the likelihood before any step.
-    pub(crate) fn none() -> Self {
+    pub(crate) fn empty() -> Self {
         Self(Box::new([[[0.0; THETAS]; SIGMAS.len()]; SINGLES.len()]))
     }
 
@@ -147,21 +147,21 @@ impl Likelihood {
             return;
         }
         let of_limit = (limit / (1.0 - limit)).ln();
-        let odds = |index: usize| of_limit + (index as f64 - FAR_SIDE as f64) * FINE;
+        let odds = |index: usize| of_limit + (index as f64 - ODDS_SIDE as f64) * ODDS_STEP;
         let kernels = Kernels::of(limit);
         for ((logs, kernels), single) in self.0.iter_mut().zip(&kernels.0).zip(SINGLES) {
-            let (given, count, slow) = counts.given(odds, single * limit, limit);
+            let (likelihoods, count, slow) = counts.likelihoods(odds, single * limit, limit);
             let any = 1.0 / (count + 1.0);
             // In half of the disturbed steps nearly all requests are slow.
             let most = match slow > 0.8 * count {
                 true => 1.0 / (0.2 * count + 1.0),
                 false => 0.0,
             };
-            let disturbed = DISTURBED * 0.5 * (any + most);
+            let disturbed = DISTURBED_SHARE * 0.5 * (any + most);
             for (logs, kernels) in logs.iter_mut().zip(kernels) {
                 for (theta, log) in logs.iter_mut().enumerate() {
                     let kernel = &kernels[theta * ODDS..(theta + 1) * ODDS];
-                    *log += ((1.0 - DISTURBED) * dot(kernel, &given) + disturbed).ln();
+                    *log += ((1.0 - DISTURBED_SHARE) * dot(kernel, &likelihoods) + disturbed).ln();
                 }
             }
         }
@@ -174,7 +174,7 @@ impl Likelihood {
 
     /// Returns the mean log odds by likelihood, relative to the limit; below 0 the objective looks met.
     pub(crate) fn position(&self) -> f64 {
-        let theta = |index: usize| (index as f64 - SIDE as f64) * FINE;
+        let theta = |index: usize| (index as f64 - THETA_SIDE as f64) * ODDS_STEP;
         let over = || {
             let singles = SINGLES.into_iter().zip(SINGLES_PRIOR).zip(self.0.iter());
             singles.flat_map(move |((single, of_single), by_sigma)| {
@@ -214,9 +214,9 @@ impl Kernels {
         let share = |odds: f64| 1.0 / (1.0 + (-of_limit - odds).exp());
         let shares: [f64; ODDS] = std::array::from_fn(|index| share(odds_at(index)));
         Self(SINGLES.map(|single| {
-            let others = |theta: usize| (share((theta as f64 - SIDE as f64) * FINE) - single * limit).max(0.0);
+            let rest = |theta: usize| (share((theta as f64 - THETA_SIDE as f64) * ODDS_STEP) - single * limit).max(0.0);
             SIGMAS.map(|sigma| {
-                let row = |theta: usize| with_mean(sigma, others(theta), &shares);
+                let row = |theta: usize| weights_with_mean(sigma, rest(theta), &shares);
                 (0..THETAS).flat_map(row).collect()
             })
         }))
@@ -225,24 +225,24 @@ impl Kernels {
 
 /// Returns the log odds of a single repeat at an index, relative to the limit.
 fn odds_at(index: usize) -> f64 {
-    (index as f64 - FAR_SIDE as f64) * FINE
+    (index as f64 - ODDS_SIDE as f64) * ODDS_STEP
 }
 
 /// Returns normal weights of log odds with a standard deviation of `sigma`, centred so that the mean share is `mean`:
 /// the long-run share, in which a few bad repeats may dominate.
-fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
+fn weights_with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
     let weights = |centre: f64| {
         let weights: [f64; ODDS] = std::array::from_fn(|index| {
             let z = (odds_at(index) - centre) / sigma;
-            let is_odds = index <= 2 * FAR_SIDE;
+            let is_odds = index <= 2 * ODDS_SIDE;
             if is_odds { (-0.5 * z * z).exp() } else { 0.0 }
         });
         let sum: f64 = weights.iter().sum();
         weights.map(|weight| weight / sum)
     };
-    let reach = FAR_SIDE as f64 * FINE;
+    let span = ODDS_SIDE as f64 * ODDS_STEP;
     let is_below = |centre: f64| dot(&weights(centre), shares) <= mean;
-    let (low, high) = bisect((-reach - sigma, reach + sigma), CENTRE_HALVINGS, is_below);
+    let (low, high) = bisect((-span - sigma, span + sigma), CENTRE_HALVINGS, is_below);
     weights(f64::midpoint(low, high))
 }
 
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     fn of(steps: &[StepCounts]) -> Likelihood {
-        let mut likelihood = Likelihood::none();
+        let mut likelihood = Likelihood::empty();
         for step in steps {
             likelihood.add(*step, 0.01);
         }
@@ -281,7 +281,7 @@ mod tests {
     /// Returns the log likelihood ratio between the limit's odds and odds `steps` above it, for a small spread of
     /// repeats.
     fn below(likelihood: &Likelihood, steps: usize) -> f64 {
-        likelihood.row(0, 0)[SIDE - steps] - likelihood.row(0, 0)[SIDE + steps]
+        likelihood.row(0, 0)[THETA_SIDE - steps] - likelihood.row(0, 0)[THETA_SIDE + steps]
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //!
 //! - [`evidence`]: steps, candidates and blocks; [`from_run`]: evidence from the record of a run
 //! - [`rates`]: the rates that matter to a question
-//! - `likelihood`: likelihood of a step's counts; `places`: the steps of each rate
-//! - `curve`: distribution of a candidate's highest rate; `chance`: probability of each candidate being the answer
-//! - [`standing`]: all candidates together; [`reach`]: highest rates above those that matter
+//! - `likelihood`: likelihood of a step's counts; `rate_points`: the steps of each rate
+//! - `curve`: distribution of a candidate's highest rate; `probability`: probability of each candidate being the answer
+//! - [`lab`]: all candidates together; [`highest_rates`]: highest rates above those that matter
 //! - [`next()`]: the next block; [`answer()`]: the answer, its sentences in `why`
 //!
 //! # The rule
@@ -31,16 +31,16 @@
 //! winner, which did not choose it, must not contradict it.
 
 pub mod answer;
-mod chance;
 pub(crate) mod curve;
 pub mod evidence;
 pub mod from_run;
+pub mod highest_rates;
+pub mod lab;
 mod likelihood;
 pub mod next;
-pub(crate) mod places;
+mod probability;
+pub(crate) mod rate_points;
 pub mod rates;
-pub mod reach;
-pub mod standing;
 mod why;
 
 pub use answer::answer;

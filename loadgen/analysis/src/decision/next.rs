@@ -1,26 +1,26 @@
 //! Choice of the next measurement. In: a question, the evidence so far, and the time. Out: a block of steps, or the
 //! reason to stop. Stateless: the next block follows from the evidence, whatever the order of the steps within a block.
 
-use super::chance::{Scores, unbeaten};
 use super::evidence::{Candidate, Next, Phase, Probe, StopReason, Time};
-use super::places::{Place, SAME, TRIES, carried, gather, steps_for_p99, usable};
+use super::highest_rates::widened;
+use super::lab::{CONFIRM_STEPS, Lab, confirms};
+use super::probability::{Scores, unbeaten};
+use super::rate_points::{MAX_TRIES, RatePoint, TOLERANCE, gather, steps_for_p99, sustained, usable};
 use super::rates::bracket;
-use super::reach::widened;
-use super::standing::{CONFIRM, Lab, confirms};
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 
 /// Steps per control step.
 const CONTROL_EVERY: usize = 10;
 /// Steps of each variant at the demand's rate, enough for a p99 there if requests hardly depend on each other.
-const AT_DEMAND: u32 = 16;
+const DEMAND_STEPS: u32 = 16;
 /// Ratio to the demand's rate up to which steps above it show the answer there, so that a change of the number of
 /// instances by one does not restart them.
 const NEAR_DEMAND: f64 = 1.1;
 /// Steps of each variant at its likely highest rate, to show whether it carries that rate.
-const TO_SETTLE: u32 = 14;
+const SETTLE_STEPS: u32 = 14;
 /// Steps of each variant at each rate of its curve.
-const ON_CURVE: u32 = 2;
+const CURVE_STEPS: u32 = 2;
 /// Maximum ratio of an offered rate to the rate carried so far, in the search for the knee.
 const KNEE_RISE: f64 = 1.6;
 /// Ratio of the lowest rate certainly missed to the highest rate certainly met at which the knee is known.
@@ -28,53 +28,53 @@ const KNEE_WIDTH: f64 = 1.15;
 /// Steps at either rate after which the search for the knee ends.
 const KNEE_STEPS: u32 = 6;
 /// Maximum ratio of a candidate's first rate to the lowest rate, and of a later rate to the rate carried so far.
-const MOST_RISE: f64 = 4.0;
+const MAX_RISE: f64 = 4.0;
 /// Minimum information of a step, as a share of another candidate's step.
-const WORTH: f64 = 0.35;
+const MIN_INFORMATION: f64 = 0.35;
 /// Factor on the information of a rate already measured: repeats at one rate show the spread of repeats.
-const AGAIN: f64 = 1.1;
+const REPEAT_FACTOR: f64 = 1.1;
 /// Maximum number of rates of a candidate whose information is computed.
-const ASKED: usize = 12;
+const MAX_RATES: usize = 12;
 /// Probability of the less likely side of the highest rate below which a rate's information is not computed.
 const UNLIKELY: f64 = 0.002;
 /// Share of the greatest probability from which a candidate may be the answer.
-const CONTENDS: f64 = 0.2;
+const CONTENDER_SHARE: f64 = 0.2;
 /// Steps of a candidate before its rates are chosen by expected information.
 const FIRST_STEPS: usize = 3;
 /// Ratio of upper to lower end at which the interval of a highest rate is narrow enough.
-const WIDEST: f64 = 1.3;
+const MAX_WIDTH: f64 = 1.3;
 /// Distance of a narrowing step's rate from the estimate, as a ratio. Farther away a step says little about the highest
 /// rate, nearer by it rests on the curve model (simulated: `results/decisions/highest_rates.md`).
-const NARROWING: f64 = 1.1;
+const NARROWING_RATIO: f64 = 1.1;
 /// Steps per narrowing step while the answer is open.
 const NARROW_EVERY: usize = 3;
 /// Share of the budget reserved for the steps that show each variant, while intervals are narrowed.
-const FOR_PICTURES: f64 = 0.08;
+const CHARTS_RESERVE: f64 = 0.08;
 /// Total steps per additional repetition of each step of a block.
-const STEPS_A_TIME: usize = 64;
+const STEPS_PER_REPETITION: usize = 64;
 /// Maximum repetitions of each step of a block.
-const MOST_TIMES: usize = 3;
+const MAX_REPETITIONS: usize = 3;
 
 /// Returns the next block, or the reason to stop.
 pub fn next(question: &Question, candidates: &[Candidate], time: &Time) -> Next {
     let lab = Lab::new(question, candidates);
     let left = ((question.budget_s - time.spent_s) / time.step_s.max(1e-9)).floor();
-    let plan = Plan {
+    let plan = Planner {
         lab: &lab,
         left,
         step_s: time.step_s.max(1e-9),
     };
     if left < 1.0 {
-        return Next::Stop(plan.ended());
+        return Next::Stop(plan.stop_reason());
     }
     plan.scout()
-        .or_else(|| plan.answered())
-        .or_else(|| (left < f64::from(CONFIRM + 1)).then_some(Next::Stop(StopReason::Budget)))
+        .or_else(|| plan.after_answer())
+        .or_else(|| (left < f64::from(CONFIRM_STEPS + 1)).then_some(Next::Stop(StopReason::Budget)))
         .or_else(|| plan.decide())
         .unwrap_or(Next::Stop(StopReason::Stuck))
 }
 
-struct Plan<'a> {
+struct Planner<'a> {
     lab: &'a Lab<'a>,
     /// Number of steps that fit in the time left.
     left: f64,
@@ -82,13 +82,13 @@ struct Plan<'a> {
     step_s: f64,
 }
 
-impl Plan<'_> {
+impl Planner<'_> {
     /// Returns the reason to stop if there is no time for another step.
-    fn ended(&self) -> StopReason {
-        match self.answered() {
+    fn stop_reason(&self) -> StopReason {
+        match self.after_answer() {
             Some(Next::Stop(reason)) => reason,
             Some(Next::Block {
-                phase: Phase::AtDemand | Phase::Pictures,
+                phase: Phase::AtDemand | Phase::Charts,
                 ..
             }) => StopReason::Decided,
             _ => StopReason::Budget,
@@ -97,35 +97,35 @@ impl Plan<'_> {
 
     fn scout(&self) -> Option<Next> {
         let rates = &self.lab.rates;
-        let is_low = |rps: &f64| *rps <= MOST_RISE * rates[0];
+        let is_low = |rps: &f64| *rps <= MAX_RISE * rates[0];
         let low = rates.iter().copied().rfind(is_low).unwrap_or(rates[0]);
-        let wanted = (0..self.lab.candidates.len()).filter(|&index| {
-            let places = &self.lab.standings[index].places;
-            usable(places).next().is_none() && !self.lab.at(index, low).is_some_and(Place::is_stuck)
+        let unmeasured = (0..self.lab.candidates.len()).filter(|&index| {
+            let points = &self.lab.statuses[index].rate_points;
+            usable(points).next().is_none() && !self.lab.point_at(index, low).is_some_and(RatePoint::is_stuck)
         });
-        let probes = wanted.map(|index| explore(index, low)).collect();
+        let probes = unmeasured.map(|index| explore(index, low)).collect();
         self.block(Phase::Scout, probes, 0.0)
     }
 
     /// Returns the steps that confirm and show an answer; `None` if the answer is open.
-    fn answered(&self) -> Option<Next> {
+    fn after_answer(&self) -> Option<Next> {
         if self.lab.none_meets() {
             return Some(Next::Stop(StopReason::NoneMeets));
         }
         let mut stopped = None;
-        for best in self.lab.as_good() {
+        for best in self.lab.acceptable() {
             let rps = self.lab.decisive_rps(best);
             let fresh = self.lab.confirmation(best, rps);
             if fresh.confirms() {
-                let shown = self.at_demand(best).or_else(|| self.pictured());
+                let shown = self.at_demand(best).or_else(|| self.narrow_and_chart());
                 return shown.or(Some(Next::Stop(StopReason::Decided)));
             }
             if fresh.contradicted {
                 stopped = stopped.or(Some(StopReason::Contradicted));
-            } else if fresh.in_vain >= TRIES {
+            } else if fresh.unusable >= MAX_TRIES {
                 stopped = stopped.or(Some(StopReason::Stuck));
             } else {
-                let probes = vec![probe(best, rps, Purpose::Confirm); (CONFIRM - fresh.usable) as usize];
+                let probes = vec![probe(best, rps, Purpose::Confirm); (CONFIRM_STEPS - fresh.usable) as usize];
                 return self.block(Phase::Confirm, probes, 0.0);
             }
         }
@@ -136,15 +136,15 @@ impl Plan<'_> {
     /// confirmed there and its p99 can be printed.
     fn at_demand(&self, best: usize) -> Option<Next> {
         let lab = self.lab;
-        let rps = at_rps(lab, best).filter(|_| lab.question.demand.is_some())?;
+        let rps = shown_rps(lab, best).filter(|_| lab.question.demand.is_some())?;
         let steps = &lab.candidates[best].steps;
-        let wanted = steps_for_p99(steps, rps).clamp(CONFIRM, AT_DEMAND);
-        let places = gather(lab.question, steps, &lab.rates, confirms);
-        let is_near = |place: &&Place| place.rps >= rps * (1.0 - SAME) && place.rps <= rps * NEAR_DEMAND;
-        let missing = match places.iter().filter(is_near).max_by_key(|place| place.usable) {
-            Some(place) if place.is_stuck() => 0,
-            Some(place) => wanted.saturating_sub(place.usable),
-            None => wanted,
+        let required = steps_for_p99(steps, rps).clamp(CONFIRM_STEPS, DEMAND_STEPS);
+        let points = gather(lab.question, steps, &lab.rates, confirms);
+        let is_near = |point: &&RatePoint| point.rps >= rps * (1.0 - TOLERANCE) && point.rps <= rps * NEAR_DEMAND;
+        let missing = match points.iter().filter(is_near).max_by_key(|point| point.usable) {
+            Some(point) if point.is_stuck() => 0,
+            Some(point) => required.saturating_sub(point.usable),
+            None => required,
         };
         let probes = vec![probe(best, rps, Purpose::Confirm); missing as usize];
         self.block(Phase::AtDemand, probes, 0.0)
@@ -152,38 +152,38 @@ impl Plan<'_> {
 
     /// Returns steps that narrow intervals, and with the rest of the time steps that show each variant. Highest rates
     /// are narrowed over all rates, even if the number of instances does not change.
-    fn pictured(&self) -> Option<Next> {
+    fn narrow_and_chart(&self) -> Option<Next> {
         let wide = widened(self.lab.question, self.lab.candidates);
         let is_rate = self.lab.question.minimise != Minimise::P99;
-        let plan = Plan {
+        let plan = Planner {
             lab: if is_rate { &wide } else { self.lab },
             ..*self
         };
-        let is_early = self.left > FOR_PICTURES * self.lab.question.budget_s / self.step_s;
+        let is_early = self.left > CHARTS_RESERVE * self.lab.question.budget_s / self.step_s;
         let next = is_early.then(|| plan.narrow()).flatten();
-        next.or_else(|| self.pictures()).or_else(|| plan.narrow())
+        next.or_else(|| self.chart_steps()).or_else(|| plan.narrow())
     }
 
     /// Candidates that may be the answer, by their order.
-    fn open(&self) -> Vec<usize> {
-        let may_meet = |index: &usize| self.lab.standings[*index].outcome != MeetsObjective::NotMet;
-        let placed = (0..self.lab.candidates.len()).filter(|&index| self.lab.is_placed(index));
-        placed.filter(may_meet).collect()
+    fn open_candidates(&self) -> Vec<usize> {
+        let may_meet = |index: &usize| self.lab.statuses[*index].outcome != MeetsObjective::NotMet;
+        let eligible = (0..self.lab.candidates.len()).filter(|&index| self.lab.is_eligible(index));
+        eligible.filter(may_meet).collect()
     }
 
     fn decide(&self) -> Option<Next> {
-        let mut probes = self.contradicted().unwrap_or_else(|| self.elimination());
+        let mut probes = self.recheck().unwrap_or_else(|| self.elimination());
         if probes.is_empty() {
-            probes = self.duel();
+            probes = self.leader_and_rival();
         }
         if self.count(Purpose::Explore).is_multiple_of(NARROW_EVERY) {
             let leader = self.lab.leader().filter(|&leader| self.is_wide(leader));
-            probes.extend(leader.and_then(|leader| self.narrowing(leader)));
+            probes.extend(leader.and_then(|leader| self.narrowing_step(leader)));
         }
         if !probes.is_empty() {
             probes.extend(self.control());
         }
-        self.block(Phase::Decide, probes, f64::from(CONFIRM))
+        self.block(Phase::Decide, probes, f64::from(CONFIRM_STEPS))
     }
 
     /// Returns one step for each candidate if more than two may be the answer, at the rate that it must carry to match
@@ -193,19 +193,19 @@ impl Plan<'_> {
         let Some(leader) = lab.leader().filter(|_| lab.question.minimise != Minimise::P99) else {
             return Vec::new();
         };
-        let most = lab.chances[leader];
-        let contends = |index: &usize| lab.chances[*index] >= CONTENDS * most;
-        let open: Vec<usize> = (0..lab.chances.len()).filter(contends).collect();
+        let most = lab.p_best[leader];
+        let contends = |index: &usize| lab.p_best[*index] >= CONTENDER_SHARE * most;
+        let open: Vec<usize> = (0..lab.p_best.len()).filter(contends).collect();
         if open.len() <= 2 {
             return Vec::new();
         }
-        let Some(likely) = lab.standings[leader].curve.median(&lab.grid) else {
+        let Some(likely) = lab.statuses[leader].curve.median(&lab.grid) else {
             return Vec::new();
         };
-        let good = lab.score(leader, likely);
+        let target = lab.score(leader, likely);
         let needed = |&index: &usize| {
-            let most = MOST_RISE * carried(&lab.standings[index].places, lab.rates[0]);
-            let rps = self.free_rates(index).find(|rps| lab.score(index, *rps) <= good)?;
+            let most = MAX_RISE * sustained(&lab.statuses[index].rate_points, lab.rates[0]);
+            let rps = self.free_rates(index).find(|rps| lab.score(index, *rps) <= target)?;
             Some(explore(index, rps)).filter(|_| rps <= most)
         };
         let is_first = |index: &&usize| lab.candidates[**index].steps.len() < FIRST_STEPS;
@@ -214,67 +214,67 @@ impl Plan<'_> {
 
     /// Returns further steps of the likeliest answer at a rate that its steps together miss; `None` if curve and steps
     /// agree.
-    fn contradicted(&self) -> Option<Vec<Probe>> {
+    fn recheck(&self) -> Option<Vec<Probe>> {
         let lab = self.lab;
-        let leader = lab.leader().filter(|&leader| lab.chances[leader] >= lab.enough())?;
+        let leader = lab.leader().filter(|&leader| lab.p_best[leader] >= lab.threshold())?;
         let rps = lab.contradiction(leader)?;
-        let is_stuck = lab.at(leader, rps).is_some_and(Place::is_stuck);
-        (!is_stuck).then(|| vec![explore(leader, rps); CONFIRM as usize])
+        let is_stuck = lab.point_at(leader, rps).is_some_and(RatePoint::is_stuck);
+        (!is_stuck).then(|| vec![explore(leader, rps); CONFIRM_STEPS as usize])
     }
 
     /// Returns steps of the likeliest answer and its likeliest rival, each at its most informative rate; only one step
     /// if the other would give little information.
-    fn duel(&self) -> Vec<Probe> {
+    fn leader_and_rival(&self) -> Vec<Probe> {
         let lab = self.lab;
         if lab.question.minimise == Minimise::P99 {
-            return self.by_percentile();
+            return self.percentile_steps();
         }
         let Some(leader) = lab.leader() else { return Vec::new() };
-        let scores: Vec<&Scores> = lab.standings.iter().map(|standing| &standing.scores).collect();
-        let placed: Vec<bool> = (0..scores.len()).map(|index| lab.is_placed(index)).collect();
+        let scores: Vec<&Scores> = lab.statuses.iter().map(|status| &status.scores).collect();
+        let eligible: Vec<bool> = (0..scores.len()).map(|index| lab.is_eligible(index)).collect();
         let tie = lab.question.tie;
-        let fails = |score: f64| 1.0 - unbeaten(&scores, &placed, leader, score, tie);
+        let fails = |score: f64| 1.0 - unbeaten(&scores, &eligible, leader, score, tie);
         let more_likely = |a: &usize, b: &usize| lab.beats(*a, leader).total_cmp(&lab.beats(*b, leader));
         let rival = lab.others(leader).max_by(more_likely);
-        let mut asked: Vec<(f64, Probe)> = self.most_informative(leader, &fails).into_iter().collect();
+        let mut selected: Vec<(f64, Probe)> = self.most_informative(leader, &fails).into_iter().collect();
         if let Some(rival) = rival {
             let own = scores[leader];
             // The leader is beaten if its rate would have to be lower.
             let wins = |score: f64| own.expect(|leads| f64::from(leads > (1.0 + tie) * score));
-            asked.extend(self.most_informative(rival, &wins));
+            selected.extend(self.most_informative(rival, &wins));
         }
-        let most = asked.iter().map(|(information, _)| *information).fold(0.0, f64::max);
-        asked.retain(|(information, _)| *information > 0.0 && *information >= WORTH * most);
+        let most = selected.iter().map(|(information, _)| *information).fold(0.0, f64::max);
+        selected.retain(|(information, _)| *information > 0.0 && *information >= MIN_INFORMATION * most);
         // With many steps a single one changes little, so several are measured between decisions.
         let steps: usize = lab.candidates.iter().map(|candidate| candidate.steps.len()).sum();
-        let times = 1 + (steps / STEPS_A_TIME).min(MOST_TIMES - 1);
-        let once: Vec<Probe> = asked.into_iter().map(|(_, probe)| probe).collect();
+        let times = 1 + (steps / STEPS_PER_REPETITION).min(MAX_REPETITIONS - 1);
+        let once: Vec<Probe> = selected.into_iter().map(|(_, probe)| probe).collect();
         once.repeat(times)
     }
 
     /// Returns a step for each open variant whose interval is too wide, once there is an answer.
     fn narrow(&self) -> Option<Next> {
-        let wide = self.open().into_iter().filter(|&index| self.is_wide(index));
-        let probes = wide.filter_map(|index| self.narrowing(index)).collect();
-        self.block(Phase::Pictures, probes, 0.0)
+        let wide = self.open_candidates().into_iter().filter(|&index| self.is_wide(index));
+        let probes = wide.filter_map(|index| self.narrowing_step(index)).collect();
+        self.block(Phase::Charts, probes, 0.0)
     }
 
     fn is_wide(&self, index: usize) -> bool {
-        self.lab.standings[index].width() > WIDEST
+        self.lab.statuses[index].width() > MAX_WIDTH
     }
 
     /// Returns a step above or below a candidate's estimate, on the side of the further end of its interval.
-    fn narrowing(&self, index: usize) -> Option<Probe> {
-        let (lab, standing) = (self.lab, &self.lab.standings[index]);
-        let middle = standing.curve.median(&lab.grid).unwrap_or(lab.rates[0]);
-        let end = match standing.lo {
-            lo if lo <= 0.0 => middle / NARROWING.powi(2),
-            lo if standing.hi / middle > middle / lo => middle * NARROWING,
-            _ => middle / NARROWING,
+    fn narrowing_step(&self, index: usize) -> Option<Probe> {
+        let (lab, status) = (self.lab, &self.lab.statuses[index]);
+        let middle = status.curve.median(&lab.grid).unwrap_or(lab.rates[0]);
+        let end = match status.lo {
+            lo if lo <= 0.0 => middle / NARROWING_RATIO.powi(2),
+            lo if status.hi / middle > middle / lo => middle * NARROWING_RATIO,
+            _ => middle / NARROWING_RATIO,
         };
-        let end = end.min(KNEE_RISE * carried(&standing.places, lab.rates[0]));
-        let far = |rps: f64| (rps / end).ln().abs();
-        let nearest = self.free_rates(index).min_by(|a, b| far(*a).total_cmp(&far(*b)));
+        let end = end.min(KNEE_RISE * sustained(&status.rate_points, lab.rates[0]));
+        let gap = |rps: f64| (rps / end).ln().abs();
+        let nearest = self.free_rates(index).min_by(|a, b| gap(*a).total_cmp(&gap(*b)));
         nearest.map(|rps| explore(index, rps))
     }
 
@@ -285,22 +285,22 @@ impl Plan<'_> {
     }
 
     /// Returns the most informative rate about an event that depends on a candidate's score, with the information.
-    fn most_informative(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
-        let scores = &self.lab.standings[index].scores;
+    fn most_informative(&self, index: usize, probability: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
+        let scores = &self.lab.statuses[index].scores;
         let rates = 0..self.lab.grid.rates.len();
-        let by_rate: Vec<f64> = rates.map(|highest| chance(scores.at(Some(highest)))).collect();
-        let without = chance(f64::INFINITY);
-        let chance = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
+        let by_rate: Vec<f64> = rates.map(|highest| probability(scores.at(Some(highest)))).collect();
+        let without = probability(f64::INFINITY);
+        let probability = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
         let lab = self.lab;
-        let standing = &lab.standings[index];
+        let status = &lab.statuses[index];
         let objective = lab.question.objectives.iter().map(|one| one.slow_share());
         let limit = objective.fold(f64::INFINITY, f64::min).min(0.5);
         let mut best: Option<(f64, f64)> = None;
-        for rps in self.worth_asking(index) {
+        for rps in self.informative_rates(index) {
             let requests = rps * self.window_s(index) / self.dependence(index, rps);
-            let mut information = standing.curve.tells(&lab.grid, rps, requests, limit, &chance);
-            if lab.at(index, rps).is_some() {
-                information *= AGAIN;
+            let mut information = status.curve.information(&lab.grid, rps, requests, limit, &probability);
+            if lab.point_at(index, rps).is_some() {
+                information *= REPEAT_FACTOR;
             }
             if best.is_none_or(|(most, _)| information > most) {
                 best = Some((information, rps));
@@ -311,23 +311,23 @@ impl Plan<'_> {
 
     /// Returns rates at which the highest rate may lie, thinned if close together, and not far above the rate carried
     /// so far.
-    fn worth_asking(&self, index: usize) -> Vec<f64> {
+    fn informative_rates(&self, index: usize) -> Vec<f64> {
         let lab = self.lab;
-        let standing = &lab.standings[index];
-        let stuck = standing.places.iter().filter(|place| place.is_stuck());
-        let stuck = stuck.map(|place| place.rps);
-        let reached = stuck.fold(carried(&standing.places, lab.rates[0]), f64::max);
-        let likely = |rps: f64| standing.curve.at_least(&lab.grid, rps);
-        let free = self.free_rates(index).filter(|rps| *rps <= MOST_RISE * reached);
+        let status = &lab.statuses[index];
+        let stuck = status.rate_points.iter().filter(|point| point.is_stuck());
+        let stuck = stuck.map(|point| point.rps);
+        let reached = stuck.fold(sustained(&status.rate_points, lab.rates[0]), f64::max);
+        let likely = |rps: f64| status.curve.at_least(&lab.grid, rps);
+        let free = self.free_rates(index).filter(|rps| *rps <= MAX_RISE * reached);
         let free: Vec<f64> = free.collect();
         let from = free.partition_point(|rps| likely(rps * 1.15) > 1.0 - UNLIKELY);
         let to = free.partition_point(|rps| likely(rps / 1.15) > UNLIKELY).max(from + 1);
         let near = &free[from.min(free.len().saturating_sub(1))..to.min(free.len())];
-        let apart = near.len().div_ceil(ASKED).max(1);
+        let apart = near.len().div_ceil(MAX_RATES).max(1);
         // Measured rates are never thinned out.
-        let mut asked: Vec<f64> = near.iter().copied().step_by(apart).collect();
-        asked.extend(near.iter().copied().filter(|rps| lab.at(index, *rps).is_some()));
-        asked
+        let mut selected: Vec<f64> = near.iter().copied().step_by(apart).collect();
+        selected.extend(near.iter().copied().filter(|rps| lab.point_at(index, *rps).is_some()));
+        selected
     }
 
     /// Seconds of a step's window, from the requests of earlier steps.
@@ -340,27 +340,27 @@ impl Plan<'_> {
 
     /// Returns the likely requests per independent observation, from the measured rate nearest to `rps`.
     fn dependence(&self, index: usize, rps: f64) -> f64 {
-        let far = |place: &&Place| (place.rps / rps).ln().abs();
-        let places = usable(&self.lab.standings[index].places);
-        let nearest = places.min_by(|a, b| far(a).total_cmp(&far(b)));
-        nearest.map_or(1.0, |place| place.dependence)
+        let gap = |point: &&RatePoint| (point.rps / rps).ln().abs();
+        let points = usable(&self.lab.statuses[index].rate_points);
+        let nearest = points.min_by(|a, b| gap(a).total_cmp(&gap(b)));
+        nearest.map_or(1.0, |point| point.dependence)
     }
 
     /// Returns steps of the likeliest answer and its strongest rival at the rate at which percentiles are compared.
-    fn by_percentile(&self) -> Vec<Probe> {
+    fn percentile_steps(&self) -> Vec<Probe> {
         let lab = self.lab;
-        let mut open = self.open();
-        let best = (open.iter().copied()).min_by(|&a, &b| lab.standings[a].score.total_cmp(&lab.standings[b].score));
-        if let Some(best) = best.filter(|&best| lab.standings[best].score.is_finite()) {
+        let mut open = self.open_candidates();
+        let best = (open.iter().copied()).min_by(|&a, &b| lab.statuses[a].score.total_cmp(&lab.statuses[b].score));
+        if let Some(best) = best.filter(|&best| lab.statuses[best].score.is_finite()) {
             let lower = |index: usize| match index == best {
                 true => f64::NEG_INFINITY,
-                false => lab.standings[index].lower,
+                false => lab.statuses[index].lower,
             };
             open.sort_by(|&a, &b| lower(a).total_cmp(&lower(b)));
             open.truncate(2);
         }
         let rps = lab.rates[0];
-        let is_free = |index: &usize| !lab.at(*index, rps).is_some_and(Place::is_stuck);
+        let is_free = |index: &usize| !lab.point_at(*index, rps).is_some_and(RatePoint::is_stuck);
         let free = open.into_iter().filter(is_free);
         free.map(|index| explore(index, rps)).collect()
     }
@@ -368,7 +368,7 @@ impl Plan<'_> {
     /// Rates that are not given up for a candidate, rising.
     fn free_rates(&self, index: usize) -> impl Iterator<Item = f64> {
         let rates = self.lab.rates.iter().copied();
-        rates.filter(move |rps| !self.lab.at(index, *rps).is_some_and(Place::is_stuck))
+        rates.filter(move |rps| !self.lab.point_at(index, *rps).is_some_and(RatePoint::is_stuck))
     }
 
     /// Returns the control step, if one is due. All controls repeat the first: the leader well below its estimated
@@ -385,7 +385,7 @@ impl Plan<'_> {
         });
         let (candidate, rps) = first.or_else(|| {
             let leader = lab.leader()?;
-            let half = 0.5 * lab.standings[leader].estimate?;
+            let half = 0.5 * lab.statuses[leader].estimate?;
             let below = lab.rates.iter().copied().rfind(|rps| *rps <= half);
             Some((leader, below.unwrap_or(lab.rates[0])))
         })?;
@@ -395,49 +395,49 @@ impl Plan<'_> {
     /// Returns the steps that show each variant. First come steps at the likely rate of every variant, even of those
     /// that cannot win. Then follow, for open variants: the demand's rate; the curve up to the rate at which it misses
     /// the objective; the knee; and the p99 at the demand's rate, if dependent requests take more steps for it.
-    fn pictures(&self) -> Option<Next> {
+    fn chart_steps(&self) -> Option<Next> {
         let lab = self.lab;
-        let open = self.open();
+        let open = self.open_candidates();
         let probe =
-            |index: usize, rps: f64, wanted: u32| self.is_missing(index, rps, wanted).then(|| explore(index, rps));
+            |index: usize, rps: f64, required: u32| self.needs_steps(index, rps, required).then(|| explore(index, rps));
         let is_settled = |index: usize| {
-            let standing = &lab.standings[index];
-            standing.outcome == MeetsObjective::NotMet || standing.lo >= self.likely(index) * 0.999
+            let status = &lab.statuses[index];
+            status.outcome == MeetsObjective::NotMet || status.lo >= self.likely_rps(index) * 0.999
         };
-        let settling = |index: usize| probe(index, self.likely(index), TO_SETTLE).filter(|_| !is_settled(index));
-        let at_demand = |&index: &usize| probe(index, at_rps(lab, index)?, AT_DEMAND);
-        let on_curve = |&index: &usize| self.on_curve(index);
+        let settling = |index: usize| probe(index, self.likely_rps(index), SETTLE_STEPS).filter(|_| !is_settled(index));
+        let at_demand = |&index: &usize| probe(index, shown_rps(lab, index)?, DEMAND_STEPS);
+        let on_curve = |&index: &usize| self.next_on_curve(index);
         let for_p99 = |&index: &usize| {
-            let rps = at_rps(lab, index)?;
+            let rps = shown_rps(lab, index)?;
             probe(index, rps, steps_for_p99(&lab.candidates[index].steps, rps))
         };
         let stages: [&dyn Fn() -> Vec<Probe>; 5] = [
             &|| (0..lab.candidates.len()).filter_map(settling).collect(),
             &|| open.iter().filter_map(at_demand).collect(),
             &|| open.iter().filter_map(on_curve).collect(),
-            &|| self.knees(&open),
+            &|| self.knee_steps(&open),
             &|| open.iter().filter_map(for_p99).collect(),
         ];
         let mut probes = stages.iter().map(|stage| stage()).find(|probes| !probes.is_empty())?;
         probes.extend(self.control());
-        self.block(Phase::Pictures, probes, 0.0)
+        self.block(Phase::Charts, probes, 0.0)
     }
 
     /// True if a rate has fewer steps than wanted, and can be measured.
-    fn is_missing(&self, index: usize, rps: f64, wanted: u32) -> bool {
-        let place = self.lab.at(index, rps);
-        !place.is_some_and(Place::is_stuck) && place.map_or(0, |place| place.usable) < wanted
+    fn needs_steps(&self, index: usize, rps: f64, required: u32) -> bool {
+        let point = self.lab.point_at(index, rps);
+        !point.is_some_and(RatePoint::is_stuck) && point.map_or(0, |point| point.usable) < required
     }
 
     /// Returns a step at the lowest rate of a variant's curve that lacks one, up to the first that misses the objective.
-    fn on_curve(&self, index: usize) -> Option<Probe> {
+    fn next_on_curve(&self, index: usize) -> Option<Probe> {
         let mut reached = 0.0;
         while let Some(rps) = bracket(&self.lab.rates, reached) {
-            if self.is_missing(index, rps, ON_CURVE) {
+            if self.needs_steps(index, rps, CURVE_STEPS) {
                 return Some(explore(index, rps));
             }
-            let place = self.lab.at(index, rps);
-            if place.is_some_and(|place| place.usable > 0 && !place.looks_met()) {
+            let point = self.lab.point_at(index, rps);
+            if point.is_some_and(|point| point.usable > 0 && !point.likely_met()) {
                 return None;
             }
             reached = rps;
@@ -446,7 +446,7 @@ impl Plan<'_> {
     }
 
     /// Returns the next step of each variant towards its knee, which may lie above the rates that matter.
-    fn knees(&self, open: &[usize]) -> Vec<Probe> {
+    fn knee_steps(&self, open: &[usize]) -> Vec<Probe> {
         let wide = widened(self.lab.question, self.lab.candidates);
         let next = |&index: &usize| Some(explore(index, knee_rps(&wide, index)?));
         open.iter().filter_map(next).collect()
@@ -454,9 +454,9 @@ impl Plan<'_> {
 
     /// Returns the highest rate that matters at which a variant likely meets the objective; the lowest if there is
     /// none.
-    fn likely(&self, index: usize) -> f64 {
+    fn likely_rps(&self, index: usize) -> f64 {
         let rates = &self.lab.rates;
-        let estimate = self.lab.standings[index].curve.median(&self.lab.grid).unwrap_or(0.0);
+        let estimate = self.lab.statuses[index].curve.median(&self.lab.grid).unwrap_or(0.0);
         let is_met = |rps: &f64| *rps <= estimate * 1.001;
         rates.iter().copied().rfind(is_met).unwrap_or(rates[0])
     }
@@ -490,51 +490,51 @@ const fn explore(candidate: usize, rps: f64) -> Probe {
 
 /// Returns the most informative rate about a variant's knee; `None` if the knee is known well or no rate is left.
 fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
-    let standing = &wide.standings[index];
-    let measured = || usable(&standing.places);
-    let broken = measured().find(|place| !place.looks_met() && place.rps >= standing.lo);
+    let status = &wide.statuses[index];
+    let measured = || usable(&status.rate_points);
+    let broken = measured().find(|point| !point.likely_met() && point.rps >= status.lo);
     let below = |rps: f64| broken.is_none_or(|broken| rps < broken.rps * (1.0 - 1e-6));
-    let met = measured().rfind(|place| place.looks_met() && below(place.rps));
-    let reached = met.map_or(wide.rates[0], |place| place.rps);
+    let met = measured().rfind(|point| point.likely_met() && below(point.rps));
+    let reached = met.map_or(wide.rates[0], |point| point.rps);
     let free = || {
         let rates = wide.rates.iter().copied();
         rates.filter(|rps| {
-            *rps > reached * (1.0 + 1e-6) && below(*rps) && wide.at(index, *rps).is_none_or(|place| place.usable == 0)
+            *rps > reached * (1.0 + 1e-6) && below(*rps) && wide.point_at(index, *rps).is_none_or(|at| at.usable == 0)
         })
     };
-    let is_stuck_above = |place: &Place| place.rps > reached && place.is_stuck();
-    if standing.places.iter().any(is_stuck_above) {
+    let is_stuck_above = |point: &RatePoint| point.rps > reached && point.is_stuck();
+    if status.rate_points.iter().any(is_stuck_above) {
         return None;
     }
     let Some(broken) = broken else {
         let near = free().take_while(|rps| *rps <= KNEE_RISE * reached);
         return near.last().or_else(|| free().next());
     };
-    if standing.hi <= KNEE_WIDTH * standing.lo {
+    if status.hi <= KNEE_WIDTH * status.lo {
         return None;
     }
     let middle = (reached * broken.rps).sqrt();
-    let far = |rps: f64| (rps / middle).ln().abs();
+    let gap = |rps: f64| (rps / middle).ln().abs();
     if broken.rps > KNEE_WIDTH * reached {
-        return free().min_by(|a, b| far(*a).total_cmp(&far(*b)));
+        return free().min_by(|a, b| gap(*a).total_cmp(&gap(*b)));
     }
     let ends = [met, Some(broken)].into_iter().flatten();
-    let free = ends.filter(|place| place.usable < KNEE_STEPS && !place.is_stuck());
-    free.min_by_key(|place| place.usable).map(|place| place.rps)
+    let free = ends.filter(|point| point.usable < KNEE_STEPS && !point.is_stuck());
+    free.min_by_key(|point| point.usable).map(|point| point.rps)
 }
 
 /// Returns the rate of one instance at which a variant is shown: its share of the demand.
-pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
+pub fn shown_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     let question = lab.question;
     if question.minimise == Minimise::P99 {
         return Some(lab.rates[0]);
     }
-    let standing = &lab.standings[index];
-    let estimate = standing.estimate.filter(|rps| *rps > 0.0)?;
+    let status = &lab.statuses[index];
+    let estimate = status.estimate.filter(|rps| *rps > 0.0)?;
     Some(match &question.demand {
         // Same number of instances as in the answer.
         Some(demand) => demand.peak_rps / instances(question, estimate),
-        None if standing.lo > 0.0 => standing.lo,
+        None if status.lo > 0.0 => status.lo,
         None => estimate,
     })
 }

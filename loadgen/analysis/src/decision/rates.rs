@@ -6,15 +6,15 @@ use crate::record::{Minimise, Question};
 /// Minimum ratio of the lowest rate that matters to the highest.
 const LOWEST_SHARE: f64 = 1.0 / 32.0;
 /// Minimum rate that matters, in requests per second: below it a short step has too few requests.
-const LEAST_RPS: f64 = 30.0;
+const MIN_RPS: f64 = 30.0;
 /// Minimum ratio of the lowest rate to the highest if the highest itself is low.
 const LOWEST_OF_LOW: f64 = 0.25;
 /// Maximum number of rates.
-const MOST: usize = 256;
+const MAX_COUNT: usize = 256;
 /// Ratio between successive rates of a curve.
-const RISE: f64 = 2.0;
+const MAX_RISE: f64 = 2.0;
 /// Minimum distance of two rates, as a share.
-const LEAST_STEP: f64 = 0.01;
+const MIN_STEP: f64 = 0.01;
 
 /// Returns the rates at which the answer can change, rising; at least one.
 ///
@@ -25,20 +25,20 @@ pub fn rates(question: &Question) -> Vec<f64> {
     if question.minimise == Minimise::P99 {
         return vec![percentile_rps(question)];
     }
-    let step = 1.0 + (question.tie / 2.0).max(LEAST_STEP);
+    let step = 1.0 + (question.tie / 2.0).max(MIN_STEP);
     let mut rates = Vec::new();
     if let Some(demand) = &question.demand {
         let mut instances = instances(question, question.highest_rps);
         let rate = |instances: f64| (demand.peak_rps / (question.utilisation * instances)).min(question.highest_rps);
         let lowest = lowest(rate(instances));
-        while rates.len() < MOST && (rates.is_empty() || rate(instances) >= lowest) {
+        while rates.len() < MAX_COUNT && (rates.is_empty() || rate(instances) >= lowest) {
             rates.push(rate(instances));
             instances = (instances + 1.0).max((instances * step).floor());
         }
     } else {
         let lowest = lowest(question.highest_rps);
         let mut rate = question.highest_rps;
-        while rates.len() < MOST && (rates.is_empty() || rate >= lowest) {
+        while rates.len() < MAX_COUNT && (rates.is_empty() || rate >= lowest) {
             rates.push(rate);
             rate /= step;
         }
@@ -56,7 +56,7 @@ pub fn all(question: &Question) -> Vec<f64> {
         minimise: Minimise::Instances,
         ..question.clone()
     };
-    let is_near = |rps: f64| all.iter().any(|rate| (rps / rate - 1.0).abs() <= LEAST_STEP);
+    let is_near = |rps: f64| all.iter().any(|rate| (rps / rate - 1.0).abs() <= MIN_STEP);
     let mut between = rates(&open);
     between.retain(|rps| *rps > all[0] && !is_near(*rps));
     all.extend(between);
@@ -68,7 +68,7 @@ pub fn all(question: &Question) -> Vec<f64> {
 /// From 0 it is the lowest.
 pub fn bracket(rates: &[f64], reached: f64) -> Option<f64> {
     let above = || rates.iter().copied().filter(|rate| *rate > reached * (1.0 + 1e-6));
-    let near = above().take_while(|rate| *rate <= RISE * reached);
+    let near = above().take_while(|rate| *rate <= MAX_RISE * reached);
     near.last().or_else(|| above().next())
 }
 
@@ -80,7 +80,7 @@ fn percentile_rps(question: &Question) -> f64 {
 }
 
 fn lowest(highest: f64) -> f64 {
-    (highest * LOWEST_SHARE).max(LEAST_RPS.min(highest * LOWEST_OF_LOW))
+    (highest * LOWEST_SHARE).max(MIN_RPS.min(highest * LOWEST_OF_LOW))
 }
 
 #[cfg(test)]

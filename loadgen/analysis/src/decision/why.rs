@@ -1,24 +1,24 @@
 //! Sentences of the answer. In: the state of all candidates. Out: the reason for a variant's position, and open
 //! questions. Knows nothing of runs.
 
-use super::places::usable;
-use super::standing::{Lab, LabVerdict, Standing};
+use super::lab::{CandidateStatus, Lab, LabVerdict};
+use super::rate_points::usable;
 use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
 
 /// Returns the reason for a variant's position.
 pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
-    let standing = &lab.standings[index];
-    if standing.outcome == MeetsObjective::NotMet {
-        let rps = Some(standing.hi).filter(|hi| hi.is_finite()).unwrap_or(lab.rates[0]);
-        let rps = number(rps);
+    let status = &lab.statuses[index];
+    if status.outcome == MeetsObjective::NotMet {
+        let rps = Some(status.hi).filter(|hi| hi.is_finite()).unwrap_or(lab.rates[0]);
+        let rps = three_digits(rps);
         return format!("does not meet the objective at {rps}/s, the lowest rate that would suffice");
     }
-    if !lab.is_placed(index) {
+    if !lab.is_eligible(index) {
         return "has no price".into();
     }
-    let rates = rates_met(standing);
-    if let Some(rps) = standing.missed.filter(|_| standing.outcome == MeetsObjective::Unknown) {
-        return format!("{rates}; all steps at {}/s together miss it", number(rps));
+    let rates = rates_met(status);
+    if let Some(rps) = status.missed.filter(|_| status.outcome == MeetsObjective::Unknown) {
+        return format!("{rates}; all steps at {}/s together miss it", three_digits(rps));
     }
     let Some(best) = verdict.best else { return rates };
     match comparison(lab, verdict, index, best) {
@@ -28,13 +28,13 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
 }
 
 /// Rates at which a variant meets the objective, as far as they are certain.
-fn rates_met(standing: &Standing) -> String {
-    let (lo, hi) = (number(standing.lo), number(standing.hi));
-    match (standing.lo > 0.0, standing.hi.is_finite()) {
+fn rates_met(status: &CandidateStatus) -> String {
+    let (lo, hi) = (three_digits(status.lo), three_digits(status.hi));
+    match (status.lo > 0.0, status.hi.is_finite()) {
         (true, true) => format!("meets the objective at {lo}/s, not at {hi}/s"),
         (true, false) => format!("meets the objective at {lo}/s"),
         (false, true) => format!("does not meet the objective at {hi}/s"),
-        (false, false) if usable(&standing.places).next().is_none() => "no usable step".into(),
+        (false, false) if usable(&status.rate_points).next().is_none() => "no usable step".into(),
         (false, false) => "too few steps to be certain of any rate".into(),
     }
 }
@@ -44,14 +44,14 @@ fn comparison(lab: &Lab<'_>, verdict: &LabVerdict, index: usize, best: usize) ->
     let name = |index: usize| &lab.candidates[index].variant;
     if best == index {
         let is_decided = verdict.outcome == AnswerOutcome::Decided;
-        return Some(match less(lab, best).filter(|_| is_decided) {
+        return Some(match lower_scoring(lab, best).filter(|_| is_decided) {
             Some(other) => format!("within the tie margin of {}, confirmed by fresh steps", name(other)),
-            None if is_decided => format!("{} of those that meet the objective", least(lab.question.minimise)),
+            None if is_decided => format!("{} of those that meet the objective", goal(lab.question.minimise)),
             None => "the most likely variant".to_owned(),
         });
     }
-    let (best, upper, lower) = (name(best), lab.standings[best].upper, lab.standings[index].lower);
-    if upper > lab.tied(lower) {
+    let (best, upper, lower) = (name(best), lab.statuses[best].upper, lab.statuses[index].lower);
+    if upper > lab.tie_limit(lower) {
         return None;
     }
     if lower < upper {
@@ -68,14 +68,14 @@ fn comparison(lab: &Lab<'_>, verdict: &LabVerdict, index: usize, best: usize) ->
     } else if more.is_infinite() {
         format!("more than {best}, which costs nothing")
     } else {
-        format!("at least {} % more than {best}", number(more))
+        format!("at least {} % more than {best}", three_digits(more))
     })
 }
 
 /// Returns the variant with the lowest score of all that meet the objective, if it is not the best.
-fn less(lab: &Lab<'_>, best: usize) -> Option<usize> {
-    let score = |index: usize| lab.standings[index].score;
-    let is_less = |&index: &usize| lab.standings[index].outcome == MeetsObjective::Met && score(index) < score(best);
+fn lower_scoring(lab: &Lab<'_>, best: usize) -> Option<usize> {
+    let score = |index: usize| lab.statuses[index].score;
+    let is_less = |&index: &usize| lab.statuses[index].outcome == MeetsObjective::Met && score(index) < score(best);
     let others = lab.others(best).filter(is_less);
     others.min_by(|&a, &b| score(a).total_cmp(&score(b)))
 }
@@ -91,82 +91,81 @@ fn question(lab: &Lab<'_>, variants: &[usize], what: String, more_steps: Option<
 }
 
 /// Returns the open questions.
-pub(super) fn open(lab: &Lab<'_>, verdict: &LabVerdict, step_s: f64) -> Vec<OpenQuestion> {
+pub(super) fn open_questions(lab: &Lab<'_>, verdict: &LabVerdict, step_s: f64) -> Vec<OpenQuestion> {
     let mut open = match verdict.best {
         Some(best) => about_best(lab, verdict, best, step_s),
         None => without_best(lab, step_s),
     };
-    let unplaced = (0..lab.candidates.len()).filter(|&index| !lab.is_placed(index));
-    open.extend(unplaced.map(|index| question(lab, &[index], "it has no price".into(), None, step_s)));
+    let ineligible = (0..lab.candidates.len()).filter(|&index| !lab.is_eligible(index));
+    open.extend(ineligible.map(|index| question(lab, &[index], "it has no price".into(), None, step_s)));
     open
 }
 
 /// Variants that meet the objective, none of which is likely to be best; or those whose objective is open.
 fn without_best(lab: &Lab<'_>, step_s: f64) -> Vec<OpenQuestion> {
     let all = || 0..lab.candidates.len();
-    let with = |outcome| all().filter(move |&index| lab.standings[index].outcome == outcome);
+    let with = |outcome| all().filter(move |&index| lab.statuses[index].outcome == outcome);
     let met: Vec<usize> = with(MeetsObjective::Met).collect();
     if !met.is_empty() {
-        let which = format!("which of them is the {}", least(lab.question.minimise));
+        let which = format!("which of them is the {}", goal(lab.question.minimise));
         return vec![question(lab, &met, which, None, step_s)];
     }
     let mut unknown: Vec<usize> = with(MeetsObjective::Unknown).collect();
     if unknown.is_empty() {
         // Each is unlikely to meet it, but that none does is not likely enough.
-        let share = (1.0 - lab.enough()) / lab.candidates.len().max(1) as f64;
-        unknown = all().filter(|&index| meets(lab, index) > share).collect();
+        let share = (1.0 - lab.threshold()) / lab.candidates.len().max(1) as f64;
+        unknown = all().filter(|&index| meets_probability(lab, index) > share).collect();
     }
-    let whether = |index: usize| {
-        let more = further(1.0 - meets(lab, index), lab.enough(), steps(lab, index));
-        question(lab, &[index], WHETHER.into(), more, step_s)
+    let open_question = |index: usize| {
+        let more = steps_needed(1.0 - meets_probability(lab, index), lab.threshold(), steps(lab, index));
+        question(lab, &[index], MEETS_OBJECTIVE.into(), more, step_s)
     };
-    unknown.into_iter().map(whether).collect()
+    unknown.into_iter().map(open_question).collect()
 }
 
 /// Question whether a variant meets the objective.
-const WHETHER: &str = "whether it meets the objective";
+const MEETS_OBJECTIVE: &str = "whether it meets the objective";
 
 /// Questions about the best or likeliest variant.
 fn about_best(lab: &Lab<'_>, verdict: &LabVerdict, best: usize, step_s: f64) -> Vec<OpenQuestion> {
     let mut open: Vec<OpenQuestion> = Vec::new();
-    let mut ask = |variants: &[usize], what: String, more: Option<f64>| {
+    let mut add = |variants: &[usize], what: String, more: Option<f64>| {
         open.push(question(lab, variants, what, more, step_s));
     };
-    let is_least = least(lab.question.minimise);
+    let goal = goal(lab.question.minimise);
     if verdict.contradicted {
         let what = "the steps that chose it meet the objective, fresh steps miss it";
-        ask(&[best], what.into(), None);
+        add(&[best], what.into(), None);
     } else if verdict.missing > 0 {
         let what = "fresh steps have not confirmed it yet";
-        ask(&[best], what.into(), Some(f64::from(verdict.missing)));
+        add(&[best], what.into(), Some(f64::from(verdict.missing)));
     }
     if let Some(rps) = lab.contradiction(best) {
-        let rps = number(rps);
+        let rps = three_digits(rps);
         let what =
             format!("it is best only if it meets the objective at {rps}/s, but all steps there together miss it");
-        ask(&[best], what, None);
-    } else if lab.standings[best].outcome != MeetsObjective::Met {
-        let more = further(meets(lab, best), lab.enough(), steps(lab, best));
-        ask(&[best], WHETHER.into(), more);
+        add(&[best], what, None);
+    } else if lab.statuses[best].outcome != MeetsObjective::Met {
+        let more = steps_needed(meets_probability(lab, best), lab.threshold(), steps(lab, best));
+        add(&[best], MEETS_OBJECTIVE.into(), more);
     }
-    let is_likely = lab.chances[best] >= lab.enough();
+    let is_likely = lab.p_best[best] >= lab.threshold();
     if let Some(rps) = lab.unmeasured_above(best).filter(|_| is_likely) {
-        let rps = number(rps);
-        let what =
-            format!("it is the {is_least} only if it meets the objective above {rps}/s, the highest rate measured");
-        ask(&[best], what, None);
+        let rps = three_digits(rps);
+        let what = format!("it is the {goal} only if it meets the objective above {rps}/s, the highest rate measured");
+        add(&[best], what, None);
     } else {
         for rival in lab.rivals(best) {
             let of_both = steps(lab, best) + steps(lab, rival);
-            let more = further(1.0 - lab.beats(rival, best), lab.enough(), of_both);
-            ask(&[best, rival], format!("which of them is the {is_least}"), more);
+            let more = steps_needed(1.0 - lab.beats(rival, best), lab.threshold(), of_both);
+            add(&[best, rival], format!("which of them is the {goal}"), more);
         }
     }
     open
 }
 
-fn meets(lab: &Lab<'_>, index: usize) -> f64 {
-    lab.standings[index].curve.at_least(&lab.grid, lab.rates[0])
+fn meets_probability(lab: &Lab<'_>, index: usize) -> f64 {
+    lab.statuses[index].curve.at_least(&lab.grid, lab.rates[0])
 }
 
 fn steps(lab: &Lab<'_>, index: usize) -> f64 {
@@ -175,13 +174,13 @@ fn steps(lab: &Lab<'_>, index: usize) -> f64 {
 
 /// Estimates the steps until an event is likely enough, from the growth of its odds since even; `None` if they have not
 /// grown.
-fn further(chance: f64, enough: f64, steps: f64) -> Option<f64> {
-    let odds = |chance: f64| (chance / (1.0 - chance).max(1e-12)).ln();
-    let (grown, needed) = (odds(chance), odds(enough));
+fn steps_needed(probability: f64, required: f64, steps: f64) -> Option<f64> {
+    let odds = |probability: f64| (probability / (1.0 - probability).max(1e-12)).ln();
+    let (grown, needed) = (odds(probability), odds(required));
     (grown > 0.0).then(|| ((needed - grown) / grown * steps).max(1.0).ceil())
 }
 
-fn least(minimise: Minimise) -> &'static str {
+fn goal(minimise: Minimise) -> &'static str {
     match minimise {
         Minimise::UsdPerMonth => "cheapest per month",
         Minimise::UsdPer10k => "cheapest per inference",
@@ -191,7 +190,7 @@ fn least(minimise: Minimise) -> &'static str {
 }
 
 /// Formats with three digits.
-fn number(value: f64) -> String {
+fn three_digits(value: f64) -> String {
     if value >= 100.0 || value == 0.0 {
         return format!("{value:.0}");
     }

@@ -23,7 +23,7 @@ pub const NETWORK: &str = "network";
 /// In older results, time after the send of failed requests, whose replies carried no server timing.
 pub const UNATTRIBUTED: &str = "unattributed";
 /// Time after the send of good replies, if the server does not report its stages.
-pub const UNTOLD: &str = "untold";
+pub const UNREPORTED: &str = "untold";
 
 /// Blocks into which [`backlog_slope`] cuts a step.
 const SLOPE_BLOCKS: usize = 20;
@@ -46,7 +46,7 @@ pub fn bands(samples: &[Sample]) -> Vec<Band> {
 
 fn band(name: &str, samples: &[&Sample]) -> Band {
     let count = samples.len() as f64;
-    let (mut latency, mut lag, mut network, mut untold) = (0.0, 0.0, 0.0, 0.0);
+    let (mut latency, mut lag, mut network, mut unreported) = (0.0, 0.0, 0.0, 0.0);
     let mut stages = [0.0; Stage::COUNT];
     let (mut reads, mut timed) = (Reads::default(), 0.0);
     for sample in samples {
@@ -63,7 +63,7 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
                 add_reads(&mut reads, &reads_of(timings), 1.0);
                 timed += 1.0;
             }
-            None => untold += service,
+            None => unreported += service,
         }
     }
     let mut parts_us = vec![
@@ -71,8 +71,8 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
         (NETWORK.to_owned(), network / count),
     ];
     parts_us.extend(Stage::ALL.map(|stage| (stage.as_str().to_owned(), stages[stage as usize] / count)));
-    if untold > 0.0 {
-        parts_us.push((UNTOLD.to_owned(), untold / count));
+    if unreported > 0.0 {
+        parts_us.push((UNREPORTED.to_owned(), unreported / count));
     }
     let mut mean_reads = Reads::default();
     if timed > 0.0 {
@@ -113,8 +113,8 @@ fn add_reads(into: &mut Reads, reads: &Reads, weight: f64) {
 pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
     let mut merged: Vec<Band> = Vec::new();
     for band in steps.into_iter().flatten() {
-        match merged.iter_mut().find(|known| known.name == band.name) {
-            Some(known) => absorb(known, band),
+        match merged.iter_mut().find(|existing| existing.name == band.name) {
+            Some(existing) => absorb(existing, band),
             None => merged.push(band.clone()),
         }
     }
@@ -152,7 +152,7 @@ fn absorb(into: &mut Band, band: &Band) {
         *us *= old;
     }
     for (name, us) in &band.parts_us {
-        match into.parts_us.iter_mut().find(|(known, _)| known == name) {
+        match into.parts_us.iter_mut().find(|(existing, _)| existing == name) {
             Some((_, sum)) => *sum += us * new,
             None => into.parts_us.push((name.clone(), us * new)),
         }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn replies_without_timing_are_told_apart() {
         let bands = bands(&[sample(0, 5, 100, None), sample(1, 5, 100, Some(60))]);
-        assert!((part(&bands[0], UNTOLD) - 100.0).abs() < 1e-9);
+        assert!((part(&bands[0], UNREPORTED) - 100.0).abs() < 1e-9);
         assert!(bands[0].parts_us.len() + bands[1].parts_us.len() == 21);
     }
 

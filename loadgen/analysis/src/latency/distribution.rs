@@ -59,13 +59,13 @@ pub struct OverTime {
     pub columns: Vec<Vec<f64>>,
 }
 
-/// Returns the change of a point's latency in each repeat, with time blocks merged into at most `most` columns.
-pub fn over_time(point: &Point, grid: &LatencyGrid, most: usize) -> Vec<OverTime> {
+/// Returns the change of a point's latency in each repeat, with time blocks merged into at most `max_columns` columns.
+pub fn over_time(point: &Point, grid: &LatencyGrid, max_columns: usize) -> Vec<OverTime> {
     let one = |histograms: &Histograms| {
-        let together = histograms.latency.len().div_ceil(most.max(1)).max(1);
-        let columns = histograms.latency.chunks(together);
+        let per_column = histograms.latency.len().div_ceil(max_columns.max(1)).max(1);
+        let columns = histograms.latency.chunks(per_column);
         OverTime {
-            column_s: histograms.block_s * together as f64,
+            column_s: histograms.block_s * per_column as f64,
             columns: columns.map(|blocks| shares(blocks, grid)).collect(),
         }
     };

@@ -21,9 +21,9 @@ const EXCEEDANCES: f64 = 15.0;
 /// Repeats beyond which more make no difference; fewer take proportionally more exceedances.
 const REPEATS: f64 = 10.0;
 /// Minimum repeats of a solid percentile: Student's t is 12.7 for two.
-const LEAST_REPEATS: usize = 3;
+const MIN_REPEATS: usize = 3;
 /// Minimum ratio of two rates whose latencies are compared.
-const APART: f64 = 1.05;
+const MIN_RATE_RATIO: f64 = 1.05;
 
 /// Returns the grade of a percentile; `None` if fewer than 10 requests lie beyond it.
 ///
@@ -33,13 +33,13 @@ pub fn grade(quantile: f64, samples: u64, repeats: usize, queueing: f64) -> Opti
         return None;
     }
     let beyond = samples as f64 * quantile.min(1.0 - quantile) * (1.0 - queueing).powi(2);
-    let is_solid = repeats >= LEAST_REPEATS && beyond * (repeats as f64 / REPEATS).min(1.0) >= EXCEEDANCES - 1e-6;
+    let is_solid = repeats >= MIN_REPEATS && beyond * (repeats as f64 / REPEATS).min(1.0) >= EXCEEDANCES - 1e-6;
     Some(if is_solid { Grade::Solid } else { Grade::Rough })
 }
 
 /// Returns the queueing share of each point's mean latency, in their order. Their summaries must have means.
 pub fn queueing(points: &[Point]) -> Vec<f64> {
-    let mut shares: Vec<f64> = points.iter().map(alone).collect();
+    let mut shares: Vec<f64> = points.iter().map(of_point).collect();
     for curve in all_curves(points) {
         let Some((lowest, higher)) = curve.points.split_first() else {
             continue;
@@ -50,8 +50,8 @@ pub fn queueing(points: &[Point]) -> Vec<f64> {
                 .filter(|lowest| !std::ptr::eq(*point, **lowest))
                 .or(highest);
             let grown = other.and_then(|other| growth(point, other));
-            if let (Some(grown), Some(index)) = (grown, points.iter().position(|known| std::ptr::eq(known, *point))) {
-                shares[index] = grown.max(waits(point).unwrap_or(0.0)).min(most(point));
+            if let (Some(grown), Some(index)) = (grown, points.iter().position(|one| std::ptr::eq(one, *point))) {
+                shares[index] = grown.max(waits(point).unwrap_or(0.0)).min(max_queueing(point));
             }
         }
     }
@@ -60,11 +60,11 @@ pub fn queueing(points: &[Point]) -> Vec<f64> {
 
 /// Returns the queueing share of a single point: the server's own waits, and at most the share that its requests in
 /// flight allow.
-pub fn alone(point: &Point) -> f64 {
-    waits(point).unwrap_or(1.0).min(most(point))
+pub fn of_point(point: &Point) -> f64 {
+    waits(point).unwrap_or(1.0).min(max_queueing(point))
 }
 
-fn most(point: &Point) -> f64 {
+fn max_queueing(point: &Point) -> f64 {
     let summary = point.summary.as_ref();
     of_in_flight(summary.map_or(0.0, |summary| summary.in_flight.0.max(summary.in_flight.1)))
 }
@@ -83,12 +83,12 @@ fn growth(point: &Point, other: &Point) -> Option<f64> {
 /// Returns the queueing share at a rate from its mean latency and that of another rate: the reciprocal of a queue's
 /// latency falls about linearly with the rate, and at rate 0 nothing queues. `None` for rates too close to each other.
 pub fn of_growth((rps, mean_us): (f64, f64), (other_rps, other_mean_us): (f64, f64)) -> Option<f64> {
-    if rps.max(other_rps) < APART * rps.min(other_rps) {
+    if rps.max(other_rps) < MIN_RATE_RATIO * rps.min(other_rps) {
         return None;
     }
-    let (here, there) = (1.0 / mean_us, 1.0 / other_mean_us);
-    let unloaded = here + rps * (there - here) / (rps - other_rps);
-    (unloaded > 0.0).then(|| (1.0 - here / unloaded).clamp(0.0, 1.0))
+    let (at_rate, at_other) = (1.0 / mean_us, 1.0 / other_mean_us);
+    let unloaded = at_rate + rps * (at_other - at_rate) / (rps - other_rps);
+    (unloaded > 0.0).then(|| (1.0 - at_rate / unloaded).clamp(0.0, 1.0))
 }
 
 /// Returns the share of the mean latency that requests waited as the server reports it; `None` without a report.

@@ -8,7 +8,7 @@ use crate::statistics::sections::mean_interval;
 
 /// Ratio of the sum of parts to the latency above which the parts are inconsistent. Clocks of two machines and rounding
 /// explain less.
-const EXCEEDS: f64 = 1.1;
+const MAX_EXCESS: f64 = 1.1;
 
 /// Returns the parts of the slowest band by falling share. The share is that of the merged band; its interval is
 /// Student's over the repeats. The first part is clear if it leads the second in every repeat (within a repeat, so that
@@ -22,7 +22,7 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let same: Vec<&Band> = all.filter(is_same).collect();
     let parts = slowest.parts_us.iter().filter(|(_, us)| *us > 0.0);
     let mut parts: Vec<(String, Interval)> = parts
-        .map(|(name, us)| (name.clone(), share(us / whole(slowest), &shares(&same, name))))
+        .map(|(name, us)| (name.clone(), share(us / total_us(slowest), &shares(&same, name))))
         .collect();
     parts.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
     let first = parts.first()?;
@@ -31,7 +31,7 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let pairs = shares(&same, &first.0).into_iter().zip(second);
     let leads: Vec<f64> = pairs.map(|(first, second)| first - second).collect();
     let certain = mean_interval(&leads).is_some_and(|lead| lead.lo > 0.0);
-    let exceeds = Some(whole(slowest) / slowest.mean_us).filter(|times| *times > EXCEEDS);
+    let exceeds = Some(total_us(slowest) / slowest.mean_us).filter(|times| *times > MAX_EXCESS);
     let clear = exceeds.is_none() && leads.iter().all(|lead| *lead > 0.0) && (certain || first.1.value > 0.5);
     Some(Tail {
         band: slowest.name.clone(),
@@ -43,13 +43,13 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
 
 /// Returns the denominator of shares: the mean latency, or the sum of the parts if a server reports more than that. A
 /// negative part (the network, if the server's stages take longer than the request) does not reduce the sum.
-pub fn whole(band: &Band) -> f64 {
+pub fn total_us(band: &Band) -> f64 {
     let parts: f64 = band.parts_us.iter().map(|(_, us)| us.max(0.0)).sum();
     parts.max(band.mean_us)
 }
 
 fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
-    bands.iter().map(|band| band.part_us(part) / whole(band)).collect()
+    bands.iter().map(|band| band.part_us(part) / total_us(band)).collect()
 }
 
 fn share(value: f64, repeats: &[f64]) -> Interval {

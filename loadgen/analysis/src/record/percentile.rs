@@ -38,7 +38,7 @@ fn open_end<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 }
 
 /// Minimum number of samples beyond a printed percentile.
-const BEYOND: f64 = 10.0;
+const MIN_BEYOND: f64 = 10.0;
 
 /// Latency percentile of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -91,7 +91,7 @@ impl fmt::Display for Percentile {
 /// Returns the minimum samples with which the percentile of this share is shown: 10 of them lie above it, and 10 below.
 pub fn samples_needed(share: f64) -> u64 {
     let beyond = share.min(1.0 - share).max(f64::MIN_POSITIVE);
-    (BEYOND / beyond - 1e-6).ceil() as u64
+    (MIN_BEYOND / beyond - 1e-6).ceil() as u64
 }
 
 /// Trust in a percentile's interval.

@@ -233,13 +233,13 @@ pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, 
 }
 
 /// Minimum number of undisturbed repeats to drop disturbed ones; fewer hardly show the spread of repeats.
-const ENOUGH: usize = 3;
+const MIN_UNDISTURBED: usize = 3;
 
 /// Returns the repeats for figures: without the disturbed ones, if at least three others or half of all remain; else
 /// all, and the verdict names the disturbances.
 pub fn counted(repeats: &[Repeat]) -> Cow<'_, [Repeat]> {
     let sound = repeats.iter().filter(|repeat| repeat.disturbed.is_none()).count();
-    if sound == repeats.len() || (sound < ENOUGH && 2 * sound < repeats.len()) {
+    if sound == repeats.len() || (sound < MIN_UNDISTURBED && 2 * sound < repeats.len()) {
         return Cow::Borrowed(repeats);
     }
     let undisturbed = repeats.iter().filter(|repeat| repeat.disturbed.is_none());

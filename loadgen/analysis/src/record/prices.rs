@@ -143,22 +143,22 @@ pub struct BySize {
 
 impl BySize {
     /// Maximum size considered, as a multiple of the measured table.
-    pub(crate) const REACH: f64 = 1_000.0;
+    pub(crate) const MAX_TIMES: f64 = 1_000.0;
 
     /// Returns the largest size considered.
     pub fn largest(&self) -> f64 {
-        self.largest_times.unwrap_or(Self::REACH).min(Self::REACH)
+        self.largest_times.unwrap_or(Self::MAX_TIMES).min(Self::MAX_TIMES)
     }
 
     /// Returns dollars per month at a size, for `instances` instances.
     pub fn at(&self, times: f64, instances: f64) -> f64 {
         let paid = if self.per_instance { instances } else { 1.0 };
-        paid * along(&self.usd_per_month, times) + instances * along(&self.copy_usd_per_month, times)
+        paid * interpolated(&self.usd_per_month, times) + instances * interpolated(&self.copy_usd_per_month, times)
     }
 }
 
 /// Returns a curve's height: linear between two points, and extrapolated after the last; 0 without points.
-fn along(curve: &[(f64, f64)], at: f64) -> f64 {
+fn interpolated(curve: &[(f64, f64)], at: f64) -> f64 {
     match curve {
         [] => 0.0,
         [(_, only)] => *only,

@@ -12,7 +12,7 @@
 const PIECE: usize = 8_192;
 const PIECES: usize = 8;
 /// Standard deviations of independent requests up to which a dependence counts as coincidence.
-const CHANCE: f64 = 3.0;
+const NOISE_SIGMAS: f64 = 3.0;
 
 /// Share of the requests in the tail's autocorrelation time, if that is at least [`TAIL_REQUESTS`].
 const TAIL_SHARE: f64 = 0.05;
@@ -63,8 +63,8 @@ fn integrated(values: &[f64]) -> f64 {
     let pieces: Vec<&[f64]> = if values.len() <= PIECE * PIECES {
         vec![values]
     } else {
-        let apart = (values.len() - PIECE) / (PIECES - 1);
-        (0..PIECES).map(|piece| &values[piece * apart..][..PIECE]).collect()
+        let stride = (values.len() - PIECE) / (PIECES - 1);
+        (0..PIECES).map(|piece| &values[piece * stride..][..PIECE]).collect()
     };
     let count: usize = pieces.iter().map(|piece| piece.len()).sum();
     let longest = pieces.first().map_or(0, |piece| piece.len() / 4);
@@ -89,8 +89,8 @@ fn integrated(values: &[f64]) -> f64 {
     }
     let time = 2.0 * sum - 1.0;
     // With one pair summed, the estimate of independent requests scatters like sqrt(6 / n).
-    let by_chance = CHANCE * (6.0 / count as f64).sqrt();
-    if time > 1.0 + by_chance { time } else { 1.0 }
+    let noise = NOISE_SIGMAS * (6.0 / count as f64).sqrt();
+    if time > 1.0 + noise { time } else { 1.0 }
 }
 
 /// Returns ranks about their mean; equal values share a rank.

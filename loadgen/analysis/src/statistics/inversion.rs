@@ -30,13 +30,13 @@ pub fn interval(table: &BlockTable, quantile: f64) -> Option<(u64, u64)> {
     if totals.len() < 2 {
         return None;
     }
-    let reach = t_two_sided(OUTSIDE, totals.len() as f64 - 1.0);
-    let mut apart = vec![0.0; totals.len()];
+    let critical = t_two_sided(OUTSIDE, totals.len() as f64 - 1.0);
+    let mut deviations = vec![0.0; totals.len()];
     let mut is_possible = |counts: &[u64]| {
-        for ((apart, count), total) in apart.iter_mut().zip(counts).zip(totals) {
-            *apart = *count as f64 / *total as f64 - quantile;
+        for ((deviation, count), total) in deviations.iter_mut().zip(counts).zip(totals) {
+            *deviation = *count as f64 / *total as f64 - quantile;
         }
-        skew_corrected(&apart).abs() <= reach
+        skew_corrected(&deviations).abs() <= critical
     };
     let lo = table.counts_by_repeat().find(|(_, counts)| is_possible(counts));
     // A share holds from its value up to the next one.
@@ -60,14 +60,14 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
         return None;
     }
     let (mean, deviation, skewness) = moments(values);
-    let reach = t_two_sided(OUTSIDE, count - 1.0) / count.sqrt();
+    let critical = t_two_sided(OUTSIDE, count - 1.0) / count.sqrt();
     let end = |side: f64| {
-        let cube = 1.0 + skewness * (side * reach - skewness / (6.0 * count));
-        let far = match skewness.abs() < 1e-6 {
-            true => side * reach,
+        let cube = 1.0 + skewness * (side * critical - skewness / (6.0 * count));
+        let z = match skewness.abs() < 1e-6 {
+            true => side * critical,
             false => 3.0 / skewness * (cube.cbrt() - 1.0),
         };
-        mean - deviation * far
+        mean - deviation * z
     };
     Some(Interval::new(mean, end(1.0), end(-1.0)))
 }
@@ -77,8 +77,8 @@ fn moments(values: &[f64]) -> (f64, f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let (squares, cubes) = values.iter().fold((0.0, 0.0), |(squares, cubes), value| {
-        let apart = value - mean;
-        (squares + apart * apart, cubes + apart * apart * apart)
+        let offset = value - mean;
+        (squares + offset * offset, cubes + offset * offset * offset)
     });
     let deviation = (squares / (count - 1.0)).sqrt();
     let skewness = match deviation < TINY {
@@ -96,9 +96,8 @@ fn skew_corrected(values: &[f64]) -> f64 {
     if deviation < TINY {
         return if mean.abs() < TINY { 0.0 } else { f64::INFINITY };
     }
-    let far = mean / deviation;
-    let corrected =
-        far + skewness * far.powi(2) / 3.0 + skewness.powi(2) * far.powi(3) / 27.0 + skewness / (6.0 * count);
+    let z = mean / deviation;
+    let corrected = z + skewness * z.powi(2) / 3.0 + skewness.powi(2) * z.powi(3) / 27.0 + skewness / (6.0 * count);
     count.sqrt() * corrected
 }
 
@@ -217,10 +216,10 @@ mod tests {
         ) {
             let interval = mean_interval(&values).unwrap();
             prop_assert!(interval.lo <= interval.value + 1e-9 && interval.hi >= interval.value - 1e-9, "{:?}", interval);
-            let reach = t_two_sided(OUTSIDE, values.len() as f64 - 1.0);
+            let critical = t_two_sided(OUTSIDE, values.len() as f64 - 1.0);
             for end in [interval.lo, interval.hi] {
-                let apart: Vec<f64> = values.iter().map(|value| value - end).collect();
-                prop_assert!((skew_corrected(&apart).abs() - reach).abs() < 1e-3 * reach, "{:?}", interval);
+                let deviations: Vec<f64> = values.iter().map(|value| value - end).collect();
+                prop_assert!((skew_corrected(&deviations).abs() - critical).abs() < 1e-3 * critical, "{:?}", interval);
             }
         }
 

@@ -141,7 +141,7 @@ impl BlockTable {
 
     /// Returns the share of the samples of some blocks at or below a value; `None` without samples.
     pub fn share_up_to(&self, blocks: Range<usize>, value: u64) -> Option<f64> {
-        let rows = self.values.partition_point(|known| *known <= value);
+        let rows = self.values.partition_point(|recorded| *recorded <= value);
         let sum = |counts: &[u32]| counts[blocks.clone()].iter().copied().map(u64::from).sum::<u64>();
         let below = rows.checked_sub(1).map_or(0, |last| sum(self.row(last)));
         let all = sum(&self.totals);
@@ -150,8 +150,8 @@ impl BlockTable {
 
     /// Recorded values in a closed range.
     pub fn values_between(&self, from: u64, to: u64) -> &[u64] {
-        let start = self.values.partition_point(|known| *known < from);
-        let end = self.values.partition_point(|known| *known <= to);
+        let start = self.values.partition_point(|recorded| *recorded < from);
+        let end = self.values.partition_point(|recorded| *recorded <= to);
         &self.values[start.min(end)..end]
     }
 

@@ -96,9 +96,9 @@ pub fn log_quantile(table: &BlockTable, quantile: f64) -> Option<Estimate> {
 pub fn log_ratio(a: &BlockTable, b: &BlockTable, quantile: f64) -> Option<Estimate> {
     let ((all_a, sections_a), (all_b, sections_b)) = (quantiles(a, quantile)?, quantiles(b, quantile)?);
     let pairs = sections_a.iter().zip(&sections_b);
-    let apart: Vec<f64> = pairs.map(|(a, b)| b.ln() - a.ln()).collect();
+    let differences: Vec<f64> = pairs.map(|(a, b)| b.ln() - a.ln()).collect();
     let are_paired = sections_a.len() == sections_b.len();
-    Estimate::of(all_b.ln() - all_a.ln(), &apart).filter(|_| are_paired)
+    Estimate::of(all_b.ln() - all_a.ln(), &differences).filter(|_| are_paired)
 }
 
 /// True if the median is uncertain because repeats differ, rather than because each has few samples: its standard error
@@ -121,8 +121,8 @@ pub fn spread_dominates(point: &Point) -> bool {
 pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
     match pairing {
         Pairing::ByRepeat if a.len() == b.len() => {
-            let apart: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
-            Estimate::of(mean(&apart), &apart)
+            let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
+            Estimate::of(mean(&differences), &differences)
         }
         Pairing::ByRepeat => None,
         Pairing::Independent => Some(Estimate::of(mean(b), b)?.minus(Estimate::of(mean(a), a)?)),
@@ -208,10 +208,10 @@ mod tests {
             let (a, b) = (simulate(&mut rng, &shared, 4, 60), simulate(&mut rng, &slower, 4, 60));
             let paired = log_ratio(&a, &b, 0.5).unwrap().interval(OUTSIDE);
             let [of_a, of_b] = [&a, &b].map(|table| log_quantile(table, 0.5).unwrap());
-            let apart = of_b.minus(of_a).interval(OUTSIDE);
+            let differences = of_b.minus(of_a).interval(OUTSIDE);
             paired_hits += u32::from(paired.lo <= truth && truth <= paired.hi);
-            apart_hits += u32::from(apart.lo <= truth && truth <= apart.hi);
-            narrower += u32::from(paired.hi - paired.lo < apart.hi - apart.lo);
+            apart_hits += u32::from(differences.lo <= truth && truth <= differences.hi);
+            narrower += u32::from(paired.hi - paired.lo < differences.hi - differences.lo);
         }
         assert!(
             (184..=198).contains(&paired_hits),

@@ -12,7 +12,7 @@ const NORMAL_FROM: f64 = 1e6;
 /// Maximum number of terms of the continued fraction, which needs about the root of the larger shape.
 const TERMS: u32 = 20_000;
 /// Relative size below which further terms are ignored.
-const ENOUGH: f64 = 1e-14;
+const CONVERGED: f64 = 1e-14;
 /// Substitute for zero in a denominator (Lentz's method).
 const TINY: f64 = 1e-300;
 
@@ -67,8 +67,8 @@ fn regularised(a: f64, b: f64, x: f64) -> f64 {
 
 /// Evaluates the continued fraction by Lentz's method.
 fn fraction(a: f64, b: f64, x: f64) -> f64 {
-    let away = |value: f64| if value.abs() < TINY { TINY } else { value };
-    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+    let nonzero = |value: f64| if value.abs() < TINY { TINY } else { value };
+    let (mut c, mut d) = (1.0, 1.0 / nonzero(1.0 - (a + b) * x / (a + 1.0)));
     let mut value = d;
     for term in 1..TERMS {
         let m = f64::from(term);
@@ -76,12 +76,12 @@ fn fraction(a: f64, b: f64, x: f64) -> f64 {
         let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
         let mut change = 1.0;
         for coefficient in [even, odd] {
-            d = 1.0 / away(1.0 + coefficient * d);
-            c = away(1.0 + coefficient / c);
+            d = 1.0 / nonzero(1.0 + coefficient * d);
+            c = nonzero(1.0 + coefficient / c);
             change = c * d;
             value *= change;
         }
-        if (change - 1.0).abs() < ENOUGH {
+        if (change - 1.0).abs() < CONVERGED {
             break;
         }
     }

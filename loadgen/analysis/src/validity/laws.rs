@@ -43,16 +43,16 @@ pub fn sides(repeat: &Repeat) -> (f64, f64) {
 
 /// Requests in flight from which the law is checked: sampled counts have an error of about half a request, a tenth of
 /// this.
-pub const TELLS_FROM: f64 = 5.0;
+pub const CHECK_FROM: f64 = 5.0;
 
-/// True if both sides agree within 10 %; `None` if fewer than [`TELLS_FROM`] are in flight by either side, since the law could
+/// True if both sides agree within 10 %; `None` if fewer than [`CHECK_FROM`] are in flight by either side, since the law could
 /// not fail then.
 pub fn holds((counted, by_stays): (f64, f64)) -> Option<bool> {
-    (counted.max(by_stays) >= TELLS_FROM).then(|| (counted - by_stays).abs() <= (0.1 * by_stays).max(0.1 * TELLS_FROM))
+    (counted.max(by_stays) >= CHECK_FROM).then(|| (counted - by_stays).abs() <= (0.1 * by_stays).max(0.1 * CHECK_FROM))
 }
 
 /// Returns the steps that break the law, with both sides.
-pub fn broken(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
+pub fn violations(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
     let steps = repeats.iter().map(|repeat| (repeat.index, sides(repeat)));
     steps.filter(|(_, sides)| holds(*sides) == Some(false))
 }

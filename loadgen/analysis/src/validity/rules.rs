@@ -11,10 +11,10 @@ use crate::statistics::student::t_two_sided;
 use std::borrow::Cow;
 
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
-const FEWEST_SAMPLES: u64 = 72;
+const MIN_SAMPLES: u64 = 72;
 
 /// Maximum random deviation, in standard deviations: about one healthy point in 16,000 lies outside.
-const CHANCE: f64 = 4.0;
+const RANDOM_SIGMAS: f64 = 4.0;
 
 /// Inputs of the rules.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ pub(super) fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Optio
 pub(super) fn not_reached(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
     let reached = evidence.scheduled();
-    let tolerance = (limits.error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
+    let tolerance = (limits.error_share * nominal).max(RANDOM_SIGMAS * nominal.sqrt() + 1.0);
     (nominal - reached > tolerance)
         .then(|| format!("only {reached:.0} of {nominal:.0} journeys reached this step: earlier steps failed"))
 }
@@ -128,7 +128,7 @@ pub(super) fn start_skew(evidence: &Evidence<'_>, limits: &Limits) -> Option<Str
 /// beyond the random error count.
 pub(super) fn schedule_error(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
-    let tolerance = (limits.rate_error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
+    let tolerance = (limits.rate_error_share * nominal).max(RANDOM_SIGMAS * nominal.sqrt() + 1.0);
     let scheduled = evidence.scheduled();
     ((scheduled - nominal).abs() > tolerance)
         .then(|| format!("the schedule has {scheduled:.0} requests, but the rate requires {nominal:.0}"))
@@ -155,7 +155,7 @@ pub(super) fn error_share(evidence: &Evidence<'_>, limits: &Limits) -> Option<St
     let share = failed / scheduled;
     (share > limits.error_share).then(|| {
         let named = |(reason, count, example): (&str, u64, Option<&str>)| {
-            let example = example.map_or_else(String::new, |says| format!(", as: {says}"));
+            let example = example.map_or_else(String::new, |text| format!(", as: {text}"));
             format!("{count} × {reason}{example}")
         };
         let failures = failures(evidence.steps.iter()).into_iter();
@@ -194,22 +194,22 @@ pub(super) fn drifting(evidence: &Evidence<'_>) -> Option<String> {
 /// Checks the number of samples, because few requests show nothing of the tail. Failed requests count as measured.
 pub(super) fn too_few_samples(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let is_failing = evidence.failed() > limits.error_share * evidence.scheduled();
-    if is_failing && evidence.scheduled() >= FEWEST_SAMPLES as f64 {
+    if is_failing && evidence.scheduled() >= MIN_SAMPLES as f64 {
         return None;
     }
-    (evidence.samples < FEWEST_SAMPLES).then(|| format!("too few samples: {} of {FEWEST_SAMPLES}", evidence.samples))
+    (evidence.samples < MIN_SAMPLES).then(|| format!("too few samples: {} of {MIN_SAMPLES}", evidence.samples))
 }
 
 /// Minimum number of repeats whose differences give the random error.
-const REPEATS_TELL: usize = 5;
+const MIN_REPEATS: usize = 5;
 /// Probability of a false growth, in either direction.
 const OUTSIDE: f64 = 0.01;
 /// Mean growth over a window, in requests, of a healthy queue that begins a step empty.
-const FILLS_BY: f64 = 5.0;
+const MEAN_FILL: f64 = 5.0;
 /// Standard deviation of the number in flight in a queue of one server at 95 % of its capacity.
 const HEALTHY_IN_FLIGHT: f64 = 19.0;
 /// Largest share of the requests of a window that a healthy queue may grow by.
-const MOST_OF_WINDOW: f64 = 0.25;
+const MAX_WINDOW_SHARE: f64 = 0.25;
 
 /// Growth of the number of requests in flight, all windows together.
 pub(super) struct Growth {
@@ -218,7 +218,7 @@ pub(super) struct Growth {
     /// Growth, in requests.
     requests: f64,
     /// Growth within the random error, in requests.
-    chance: f64,
+    random_error: f64,
     /// Growth that a healthy queue may show, in requests.
     healthy: f64,
     /// Growth that a healthy queue may show beside another sign of a queue, or if the growth is certain.
@@ -234,23 +234,23 @@ impl Growth {
         let failed = |step: &Repeat| step.errors.values().sum::<u64>() as f64;
         let grown = |step: &Repeat| step.scheduled as f64 - failed(step) - step.achieved_rps * step.window_s;
         let requests = evidence.sum(grown);
-        let chance = if evidence.steps.len() < REPEATS_TELL {
+        let random_error = if evidence.steps.len() < MIN_REPEATS {
             let in_flight = |step: &Repeat| step.mean_in_flight.max(0.0);
             let variance = evidence.sum(|step| 2.0 * in_flight(step) * (1.0 + in_flight(step)));
-            CHANCE * variance.sqrt()
+            RANDOM_SIGMAS * variance.sqrt()
         } else {
             let squares = evidence.sum(|step| (grown(step) - requests / count).powi(2));
             t_two_sided(OUTSIDE, count - 1.0) * (squares / (count - 1.0) * count).sqrt()
         };
         let healthy = |per_window: f64| {
-            let few = per_window.min(MOST_OF_WINDOW * expected / count);
-            (limits.rate_error_share * expected).max(count * few)
+            let allowed = per_window.min(MAX_WINDOW_SHARE * expected / count);
+            (limits.rate_error_share * expected).max(count * allowed)
         };
-        let per_window = FILLS_BY + HEALTHY_IN_FLIGHT / count.sqrt();
+        let per_window = MEAN_FILL + HEALTHY_IN_FLIGHT / count.sqrt();
         Self {
             expected,
             requests,
-            chance,
+            random_error,
             healthy: healthy(per_window),
             healthy_beside: healthy(per_window / 2.0),
         }
@@ -261,15 +261,15 @@ impl Growth {
         self.requests > self.healthy
     }
 
-    /// Describes replies that fall behind: certainly, or by enough `beside` another sign of a queue.
-    pub(super) fn behind(&self, beside: bool) -> Option<String> {
-        let chance = if beside { 0.0 } else { self.chance };
-        (self.requests - chance > self.healthy_beside).then(|| self.text())
+    /// Describes replies that fall behind: certainly, or by enough beside another sign of a queue.
+    pub(super) fn behind(&self, has_other_sign: bool) -> Option<String> {
+        let random_error = if has_other_sign { 0.0 } else { self.random_error };
+        (self.requests - random_error > self.healthy_beside).then(|| self.text())
     }
 
     /// Describes more replies than requests: the windows began with an earlier queue.
     pub(super) fn ahead(&self) -> Option<String> {
-        (-self.requests - self.chance > self.healthy_beside).then(|| self.text())
+        (-self.requests - self.random_error > self.healthy_beside).then(|| self.text())
     }
 
     fn text(&self) -> String {

@@ -14,12 +14,12 @@
 //!
 //! Few repeats say little about their own spread: Student's t for three repeats of a trend is above 10. So a change
 //! point is also tested with an error estimated from pieces of the windows. A repeat's figure is assumed to scatter by
-//! `Tested::spread`, and by as much as figures of pieces scatter among each other, less the gain of a window from
+//! `TestedFigure::spread`, and by as much as figures of pieces scatter among each other, less the gain of a window from
 //! having several. If slow requests come in bursts, a whole window counts as no better than one of its pieces. With two
 //! or three repeats this is a test of homogeneity.
 //!
-//! A finding must also matter (`Tested::matters`): a bounded drift passes. All tests of a point together raise a false
-//! alarm in at most about 1 % of points without a drift; `tierlab-dev coverage` simulates it, including queues in
+//! A finding must also matter (`TestedFigure::matters`): a bounded drift passes. All tests of a point together raise a
+//! false alarm in at most about 1 % of points without a drift; `tierlab-dev coverage` simulates it, including queues in
 //! which requests depend on each other.
 
 use crate::record::{Drift, DriftHow, DriftOf, Repeat};
@@ -32,18 +32,18 @@ pub const FALSE_ALARMS: f64 = 0.01;
 /// Number of tests: three for each of two figures.
 const TESTS: f64 = 6.0;
 /// Minimum number of repeats whose differences give their spread.
-const REPEATS_TELL: usize = 5;
+const MIN_REPEATS: usize = 5;
 /// Minimum requests of a piece of a window.
 const PIECE_REQUESTS: u64 = 24;
 /// Minimum requests of a piece with a slowest percent.
 const TAIL_PIECE_REQUESTS: u64 = 120;
 /// Quantile of a window's requests above which bursts are measured.
-const BURSTS_FROM: f64 = 0.95;
+const BURST_QUANTILE: f64 = 0.95;
 /// Pieces of a window for the test within it.
-const COURSE_PIECES: usize = 8;
+const WINDOW_PIECES: usize = 8;
 
 /// Tested figure.
-struct Tested {
+struct TestedFigure {
     of: DriftOf,
     /// Minimum change that matters, as a factor.
     matters: f64,
@@ -53,14 +53,14 @@ struct Tested {
     spread: f64,
 }
 
-const FIGURES: [Tested; 2] = [
-    Tested {
+const FIGURES: [TestedFigure; 2] = [
+    TestedFigure {
         of: DriftOf::P50,
         matters: 1.25,
         pieces: 4,
         spread: 0.1,
     },
-    Tested {
+    TestedFigure {
         of: DriftOf::SlowestPercent,
         matters: 1.5,
         pieces: 8,
@@ -92,7 +92,7 @@ pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
     found.flatten().map(numbered).collect()
 }
 
-impl Tested {
+impl TestedFigure {
     /// Returns the logarithm of the figure of some time blocks; `None` without requests.
     fn log(&self, blocks: &[Counts]) -> Option<f64> {
         let all = requests(blocks);
@@ -118,18 +118,18 @@ impl Tested {
         Some(us.max(1.0).ln())
     }
 
-    fn drift(&self, how: DriftHow, from: f64, to: f64, course: &[f64]) -> Drift {
+    fn drift(&self, how: DriftHow, from: f64, to: f64, values: &[f64]) -> Drift {
         Drift {
             of: self.of,
             how,
             from_us: from.exp(),
             to_us: to.exp(),
-            course_us: course.iter().map(|log| log.exp()).collect(),
+            course_us: values.iter().map(|log| log.exp()).collect(),
         }
     }
 
     /// True if a difference of logarithms is large enough, and significant at level `outside`.
-    fn tells(&self, difference: f64, error: f64, freedom: f64, outside: f64) -> bool {
+    fn detects(&self, difference: f64, error: f64, freedom: f64, outside: f64) -> bool {
         difference.abs() > self.matters.ln() && difference.abs() > t_two_sided(outside, freedom) * error
     }
 }
@@ -139,7 +139,7 @@ fn requests(blocks: &[Counts]) -> u64 {
 }
 
 /// Returns the figures of a window cut into pieces of equally many blocks; `None` if a piece has too few requests.
-fn pieces(figure: &Tested, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
+fn pieces(figure: &TestedFigure, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
     let edge = |piece: usize| piece * blocks.len() / count;
     let log = |piece: &[Counts]| figure.log(piece).filter(|_| requests(piece) >= PIECE_REQUESTS);
     (0..count)
@@ -148,7 +148,7 @@ fn pieces(figure: &Tested, blocks: &[Counts], count: usize) -> Option<Vec<f64>> 
 }
 
 /// Tests the last third of every window against its first, and extrapolates an even drift to the whole window.
-fn within(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
+fn within(figure: &TestedFigure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.len() < 3 {
         return None;
     }
@@ -169,28 +169,28 @@ fn within(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     let (mean_moved, squares) = about_mean(&moved);
     let count = moved.len() as f64;
     let error = (squares / (count - 1.0) / count).sqrt();
-    if !figure.tells(mean_moved, error, count - 1.0, outside) {
+    if !figure.detects(mean_moved, error, count - 1.0, outside) {
         return None;
     }
     let from = mean(&ends.iter().map(|(first, _)| *first).collect::<Vec<_>>());
-    let cut = |blocks: &Vec<Counts>| pieces(figure, blocks, COURSE_PIECES.min(blocks.len()));
+    let cut = |blocks: &Vec<Counts>| pieces(figure, blocks, WINDOW_PIECES.min(blocks.len()));
     let cut: Vec<Vec<f64>> = windows.iter().filter_map(cut).collect();
     let mean_of = |piece: usize| mean(&cut.iter().map(|one| one[piece]).collect::<Vec<_>>());
-    let course: Vec<f64> = match cut.len() == windows.len() && cut.iter().all(|one| one.len() == cut[0].len()) {
+    let values: Vec<f64> = match cut.len() == windows.len() && cut.iter().all(|one| one.len() == cut[0].len()) {
         true => (0..cut[0].len()).map(mean_of).collect(),
         false => vec![from, from + mean_moved],
     };
-    Some(figure.drift(DriftHow::Within, from, from + mean_moved, &course))
+    Some(figure.drift(DriftHow::Within, from, from + mean_moved, &values))
 }
 
 /// Tests the repeats against each other in their order.
-fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
+fn across(figure: &TestedFigure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.iter().any(|blocks| requests(blocks) < PIECE_REQUESTS) {
         return None;
     }
     let logs: Vec<f64> = windows.iter().map(|blocks| figure.log(blocks)).collect::<Option<_>>()?;
     let pieces = Scatter::of_pieces(figure, windows);
-    if logs.len() < REPEATS_TELL {
+    if logs.len() < MIN_REPEATS {
         return jump(figure, pieces?, &logs, outside);
     }
     // For medians the repeats alone suffice.
@@ -206,7 +206,7 @@ fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
         });
         [Some(own), larger].into_iter().flatten().any(|scatter| {
             let error = (scatter.variance * scale).sqrt();
-            figure.tells(difference, error, scatter.freedom, outside)
+            figure.detects(difference, error, scatter.freedom, outside)
         })
     };
     let trend = trend(figure, &logs, |moved, left, scale| test(moved, left, scale, outside));
@@ -218,14 +218,14 @@ fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
 
 /// Fits a straight line through the repeats, with the remaining squares. `test` judges a difference by those squares
 /// and the factor from the variance of one repeat to that of the difference.
-fn trend(figure: &Tested, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
+fn trend(figure: &TestedFigure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
     let count = logs.len() as f64;
     let (middle, level) = ((count - 1.0) / 2.0, mean(logs));
-    let places: Vec<f64> = (0..logs.len()).map(|index| index as f64 - middle).collect();
-    let spread: f64 = places.iter().map(|place| place * place).sum();
-    let slope = places.iter().zip(logs).map(|(place, log)| place * log).sum::<f64>() / spread;
-    let pairs = places.iter().zip(logs);
-    let left: f64 = pairs.map(|(place, log)| (log - level - slope * place).powi(2)).sum();
+    let xs: Vec<f64> = (0..logs.len()).map(|index| index as f64 - middle).collect();
+    let spread: f64 = xs.iter().map(|x| x * x).sum();
+    let slope = xs.iter().zip(logs).map(|(x, log)| x * log).sum::<f64>() / spread;
+    let pairs = xs.iter().zip(logs);
+    let left: f64 = pairs.map(|(x, log)| (log - level - slope * x).powi(2)).sum();
     let span = count - 1.0;
     test(span * slope, left, span * span / spread).then(|| {
         let ends = (level - middle * slope, level + middle * slope);
@@ -234,14 +234,14 @@ fn trend(figure: &Tested, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) ->
 }
 
 /// Returns the position before and after which repeats differ most, with the remaining squares about the two means.
-fn change(figure: &Tested, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
-    let places = logs.len() - 1;
-    (1..=places)
-        .filter_map(|place| {
-            let (before, after) = logs.split_at(place);
+fn change(figure: &TestedFigure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
+    let splits = logs.len() - 1;
+    (1..=splits)
+        .filter_map(|split| {
+            let (before, after) = logs.split_at(split);
             let ((from, left), (to, right)) = (about_mean(before), about_mean(after));
             let sizes = 1.0 / before.len() as f64 + 1.0 / after.len() as f64;
-            let drift = || figure.drift(DriftHow::After(place as u32), from, to, logs);
+            let drift = || figure.drift(DriftHow::After(split as u32), from, to, logs);
             test(to - from, left + right, sizes).then(|| (drift(), left + right))
         })
         .min_by(|a, b| a.1.total_cmp(&b.1))
@@ -256,7 +256,7 @@ struct Scatter {
 
 impl Scatter {
     /// Estimates the scatter from the pieces of the windows; `None` if a piece has too few requests.
-    fn of_pieces(figure: &Tested, windows: &[Vec<Counts>]) -> Option<Self> {
+    fn of_pieces(figure: &TestedFigure, windows: &[Vec<Counts>]) -> Option<Self> {
         let fewest = windows.iter().map(|blocks| requests(blocks)).min()?;
         let blocks = windows.iter().map(Vec::len).min()?;
         let count = match figure.of {
@@ -285,7 +285,7 @@ impl Scatter {
 /// least 1.
 fn bursts(windows: &[Vec<Counts>], count: usize) -> f64 {
     let of_window = |blocks: &Vec<Counts>| {
-        let slow_from = quantile(blocks, BURSTS_FROM);
+        let slow_from = quantile(blocks, BURST_QUANTILE);
         let slow = |blocks: &[Counts]| {
             let slow = blocks.iter().flatten().filter(|(us, _)| *us > slow_from);
             slow.map(|(_, count)| f64::from(*count)).sum::<f64>()
@@ -316,21 +316,21 @@ fn quantile(blocks: &[Counts], share: f64) -> u64 {
 }
 
 /// Returns the position before and after which two to four repeats differ most certainly.
-fn jump(figure: &Tested, scatter: Scatter, logs: &[f64], outside: f64) -> Option<Drift> {
-    let places = logs.len().checked_sub(1).filter(|places| *places > 0)?;
-    let apart = |place: usize| {
-        let (before, after) = logs.split_at(place);
+fn jump(figure: &TestedFigure, scatter: Scatter, logs: &[f64], outside: f64) -> Option<Drift> {
+    let splits = logs.len().checked_sub(1).filter(|splits| *splits > 0)?;
+    let difference = |split: usize| {
+        let (before, after) = logs.split_at(split);
         let error = (scatter.variance * (1.0 / before.len() as f64 + 1.0 / after.len() as f64)).sqrt();
         (mean(before), mean(after), error)
     };
-    let found = (1..=places)
-        .map(|place| (place, apart(place)))
-        .filter(|(_, (from, to, error))| figure.tells(to - from, *error, scatter.freedom, outside / places as f64))
+    let found = (1..=splits)
+        .map(|split| (split, difference(split)))
+        .filter(|(_, (from, to, error))| figure.detects(to - from, *error, scatter.freedom, outside / splits as f64))
         .max_by(|a, b| {
             let certain = |(from, to, error): (f64, f64, f64)| (to - from).abs() / error;
             certain(a.1).total_cmp(&certain(b.1))
         });
-    found.map(|(place, (from, to, _))| figure.drift(DriftHow::After(place as u32), from, to, logs))
+    found.map(|(split, (from, to, _))| figure.drift(DriftHow::After(split as u32), from, to, logs))
 }
 
 /// Returns the mean, and the sum of the squares about it.
@@ -418,7 +418,7 @@ mod tests {
         let drifts = drifts(&run(2, 10, 400, &|_, within, us, _| us * (1.0 + 0.4 * within)));
         assert_eq!(drifts[0].how, DriftHow::Within);
         assert!((drifts[0].to_us / drifts[0].from_us - 1.4).abs() < 0.1, "{}", drifts[0]);
-        assert_eq!(drifts[0].course_us.len(), COURSE_PIECES);
+        assert_eq!(drifts[0].course_us.len(), WINDOW_PIECES);
     }
 
     #[test]

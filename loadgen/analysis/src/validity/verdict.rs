@@ -17,7 +17,7 @@ use crate::record::{Driven, Fault, Limits, Verdict};
 /// Failures count against the server despite a late send. Any other fault makes the point invalid.
 pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
-        return nothing_sent();
+        return no_requests();
     }
     let growth = Growth::of(evidence, limits);
     let backlog = backlog_growing(evidence, limits).filter(|_| growth.is_large());
@@ -53,11 +53,11 @@ pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) 
         (Fault::Drift, drift),
         (Fault::Samples, too_few_samples(evidence, limits)),
     ];
-    concluded(found, |_| saturated)
+    combined(found, |_| saturated)
 }
 
 /// Combines the faults that rules found.
-fn concluded(
+fn combined(
     found: impl IntoIterator<Item = (Fault, Option<String>)>,
     is_saturated: impl Fn(&[Fault]) -> bool,
 ) -> (Verdict, Vec<Fault>) {
@@ -101,7 +101,7 @@ pub fn judge_driven(driven: Option<&Driven>, evidence: &Evidence<'_>, limits: &L
         _ => return judge(evidence, limits),
     };
     if evidence.scheduled() == 0.0 {
-        return nothing_sent();
+        return no_requests();
     }
     let found = [
         (Fault::Disturbed, disturbed(evidence)),
@@ -112,13 +112,13 @@ pub fn judge_driven(driven: Option<&Driven>, evidence: &Evidence<'_>, limits: &L
         (Fault::Drift, drift),
         (Fault::Samples, too_few_samples(evidence, limits)),
     ];
-    concluded(found, |faults| {
+    combined(found, |faults| {
         let unsound = [Fault::Disturbed, Fault::Device, Fault::Schedule];
         faults.contains(&Fault::Errors) && !unsound.iter().any(|fault| faults.contains(fault))
     })
 }
 
-fn nothing_sent() -> (Verdict, Vec<Fault>) {
+fn no_requests() -> (Verdict, Vec<Fault>) {
     let reasons = vec!["no requests in the window".to_owned()];
     (Verdict::Invalid(reasons), vec![Fault::Samples])
 }

@@ -3,13 +3,13 @@
 //! In: a run with an answer. Out: plain text for every renderer. Computes nothing: every figure is in the record.
 
 use super::answer_sentence::{dominant, highest, instances, meets, month, p99, per_10k, sentence, terms};
+use super::labels;
 use super::point_row::Tier;
-use super::table::{Cell, Table, words as text};
-use super::words;
+use super::table::{Cell, Table, text};
 use crate::units::{bytes, digits3, duration, percent, rate};
-use tierlab_analysis::costs::monthly::filled_to;
+use tierlab_analysis::costs::crossovers::{CheaperRange, crossovers, crossovers_by_size};
+use tierlab_analysis::costs::monthly::max_fill;
 use tierlab_analysis::costs::over_demand::over_demand;
-use tierlab_analysis::costs::turns::{Stretch, turns, turns_by_size};
 use tierlab_analysis::record::{Answer, AnswerOutcome, BySize, CostTerms, MeetsObjective, Minimise, Ranked, Run};
 
 /// Answer in words.
@@ -28,13 +28,13 @@ pub(crate) struct AnswerText {
     /// Demand, in requests per second at the peak.
     pub(crate) peak_rps: Option<f64>,
     /// Demands at which another variant costs less, in sentences.
-    pub(crate) elsewhere: Vec<String>,
+    pub(crate) other_demands: Vec<String>,
     /// Sizes of the table at which another variant costs less, in sentences.
     pub(crate) other_sizes: Vec<String>,
     /// Open questions, in sentences.
     pub(crate) open: Vec<String>,
     /// Confidence and effort, in sentences.
-    pub(crate) how_sure: Vec<String>,
+    pub(crate) confidence_notes: Vec<String>,
 }
 
 impl AnswerText {
@@ -49,15 +49,15 @@ impl AnswerText {
             ranking: ranking(run, answer),
             months: months(answer),
             peak_rps: answer.question.demand.map(|demand| demand.peak_rps),
-            elsewhere: elsewhere(answer),
+            other_demands: other_demands(answer),
             other_sizes: other_sizes(run, answer),
-            open: answer.open.iter().map(words::open).collect(),
-            how_sure: how_sure(answer),
+            open: answer.open.iter().map(labels::open).collect(),
+            confidence_notes: confidence_notes(answer),
         })
     }
 
     /// Ranking with the columns that a reader decides by.
-    pub(crate) fn deciding(&self) -> Table {
+    pub(crate) fn decision_columns(&self) -> Table {
         let has_month = self.ranking.columns.iter().any(|(name, _)| *name == PER_MONTH);
         self.ranking.named(|name| match name {
             INSTANCES => !has_month || self.minimise == Minimise::Instances,
@@ -75,10 +75,10 @@ impl AnswerText {
     /// Lists below the ranking, by title; a list may be empty.
     pub(crate) const fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
         [
-            ("At another demand", &self.elsewhere),
+            ("At another demand", &self.other_demands),
             ("With a table of another size", &self.other_sizes),
             (NOT_DECIDED, &self.open),
-            ("How sure", &self.how_sure),
+            ("How sure", &self.confidence_notes),
         ]
     }
 
@@ -96,24 +96,24 @@ impl AnswerText {
 /// moves into the column's name: `p99 at 300/s`.
 fn ranking(run: &Run, answer: &Answer) -> Table {
     let figures = COLUMNS.map(|(name, is_number, _)| (name.to_owned(), is_number));
-    let who = [text("variant"), text("SLO")].into_iter();
-    let columns = who.chain(figures).chain([text(WHY)]);
+    let first_cells = [text("variant"), text("SLO")].into_iter();
+    let columns = first_cells.chain(figures).chain([text(WHY)]);
     let rows = answer.ranking.iter().map(|ranked| {
-        let who = [Tier::of(run, &ranked.variant).cell(), slo(ranked.outcome)].into_iter();
+        let first_cells = [Tier::of(run, &ranked.variant).cell(), slo(ranked.outcome)].into_iter();
         let figures = COLUMNS.iter().map(|(.., cell)| cell(ranked));
-        who.chain(figures).chain([Cell::plain(&ranked.why)]).collect()
+        first_cells.chain(figures).chain([Cell::plain(&ranked.why)]).collect()
     });
-    let mut table = Table::new(columns, rows).known().titled("Variants in their order");
+    let mut table = Table::new(columns, rows).filled().titled("Variants in their order");
     for (index, (name, _)) in table.columns.iter_mut().enumerate() {
         if *name == PER_10K && answer.question.demand.is_some() {
             PER_10K_AT_DEMAND.clone_into(name);
         }
         let cells = table.rows.iter_mut().map(|row| &mut row[index]);
-        let mut known: Vec<&mut Cell> = cells.filter(|cell| !cell.is_empty()).collect();
-        let at = known.first().map_or_else(String::new, |cell| cell.at.clone());
-        if !at.is_empty() && known.iter().all(|cell| cell.at == at) {
+        let mut filled: Vec<&mut Cell> = cells.filter(|cell| !cell.is_empty()).collect();
+        let at = filled.first().map_or_else(String::new, |cell| cell.at.clone());
+        if !at.is_empty() && filled.iter().all(|cell| cell.at == at) {
             *name += &format!(" {at}");
-            known.iter_mut().for_each(|cell| cell.at.clear());
+            filled.iter_mut().for_each(|cell| cell.at.clear());
         }
     }
     table
@@ -129,18 +129,18 @@ fn slo(outcome: MeetsObjective) -> Cell {
 }
 
 /// Demands of the table of months, as shares of the question's.
-pub(crate) const AROUND: [f64; 5] = [0.2, 0.5, 1.0, 2.0, 5.0];
+pub(crate) const DEMAND_FACTORS: [f64; 5] = [0.2, 0.5, 1.0, 2.0, 5.0];
 
 fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
     let Some(demand) = answer.question.demand else {
         return Vec::new();
     };
     let of = |ranked: &Ranked| {
-        let mut at_rps = AROUND.map(|times| times * demand.peak_rps).to_vec();
+        let mut at_rps = DEMAND_FACTORS.map(|times| times * demand.peak_rps).to_vec();
         if ranked.highest_is_bound {
             // Above the rate that its instances are known to carry, their number is unknown.
             let carried = ranked.highest_rps.zip(ranked.instances);
-            let end = carried.map_or(0.0, |(rps, count)| filled_to(&answer.question) * rps * f64::from(count));
+            let end = carried.map_or(0.0, |(rps, count)| max_fill(&answer.question) * rps * f64::from(count));
             at_rps.retain(|rps| *rps < end);
             at_rps.push(end.max(demand.peak_rps));
         }
@@ -165,22 +165,22 @@ fn by_dollars(answer: &Answer) -> Option<(&Ranked, impl Iterator<Item = &Ranked>
 
 /// Demands at which the order of the months changes. Above the question's demand, both highest rates must be known, not
 /// only bounded.
-fn elsewhere(answer: &Answer) -> Vec<String> {
+fn other_demands(answer: &Answer) -> Vec<String> {
     let Some((best, others)) = by_dollars(answer) else {
         return Vec::new();
     };
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     for other in others {
-        let turns = turns(&answer.question, best, other).unwrap_or_default();
+        let crossovers = crossovers(&answer.question, best, other).unwrap_or_default();
         let are_bounded = best.highest_rps_hi.is_some() && other.highest_rps_hi.is_some();
-        let above = turns.above.filter(|_| are_bounded);
-        for stretch in turns.below.into_iter().chain(above) {
-            let [from, to] = [stretch.from, stretch.to].map(|rps| rps.map(|rps| format!("{}/s", rate(rps))));
+        let above = crossovers.above.filter(|_| are_bounded);
+        for cheaper in crossovers.below.into_iter().chain(above) {
+            let [from, to] = [cheaper.from, cheaper.to].map(|rps| rps.map(|rps| format!("{}/s", rate(rps))));
             let demands = range(["Below", "Above", "Between"], from, to);
-            said.push(format!("{demands} {} costs less than {}", other.variant, best.variant));
+            sentences.push(format!("{demands} {} costs less than {}", other.variant, best.variant));
         }
     }
-    said
+    sentences
 }
 
 /// Range in words, by those for an upper end, a lower end, and both.
@@ -202,33 +202,33 @@ fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
         return Vec::new();
     };
     let others = others.filter_map(|other| Some((other, terms_of(other)?)));
-    let turns = others.flat_map(|other| turns_of_sizes((best, terms), by_size, other));
-    let mut said: Vec<String> = turns.collect();
+    let crossovers = others.flat_map(|other| size_crossovers((best, terms), by_size, other));
+    let mut sentences: Vec<String> = crossovers.collect();
     if let Some(largest) = by_size.largest_times {
         let (best, instance) = (&best.variant, &terms.instance);
-        said.push(format!(
+        sentences.push(format!(
             "{best} holds tables of at most {}: {instance} lacks disk or memory for larger ones",
             size(by_size, largest)
         ));
     }
-    if !said.is_empty() {
-        said.push(
+    if !sentences.is_empty() {
+        sentences.push(
             "Copies and caches keep their share of the table; instances are assumed to carry their measured rate, which a larger table can change"
                 .to_owned(),
         );
     }
-    said
+    sentences
 }
 
-fn turns_of_sizes(best: (&Ranked, &CostTerms), by_size: &BySize, other: (&Ranked, &CostTerms)) -> Vec<String> {
-    let turns = turns_by_size(best, other).unwrap_or_default();
-    let below = turns.below.filter(|stretch| stretch.to > Some(0.0));
-    let said = |stretch: Stretch| {
-        let [from, to] = [stretch.from, stretch.to].map(|times| times.map(|times| size(by_size, times)));
+fn size_crossovers(best: (&Ranked, &CostTerms), by_size: &BySize, other: (&Ranked, &CostTerms)) -> Vec<String> {
+    let crossovers = crossovers_by_size(best, other).unwrap_or_default();
+    let below = crossovers.below.filter(|cheaper| cheaper.to > Some(0.0));
+    let describe = |cheaper: CheaperRange| {
+        let [from, to] = [cheaper.from, cheaper.to].map(|times| times.map(|times| size(by_size, times)));
         let sizes = range(["With less than", "With more than", "Between"], from, to);
         format!("{sizes} {} costs less than {}", other.0.variant, best.0.variant)
     };
-    below.into_iter().chain(turns.above).map(said).collect()
+    below.into_iter().chain(crossovers.above).map(describe).collect()
 }
 
 /// `4.2 GiB (41.5 times the measured size)`
@@ -260,7 +260,7 @@ const COLUMNS: [AnswerFigure; 7] = [
 ];
 
 fn confidence(answer: &Answer) -> String {
-    let (reached, asked) = (percent(answer.confidence), percent(answer.question.confidence));
+    let (reached, required) = (percent(answer.confidence), percent(answer.question.confidence));
     if answer.outcome != AnswerOutcome::Undecided {
         return format!("Confidence {reached}: probability that the answer is right, by the stopping rule");
     }
@@ -272,17 +272,17 @@ fn confidence(answer: &Answer) -> String {
         Some(best) => format!("{best} is likely enough, but a question is open"),
         None => "no variant is likely".to_owned(),
     };
-    format!("Not decided: {by_steps}; {asked} is required")
+    format!("Not decided: {by_steps}; {required} is required")
 }
 
-fn how_sure(answer: &Answer) -> Vec<String> {
-    let mut said = vec![confidence(answer)];
+fn confidence_notes(answer: &Answer) -> Vec<String> {
+    let mut sentences = vec![confidence(answer)];
     if answer.best.is_some() {
         let confirmed = match answer.confirmed {
             true => "Confirmed by fresh steps, which did not choose the best",
             false => "Not confirmed by fresh steps: the figures of the best come from the steps that chose it",
         };
-        said.push(confirmed.to_owned());
+        sentences.push(confirmed.to_owned());
     }
     let disturbed = match answer.disturbed_steps {
         0 => "none disturbed by other activity".to_owned(),
@@ -290,12 +290,12 @@ fn how_sure(answer: &Answer) -> Vec<String> {
     };
     let [spent, budget] = [answer.spent_s, answer.question.budget_s].map(duration);
     let steps = answer.steps;
-    said.push(format!(
+    sentences.push(format!(
         "Measured for {spent} of at most {budget}: {steps} steps, {disturbed}"
     ));
-    said.extend(answer.control_drift.map(|drift| {
+    sentences.extend(answer.control_drift.map(|drift| {
         let (sign, percent) = (if drift < 0.0 { "−" } else { "+" }, digits3(100.0 * drift.abs()));
         format!("The control point moved by {sign}{percent} % from the first half of the steps to the second")
     }));
-    said
+    sentences
 }

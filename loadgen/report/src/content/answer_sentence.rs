@@ -1,8 +1,8 @@
 //! The answer in one sentence: decided, undecided, or none. In: an answer. Out: plain text. Knows nothing of the table below it.
 
+use super::labels;
 use super::point_row::Tier;
 use super::table::Cell;
-use super::words;
 use crate::units::{amount, bytes, dollars, dollars_interval, duration, latency, latency_interval, percent, rate};
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Demand, Grade, Interval, MeetsObjective, Minimise, Mode, Question, Ranked, Run,
@@ -10,15 +10,15 @@ use tierlab_analysis::record::{
 
 /// The answer in one sentence, without its full stop.
 pub(super) fn sentence(run: &Run, answer: &Answer) -> String {
-    let asked = asked(&answer.question);
+    let goal = goal(&answer.question);
     match (answer.outcome, answer.best()) {
-        (AnswerOutcome::Decided, Some(best)) => format!("Use {}", recommended(run, answer, best, &asked)),
-        (AnswerOutcome::None, _) => nothing(run, answer, &asked),
+        (AnswerOutcome::Decided, Some(best)) => format!("Use {}", recommendation(run, answer, best, &goal)),
+        (AnswerOutcome::None, _) => none_meets(run, answer, &goal),
         (_, best) => {
             let spent = duration(answer.spent_s);
             let likely = best.map_or_else(
-                || format!("no variant is likely for {asked}"),
-                |best| format!("most likely {}", recommended(run, answer, best, &asked)),
+                || format!("no variant is likely for {goal}"),
+                |best| format!("most likely {}", recommendation(run, answer, best, &goal)),
             );
             format!("Not decided within {spent}; {likely}")
         }
@@ -26,7 +26,7 @@ pub(super) fn sentence(run: &Run, answer: &Answer) -> String {
 }
 
 /// Objective and demand in short: `p99 < 50 ms at 300/s`.
-fn asked(question: &Question) -> String {
+fn goal(question: &Question) -> String {
     let objectives: Vec<String> = question.objectives.iter().map(ToString::to_string).collect();
     let mut text = objectives.join(", ");
     if question.mode == Mode::Batch {
@@ -40,7 +40,7 @@ fn asked(question: &Question) -> String {
 
 /// Terms of the question that the sentence leaves out.
 pub(super) fn terms(question: &Question) -> String {
-    let mut text = format!("Asked: {}, errors < {}", asked(question), percent(question.error_share));
+    let mut text = format!("Asked: {}, errors < {}", goal(question), percent(question.error_share));
     if let Some(Demand { average_rps, peak_rps }) = question.demand
         && average_rps != peak_rps
     {
@@ -50,7 +50,7 @@ pub(super) fn terms(question: &Question) -> String {
 }
 
 /// `nvme: $132 a month (c7gd.xlarge, table of 98 MiB) for p99 < 50 ms at 300/s; measured p99 931 µs [863–1020]`.
-fn recommended(run: &Run, answer: &Answer, best: &Ranked, asked: &str) -> String {
+fn recommendation(run: &Run, answer: &Answer, best: &Ranked, goal: &str) -> String {
     let minimise = answer.question.minimise;
     let p99 = p99(best);
     // At the demand itself, which is named already, or else with its own rate.
@@ -65,24 +65,24 @@ fn recommended(run: &Run, answer: &Answer, best: &Ranked, asked: &str) -> String
         }
         _ => text,
     };
-    let mut said = Vec::new();
+    let mut parts = Vec::new();
     match minimise {
         Minimise::UsdPerMonth => {}
-        Minimise::UsdPer10k => said.extend(per_10k(best).map(|usd| format!("{} per 10k inferences", at_most(&usd)))),
-        Minimise::P99 => said.extend((!p99.is_empty()).then(|| format!("p99 {tail}"))),
-        Minimise::Instances => said.extend(instances(best).map(|count| instances_text(&count))),
+        Minimise::UsdPer10k => parts.extend(per_10k(best).map(|usd| format!("{} per 10k inferences", at_most(&usd)))),
+        Minimise::P99 => parts.extend((!p99.is_empty()).then(|| format!("p99 {tail}"))),
+        Minimise::Instances => parts.extend(instances(best).map(|count| instances_text(&count))),
     }
-    said.extend(month(best).map(|usd| per_month(&Cell::split(&usd)) + &paid_for(run, best)));
+    parts.extend(month(best).map(|usd| per_month(&Cell::split(&usd)) + &paid_for(run, best)));
     if answer.question.demand.is_none() {
-        said.extend(highest(best).map(|rps| format!("up to {}", at_least(&rps))));
+        parts.extend(highest(best).map(|rps| format!("up to {}", at_least(&rps))));
     }
     let measured = match minimise == Minimise::P99 || p99.is_empty() {
         true => String::new(),
         false => format!("; measured p99 {tail}"),
     };
     let name = Tier::of(run, &best.variant).labelled();
-    let colon = if said.is_empty() { "" } else { ": " };
-    format!("{name}{colon}{} for {asked}{measured}", said.join(", "))
+    let colon = if parts.is_empty() { "" } else { ": " };
+    format!("{name}{colon}{} for {goal}{measured}", parts.join(", "))
 }
 
 /// A figure with its interval, without the rate that it was measured at.
@@ -138,18 +138,18 @@ fn at_least(rate: &str) -> String {
 }
 
 /// No variant meets the objective: the first of the ranking comes closest.
-fn nothing(run: &Run, answer: &Answer, asked: &str) -> String {
+fn none_meets(run: &Run, answer: &Answer, goal: &str) -> String {
     let Some(closest) = answer.ranking.first() else {
-        return format!("No variant was measured for {asked}");
+        return format!("No variant was measured for {goal}");
     };
     let name = Tier::of(run, &closest.variant).labelled();
-    let mut text = format!("No variant meets {asked}; {name} comes closest");
+    let mut text = format!("No variant meets {goal}; {name} comes closest");
     let figure = p99(closest);
     if !figure.is_empty() {
         text += &format!(" with p99 {}", figure.text());
     }
     if let Some((part, share)) = closest.dominant_part.as_deref().zip(closest.dominant_share) {
-        text += &format!(", {} of it {}", percent(share), words::part(part));
+        text += &format!(", {} of it {}", percent(share), labels::part(part));
     }
     text
 }
@@ -243,7 +243,7 @@ pub(super) fn per_10k(ranked: &Ranked) -> Option<String> {
 
 /// `94 % tier wait`.
 pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
-    let part = words::part(ranked.dominant_part.as_ref()?);
+    let part = labels::part(ranked.dominant_part.as_ref()?);
     Some(match ranked.dominant_share {
         Some(share) => format!("{} {part}", percent(share)),
         None => part.to_owned(),

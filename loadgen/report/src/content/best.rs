@@ -48,12 +48,12 @@ impl Best<'_> {
 /// Returns the highest rate under the run's objective, or the highest valid rate without an objective.
 pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
     if let Some(ranked) = ranked(run, curve) {
-        return answered(curve, ranked);
+        return from_answer(curve, ranked);
     }
     let (point, interval, at_least) = match run.slo {
-        None => (curve.highest_valid()?, None, !ends_at_the_server(run, curve)),
+        None => (curve.highest_valid()?, None, !server_is_limit(run, curve)),
         Some(_) => {
-            let slo = found(run, curve)?;
+            let slo = slo_finding(run, curve)?;
             let highest = slo.highest_rps?;
             let mut points = curve.points.iter().copied();
             let point = points.find(|point| point.factors.offered_rps == highest.value)?;
@@ -70,7 +70,7 @@ pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
 }
 
 /// Finding of the run's search about a curve.
-pub(crate) fn found<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a SloFinding> {
+pub(crate) fn slo_finding<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a SloFinding> {
     let mut findings = run.findings.iter();
     let of_curve = findings.find(|finding| same_but_rate(&finding.factors, curve.factors()))?;
     of_curve.slo.as_ref()
@@ -80,19 +80,19 @@ pub(crate) fn found<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a SloFindin
 pub(crate) fn ranked<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a Ranked> {
     let (answer, factors) = (run.answer.as_ref()?, curve.factors());
     let question = &answer.question;
-    let is_asked = factors.mode == question.mode && factors.batch_size == question.batch_size && factors.mix.is_none();
-    let mut ranking = answer.ranking.iter().filter(|_| is_asked);
+    let is_same = factors.mode == question.mode && factors.batch_size == question.batch_size && factors.mix.is_none();
+    let mut ranking = answer.ranking.iter().filter(|_| is_same);
     ranking.find(|ranked| ranked.variant == factors.label())
 }
 
 /// Highest rate of the answer, with the nearest valid point; `None` if the variant has none.
-fn answered<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
+fn from_answer<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
     let value = ranked.highest_rps?;
     let lo = ranked.highest_rps_lo.unwrap_or(value);
     let valid = curve.points.iter().copied().filter(|point| is_valid(point));
-    let far = |point: &Point| (point.factors.offered_rps / value).ln().abs();
+    let distance = |point: &Point| (point.factors.offered_rps / value).ln().abs();
     Some(Best {
-        point: valid.min_by(|a, b| far(a).total_cmp(&far(b)))?,
+        point: valid.min_by(|a, b| distance(a).total_cmp(&distance(b)))?,
         interval: ranked.highest_rps_hi.map(|hi| Interval { value, lo, hi }),
         at_least: ranked.highest_rps_hi.is_none(),
         answered_rps: Some(ranked.highest_rps_hi.map_or(lo, |_| value)),
@@ -101,7 +101,7 @@ fn answered<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
 
 /// True if the server ended the valid rates, by not keeping up at the next one or by failing there. The end of a plan, or a
 /// measurement that broke its own rules, says nothing about the server's limit.
-fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
+fn server_is_limit(run: &Run, curve: &Curve<'_>) -> bool {
     let next = curve.points.iter().find(|point| !is_valid(point));
     let next = next.and_then(|point| point.summary.as_ref());
     next.is_some_and(|summary| {

@@ -3,12 +3,12 @@
 //! In: a run and the curves of a group. Out: figures and plain text for every renderer.
 
 use super::best::best;
+use super::labels;
 use super::point_row::Tier;
-use super::table::{Cell, Table, figures, words as text};
-use super::words;
+use super::table::{Cell, Table, figures, text};
 use crate::units::{dollars, dollars_interval, percent, rate};
 use tierlab_analysis::costs::cost::Cost;
-use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, lines, side_by_side};
+use tierlab_analysis::costs::economics::{BreakEven, CostLine, break_even, lines, side_by_side};
 use tierlab_analysis::curves::{Curve, common_rate};
 use tierlab_analysis::record::{HourBy, InstancePrice, Point, Pricing, Run};
 
@@ -32,7 +32,7 @@ pub(crate) struct OverHitRatio {
     /// Rate that the curves have in common.
     pub(crate) rps: f64,
     /// A line per tier, the winner first: the best of the answer, or else the cheapest without a cache.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<CostLine>,
 }
 
 impl Costs {
@@ -42,25 +42,25 @@ impl Costs {
         let over_hit_ratio = over_hit_ratio(run, pricing, curves);
         let break_evens = over_hit_ratio.as_ref().map(|over| break_evens(run, over));
         Some(Self {
-            on_instances: on_instances(run, pricing, curves, &considered(pricing, over_hit_ratio.as_ref())),
+            on_instances: on_instances(run, pricing, curves, &priced_on(pricing, over_hit_ratio.as_ref())),
             break_evens: break_evens.unwrap_or_default(),
             over_hit_ratio,
         })
     }
 }
 
-fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], considered: &[&str]) -> Option<Table> {
-    let is_considered = |instance: &&InstancePrice| considered.contains(&instance.name.as_str());
-    let instances: Vec<&InstancePrice> = pricing.instances.iter().filter(is_considered).collect();
+fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], priced_on: &[&str]) -> Option<Table> {
+    let is_priced = |instance: &&InstancePrice| priced_on.contains(&instance.name.as_str());
+    let instances: Vec<&InstancePrice> = pricing.instances.iter().filter(is_priced).collect();
     let row = |curve: &Curve<'_>| {
         let best = best(run, curve)?;
         let costs = side_by_side(best.point, pricing).into_iter();
-        let costs = costs.filter(|(instance, _)| is_considered(instance));
+        let costs = costs.filter(|(instance, _)| is_priced(instance));
         let text = |cost: Cost| format!("{}{}", best.at_most(), dollars_interval(Some(&cost.usd_per_10k)));
         let costs = costs.map(|(_, cost)| Cell::split_or_none(cost.map(text)));
         let tier = Tier::of(run, curve.factors().label()).cell();
-        let who = [tier, words::cache(curve.factors()).into(), best.text().into()];
-        Some(who.into_iter().chain(costs).collect::<Vec<Cell>>())
+        let subject = [tier, labels::cache(curve.factors()).into(), best.text().into()];
+        Some(subject.into_iter().chain(costs).collect::<Vec<Cell>>())
     };
     let price = |instance: &&InstancePrice| {
         let unchecked = if instance.checked { "" } else { ", unchecked" };
@@ -74,7 +74,7 @@ fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], considered: 
 }
 
 /// Names of the instances that anything is priced on.
-fn considered<'a>(pricing: &'a Pricing, over: Option<&'a OverHitRatio>) -> Vec<&'a str> {
+fn priced_on<'a>(pricing: &'a Pricing, over: Option<&'a OverHitRatio>) -> Vec<&'a str> {
     let variants = pricing.terms_by_variant.values().map(|terms| terms.instance.as_str());
     let cheapest = over.into_iter().flat_map(|over| &over.lines);
     let cheapest = cheapest.map(|line| line.instance.as_str());
@@ -84,7 +84,7 @@ fn considered<'a>(pricing: &'a Pricing, over: Option<&'a OverHitRatio>) -> Vec<&
 
 /// Cost share of each curve that is a part of a mix, at its highest rate; empty for curves that were measured alone.
 pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     let mut hour_by = None;
     for curve in curves {
         let point = best(run, curve).map(|best| best.point);
@@ -93,14 +93,17 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
             continue;
         };
         hour_by = hour_by.max(Some(share.hour_by));
-        let (tier, cache) = (words::tier(run, curve.factors().label()), words::cache(curve.factors()));
+        let (tier, cache) = (
+            labels::tier(run, curve.factors().label()),
+            labels::cache(curve.factors()),
+        );
         let [hour, of_tier, inferences] = [share.hour, share.tier, share.inferences].map(percent);
         let rps = rate(point.factors.offered_rps);
-        said.push(format!(
+        sentences.push(format!(
             "{tier} {cache} pays {hour} of the hour and {of_tier} of the tier for {inferences} of the inferences at {rps} rps"
         ));
     }
-    let Some(hour_by) = hour_by else { return said };
+    let Some(hour_by) = hour_by else { return sentences };
     let by = match hour_by {
         HourBy::InferenceTime => "their inference time",
         HourBy::Inferences => "their inferences, because replies did not report inference times",
@@ -109,8 +112,8 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
         "The parts of a mix share the costs: the hour (instance, cache memory, tier capacity) by {by}, storage requests and bytes by the \
          tier requests that their replies report; together they pay the total"
     );
-    said.insert(0, rule);
-    said
+    sentences.insert(0, rule);
+    sentences
 }
 
 /// Lines of a group at the rate that its curves have in common; `None` without such a rate.
@@ -118,20 +121,20 @@ fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<
     let rps = common_rate(&curves.iter().collect::<Vec<_>>())?;
     let mut lines = lines(curves, rps, pricing);
     let best = run.answer.as_ref().and_then(|answer| answer.best.as_ref());
-    let is_best = |line: &Line| best.is_some_and(|best| *best == line.tier);
+    let is_best = |line: &CostLine| best.is_some_and(|best| *best == line.tier);
     lines.sort_by(|a, b| is_best(b).cmp(&is_best(a)).then(a.at(0.0).total_cmp(&b.at(0.0))));
     (lines.len() > 1).then_some(OverHitRatio { rps, lines })
 }
 
 /// Break-even of each tier with the winner, in a sentence.
 fn break_evens(run: &Run, over: &OverHitRatio) -> Vec<String> {
-    let said = |other| sentence(run, &over.lines[0], other, over.rps);
-    over.lines.iter().skip(1).map(said).collect()
+    let describe = |other| sentence(run, &over.lines[0], other, over.rps);
+    over.lines.iter().skip(1).map(describe).collect()
 }
 
-fn sentence(run: &Run, a: &Line, b: &Line, rps: f64) -> String {
-    let who = |line: &Line| format!("{} on {}", words::tier(run, &line.tier), line.instance);
-    let (first, second) = (who(a), who(b));
+fn sentence(run: &Run, a: &CostLine, b: &CostLine, rps: f64) -> String {
+    let subject = |line: &CostLine| format!("{} on {}", labels::tier(run, &line.tier), line.instance);
+    let (first, second) = (subject(a), subject(b));
     let what = match break_even(a, b) {
         BreakEven::At { hit_ratio, first_below } => {
             let (below, above) = if first_below { (a, b) } else { (b, a) };

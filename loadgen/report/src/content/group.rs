@@ -3,8 +3,8 @@
 use super::best::{self, Best};
 use super::costs::{self, Costs};
 use super::point_row::Tier;
-use super::table::{Cell, Table, figures, words as text};
-use super::{reach, words};
+use super::table::{Cell, Table, figures, text};
+use super::{highest_rate, labels};
 use crate::units::{digits3, percent, rate};
 use tierlab_analysis::curves::{Curve, common_rate, distinct, ratio};
 use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Percentile, Point, Run, Summary};
@@ -28,7 +28,7 @@ pub(crate) struct Group<'a> {
     /// One sentence per curve.
     pub(crate) sentences: Vec<String>,
     /// Highest rate of each curve under the run's objective, in a sentence.
-    pub(crate) reaches: Vec<String>,
+    pub(crate) slo_rates: Vec<String>,
     /// Cost share of each part of a mix, in a sentence.
     pub(crate) mix_shares: Vec<String>,
     /// Costs; `None` without prices.
@@ -62,8 +62,8 @@ impl<'a> Group<'a> {
         let fails =
             |curve: &Curve<'_>| best::ranked(run, curve).is_some_and(|ranked| ranked.outcome == MeetsObjective::NotMet);
         // A variant that fails the objective is not a reference for the others.
-        let in_play = curves.iter().zip(&at_common).filter(|(curve, _)| !fails(curve));
-        let fastest = fastest(in_play.filter_map(|(_, point)| *point), tail);
+        let contenders = curves.iter().zip(&at_common).filter(|(curve, _)| !fails(curve));
+        let fastest = fastest(contenders.filter_map(|(_, point)| *point), tail);
         let rows = curves.iter().zip(at_common);
         let rows = rows.map(|(curve, point)| row(run, curve, point, fastest, tail));
         Self {
@@ -73,8 +73,8 @@ impl<'a> Group<'a> {
             objectives: objectives(run),
             tail,
             rows: rows.collect(),
-            sentences: curves.iter().map(|curve| words::sentence(run, curve)).collect(),
-            reaches: reach::reaches(run, &curves),
+            sentences: curves.iter().map(|curve| labels::sentence(run, curve)).collect(),
+            slo_rates: highest_rate::sentences(run, &curves),
             mix_shares: costs::mix_shares(run, &curves),
             costs: Costs::of(run, &curves),
             curves,
@@ -96,8 +96,8 @@ fn row<'a>(
     let others = fastest.zip(point).filter(|_| !is_fastest);
     Row {
         tier: Tier::of(run, factors.label()),
-        cache: words::cache(factors),
-        highest: best.as_ref().and_then(reached),
+        cache: labels::cache(factors),
+        highest: best.as_ref().and_then(server_limit),
         best,
         at_common: point.and_then(|point| point.summary.as_ref()),
         is_fastest,
@@ -106,18 +106,18 @@ fn row<'a>(
 }
 
 fn objectives(run: &Run) -> Vec<Objective> {
-    let asked = run.question.iter().flat_map(|question| question.objectives.clone());
-    distinct(run.slo.iter().map(|slo| slo.objective).chain(asked))
+    let of_question = run.question.iter().flat_map(|question| question.objectives.clone());
+    distinct(run.slo.iter().map(|slo| slo.objective).chain(of_question))
 }
 
 /// Rate of the best point, if it is the server's own limit.
-fn reached(best: &Best<'_>) -> Option<Interval> {
+fn server_limit(best: &Best<'_>) -> Option<Interval> {
     (!best.at_least).then(|| best.interval.unwrap_or(Interval::exact(best.rps())))
 }
 
-fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
-    let known = in_play.filter_map(|point| Some((point, best::percentile_of(point, tail)?.value)));
-    known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(fastest, _)| fastest)
+fn fastest<'a>(contenders: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
+    let values = contenders.filter_map(|point| Some((point, best::percentile_of(point, tail)?.value)));
+    values.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(fastest, _)| fastest)
 }
 
 /// Columns that text has no room for.
@@ -142,7 +142,7 @@ pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Tabl
         let rows = group.rows.iter().zip(&group.curves);
         rows.map(|(row, curve)| cells(group, row, curve))
     });
-    Table::new(columns, rows).known().titled("Curves side by side")
+    Table::new(columns, rows).filled().titled("Curves side by side")
 }
 
 /// The table of [`table`] for text.
@@ -153,16 +153,16 @@ pub(crate) fn short_table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -
 fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
     let (best, summary) = (row.best.as_ref(), row.at_common);
     let factors = curve.factors();
-    let who = Cell {
+    let first_cell = Cell {
         interval: format!("{} {}×{}", row.cache, factors.mode, factors.batch_size),
         ..row.tier.cell()
     };
     let latency = |of: fn(&Summary) -> Option<Interval>| Cell::latency(summary.and_then(of));
-    let known = best.filter(|best| !best.at_least).and_then(|best| best.interval);
+    let interval = best.filter(|best| !best.at_least).and_then(|best| best.interval);
     vec![
-        who,
+        first_cell,
         Cell {
-            interval: known.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
+            interval: interval.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
             ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))
         },
         Cell::of(group.common_rps.map(|rps| format!("{}/s", rate(rps)))),
@@ -186,22 +186,22 @@ fn against_fastest(row: &Row<'_>) -> Cell {
         return Cell::of(row.is_fastest.then(|| "fastest".to_owned()));
     };
     let [value, lo, hi] = [ratio.value, ratio.lo, ratio.hi].map(digits3);
-    let doubt = match is_distinguishable(&ratio) {
+    let note = match is_distinguishable(&ratio) {
         true => "",
         false => ", not distinguishable",
     };
     Cell {
-        interval: format!("[{lo}–{hi}]{doubt}"),
+        interval: format!("[{lo}–{hi}]{note}"),
         ..Cell::plain(&format!("{value} ×"))
     }
 }
 
 /// Dominant part of the slowest requests, with the other parts as details.
 fn dominant(summary: Option<&Summary>) -> Cell {
-    let slowest = summary.and_then(words::slowest);
-    let cell = Cell::of(slowest.map(|(part, share)| format!("{} {}", percent(share.value), words::part(part))));
+    let slowest = summary.and_then(labels::slowest);
+    let cell = Cell::of(slowest.map(|(part, share)| format!("{} {}", percent(share.value), labels::part(part))));
     match summary.and_then(|summary| summary.tail.as_ref()) {
-        Some(tail) => cell.with_tip(words::dominance(tail)),
+        Some(tail) => cell.with_tip(labels::dominance(tail)),
         None => cell,
     }
 }

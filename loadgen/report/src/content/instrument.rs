@@ -2,7 +2,7 @@
 //!
 //! In: a run. Out: plain text for every renderer. Judges no certificate.
 
-use super::table::{Cell, Table, words};
+use super::table::{Cell, Table, text};
 use crate::units::{latency_interval, rate, thousands};
 use tierlab_analysis::record::{CarriedCertificate, Check, Run, VALID_DAYS};
 
@@ -49,7 +49,7 @@ fn checks(run: &Run) -> Option<Table> {
         let proofs = proofs.filter_map(|carried| Some((carried.part.as_deref(), carried.proof()?)));
         rows.extend(proofs.flat_map(|(part, proof)| proof.checks.iter().map(move |check| line(part, check))));
     }
-    let columns = ["self-check", "expected", "measured", "result"].map(words);
+    let columns = ["self-check", "expected", "measured", "result"].map(text);
     Table::section("Self-check", "", columns, rows)
 }
 

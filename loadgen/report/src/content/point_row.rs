@@ -1,7 +1,7 @@
 //! Points in tables: their names and figures, and the tier with its origin.
 
+use super::labels;
 use super::table::{Badge, Cell, Column, Table, figures};
-use super::words as text;
 use crate::units::{digits3, latency, percent, rate, thousands};
 use tierlab_analysis::record::{Percentile, Point, Run, StreamFigure, Summary, Verdict};
 use tierlab_analysis::validity::laws;
@@ -26,25 +26,25 @@ pub(crate) struct Origin {
     /// Profile of an emulated variant; `None` if only its kind is known.
     profile: Option<String>,
     /// Full description.
-    says: String,
+    description: String,
 }
 
 impl Tier {
     /// Tier or variant of a run, by its label.
     pub(crate) fn of(run: &Run, name: &str) -> Self {
-        let says = text::origin_text(run, name);
-        let kind = match text::is_emulated(run, name) {
+        let description = labels::origin_text(run, name);
+        let kind = match labels::is_emulated(run, name) {
             true => Some("emulated"),
-            false => says.contains("embedded").then_some("embedded"),
+            false => description.contains("embedded").then_some("embedded"),
         };
         Self {
             name: name.to_owned(),
-            printed: text::tier(run, name),
-            number: text::tiers(run).iter().position(|tier| *tier == name).unwrap_or(0),
+            printed: labels::tier(run, name),
+            number: labels::tiers(run).iter().position(|tier| *tier == name).unwrap_or(0),
             origin: kind.map(|kind| Origin {
                 kind,
-                profile: text::variant(run, name).and_then(|variant| variant.emulated.clone()),
-                says: says.clone().into_owned(),
+                profile: labels::variant(run, name).and_then(|variant| variant.emulated.clone()),
+                description: description.clone().into_owned(),
             }),
         }
     }
@@ -61,7 +61,7 @@ impl Tier {
         let badge = self.origin.as_ref().map(|origin| Badge {
             class: origin.kind,
             label: origin.label(),
-            tip: origin.says.clone(),
+            tip: origin.description.clone(),
         });
         Cell {
             badge,
@@ -132,18 +132,18 @@ fn goodput(summary: &Summary) -> Option<String> {
 
 /// Requests in flight as counted, with the count by Little's law as details.
 fn in_flight((counted, by_law): (f64, f64)) -> Cell {
-    let few = match laws::holds((counted, by_law)) {
+    let note = match laws::holds((counted, by_law)) {
         Some(_) => "",
         None => " (too few to check the law)",
     };
     let [counted, by_law] = [counted, by_law].map(digits3);
-    let tip = format!("counted {counted}, by Little's law {by_law}{few}");
+    let tip = format!("counted {counted}, by Little's law {by_law}{note}");
     Cell::from(counted).with_tip(tip)
 }
 
 /// Verdict in a word, with its reasons as details.
 fn verdict(verdict: &Verdict) -> Cell {
-    let word = text::verdict(verdict);
+    let word = labels::verdict(verdict);
     match verdict {
         Verdict::Valid => Cell::badge(word, word),
         Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => Cell::badge(word, word).with_tip(reasons.join("\n")),
@@ -178,13 +178,13 @@ pub(crate) fn table<'a>(
     let offered = std::iter::once(figures("offered/s"));
     let columns = FIGURES.iter().map(|(name, ..)| (name.to_string(), *name != "verdict"));
     let columns = names.iter().cloned().chain(offered).chain(columns);
-    Table::new(columns, rows).known().titled("Every point")
+    Table::new(columns, rows).filled().titled("Every point")
 }
 
 /// Columns of a table of points that text has room for.
 pub(crate) fn short(table: &Table) -> Table {
     let in_text = |name: &str| {
-        let figure = FIGURES.iter().find(|(known, ..)| *known == name);
+        let figure = FIGURES.iter().find(|(column, ..)| *column == name);
         figure.map_or(InText::Whole, |(_, text, _)| *text)
     };
     let mut short = table.named(|name| in_text(name) != InText::No);

@@ -3,8 +3,8 @@
 //! In: a summarised run. Out: the most important remarks in a line each, and all of them in sentences. Knows nothing of markup.
 
 use super::instrument::Instrument;
+use super::labels::{self, name, tiers};
 use super::point_row::Tier;
-use super::words::{self, name, tiers};
 use crate::units::{digits3, latency, percent, rate, thousands};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,16 +62,16 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     let warnings = run.environment.machine_warnings.iter();
     cautions.extend(warnings.map(|warning| format!("This machine: {warning}")));
     cautions.extend(disturbed(&run.points, None));
-    cautions.extend(unseen(&run.points));
+    cautions.extend(unseparated_load(&run.points));
     cautions.extend(missing_p99(run));
     cautions.extend(rough_p99(run));
-    cautions.extend(wide(run));
+    cautions.extend(wide_medians(run));
     cautions
 }
 
 fn interrupted(run: &Run) -> impl Iterator<Item = String> {
-    let said = "The run was stopped before its last point; the points shown are complete";
-    run.interrupted.then(|| said.to_owned()).into_iter()
+    let text = "The run was stopped before its last point; the points shown are complete";
+    run.interrupted.then(|| text.to_owned()).into_iter()
 }
 
 fn search_stopped(run: &Run) -> Option<String> {
@@ -89,7 +89,7 @@ fn stops(run: &Run) -> impl Iterator<Item = String> {
         Some(format!(
             "{}: in {} of {} repeats the ramp stopped, at {}/s or more, because every user had been busy for a second: the server does not \
              reach this rate",
-            words::name(run, &point.factors),
+            labels::name(run, &point.factors),
             stopped.count(),
             point.repeats.len(),
             rate(lowest)
@@ -158,23 +158,23 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
             (false, true) => {}
         }
     }
-    let became = [
+    let outcomes = [
         (again, "measured again without a disturbance"),
         (left_out, "left out, because enough others remained"),
         (counts, "still disturbed, so that their points are invalid"),
     ];
-    let became = became.into_iter().filter(|(count, _)| *count > 0);
-    let became: Vec<String> = became.map(|(count, what)| format!("{count} {what}")).collect();
+    let outcomes = outcomes.into_iter().filter(|(count, _)| *count > 0);
+    let outcomes: Vec<String> = outcomes.map(|(count, what)| format!("{count} {what}")).collect();
     Some(format!(
         "{} of {} steps disturbed: {by}. Of these {}. Stop the other activity, or raise the limit in the plan's [limits]: {DISTURBANCE_KEYS}",
         again + counts + left_out,
         steps().count(),
-        became.join(", ")
+        outcomes.join(", ")
     ))
 }
 
 /// Kinds of foreign load that the machine does not show.
-fn unseen(points: &[Point]) -> Option<String> {
+fn unseparated_load(points: &[Point]) -> Option<String> {
     let machines = points.iter().flat_map(|point| &point.repeats);
     let machines = machines.filter_map(|repeat| repeat.machine.as_ref());
     let kinds = machines.flat_map(|machine| &machine.unseen);
@@ -192,7 +192,7 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     };
     let mut cautions = Vec::new();
     if summary.verdict == Verdict::Valid {
-        cautions.extend(laws::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
+        cautions.extend(laws::violations(&point.repeats).next().map(|(index, (counted, by_stays))| {
             format!(
                 "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
                 index + 1
@@ -309,7 +309,7 @@ fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
 
 fn undecided(answer: Option<&Answer>) -> impl Iterator<Item = String> {
     let open = answer.into_iter().flat_map(|answer| &answer.open);
-    open.map(|open| format!("open: {}", words::open(open)))
+    open.map(|open| format!("open: {}", labels::open(open)))
 }
 
 fn unconfirmed(answer: &Answer) -> Option<String> {
@@ -357,17 +357,17 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> Option<&'a str> 
 /// not counted for a saturated server, and requests of a disturbed step never.
 fn failed_requests(points: &[Point]) -> Option<String> {
     let repeats = || points.iter().flat_map(|point| &point.repeats);
-    let owed = Failure::DrainLimit.to_string();
+    let drain_limit = Failure::DrainLimit.to_string();
     let unfinished = |point: &Point| -> u64 {
         let summary = point.summary.as_ref();
         let is_saturated = summary.is_some_and(|summary| matches!(summary.verdict, Verdict::Saturated(_)));
         let repeats = point.repeats.iter();
         let repeats = repeats.filter(|repeat| is_saturated || repeat.disturbed.is_some());
-        repeats.filter_map(|repeat| repeat.errors.get(&owed)).sum()
+        repeats.filter_map(|repeat| repeat.errors.get(&drain_limit)).sum()
     };
     let unfinished: u64 = points.iter().map(unfinished).sum();
     let mut failures = failures(repeats());
-    for (_, count, _) in failures.iter_mut().filter(|(reason, ..)| *reason == owed) {
+    for (_, count, _) in failures.iter_mut().filter(|(reason, ..)| *reason == drain_limit) {
         *count -= unfinished;
     }
     failures.retain(|(_, count, _)| *count > 0);
@@ -375,8 +375,8 @@ fn failed_requests(points: &[Point]) -> Option<String> {
     let (_, _, example) = failures.first()?;
     let failed: u64 = failures.iter().map(|(_, count, _)| count).sum();
     let scheduled: u64 = repeats().map(|repeat| repeat.scheduled).sum();
-    let said = |(reason, count, _): &(&str, u64, Option<&str>)| format!("{} × {reason}", thousands(*count));
-    let reasons: Vec<String> = failures.iter().take(REASONS).map(said).collect();
+    let describe = |(reason, count, _): &(&str, u64, Option<&str>)| format!("{} × {reason}", thousands(*count));
+    let reasons: Vec<String> = failures.iter().take(REASONS).map(describe).collect();
     let reasons = reasons.join(", ");
     let example = example.map_or_else(String::new, |example| format!(" ({example})"));
     let (failed, scheduled) = (thousands(failed), thousands(scheduled));
@@ -406,7 +406,7 @@ fn unchecked_prices(run: &Run) -> Option<String> {
 const WIDE: f64 = 0.1;
 
 /// Number of valid points whose median has a wide interval because repeats differ, with the remedy; `None` if there are none.
-fn wide(run: &Run) -> Option<String> {
+fn wide_medians(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
     let spread = valid.iter().filter(|point| spread_dominates(point));
     let medians = spread.filter_map(|point| point.summary.as_ref()?.p50_us);
@@ -546,7 +546,7 @@ mod tests {
             lost_before: vec!["agent b:1 is lost: the connection ended".to_owned()],
             ..Repeat::empty()
         };
-        let said = agents(&[point(vec![sent, anew])], &limits).join("\n");
+        let text = agents(&[point(vec![sent, anew])], &limits).join("\n");
         for part in [
             "2 agents",
             "agent b:1 started within 1.50 ms",
@@ -554,7 +554,7 @@ mod tests {
             "limit 2.00 ms",
             "1 of 2 steps, for example: agent b:1 is lost",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 

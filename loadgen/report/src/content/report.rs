@@ -4,8 +4,8 @@ use super::answer::AnswerText;
 use super::group::{self, Group, Row};
 use super::instrument::Instrument;
 use super::point_row::{self, Tier};
-use super::table::{Cell, Table, words as text};
-use super::{best, remarks, requests, side_tables, words};
+use super::table::{Cell, Table, text};
+use super::{best, labels, remarks, requests, side_tables};
 use crate::units::{bytes, latency_interval, rate, thousands};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{Point, Run};
@@ -50,7 +50,7 @@ impl<'a> Report<'a> {
     pub(crate) fn of(run: &'a Run) -> Self {
         let instrument = Instrument::of(run);
         let answer = AnswerText::of(run);
-        let groups = words::groups(run).into_iter();
+        let groups = labels::groups(run).into_iter();
         let groups: Vec<Group<'_>> = groups.map(|(name, curves)| Group::of(run, name, curves)).collect();
         let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
         let samples = summaries.map(|summary| summary.samples);
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
             amount: format!("{} points, {} requests", run.points.len(), thousands(samples.sum())),
             requests: requests::sentences(run),
             verdicts: verdicts(run),
-            is_emulated: words::tiers(run).iter().any(|tier| words::is_emulated(run, tier)),
+            is_emulated: labels::tiers(run).iter().any(|tier| labels::is_emulated(run, tier)),
             groups,
             missing_p99: remarks::missing_p99(run),
             parts: parts(run),
@@ -80,13 +80,13 @@ impl<'a> Report<'a> {
     /// Run in one table for text: the variants of the answer, or the points if they are at most `points`, or the curves.
     pub(crate) fn overview(&self, points: usize) -> Table {
         if let Some(answer) = &self.answer {
-            return answer.deciding();
+            return answer.decision_columns();
         }
         if self.run.points.len() > points {
             return group::short_table(&self.groups);
         }
         let name = |point: &Point| {
-            let name = words::name(self.run, &point.factors);
+            let name = labels::name(self.run, &point.factors);
             let at = format!(" at {} rps", rate(point.factors.offered_rps));
             vec![Cell::plain(name.strip_suffix(&at).unwrap_or(&name))]
         };
@@ -102,7 +102,7 @@ impl<'a> Report<'a> {
     /// Points of a group with all figures.
     pub(crate) fn points(&self, group: &Group<'_>) -> Table {
         let name = |point: &Point| {
-            let cache = words::cache(&point.factors);
+            let cache = labels::cache(&point.factors);
             vec![Tier::of(self.run, point.factors.label()).cell(), Cell::plain(&cache)]
         };
         let curves = group.curves.iter().map(|curve| &curve.points[..]);
@@ -122,25 +122,25 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
             }
         };
     };
-    let who = |row: &Row<'_>| format!("{} {}", row.tier.printed, row.cache);
+    let subject = |row: &Row<'_>| format!("{} {}", row.tier.printed, row.cache);
     let fastest = group.rows.iter().find(|row| row.is_fastest);
     if let (Some(fastest), Some(rps), None, 2..) = (fastest, group.common_rps, run.slo, group.rows.len()) {
         let figure = fastest.at_common.and_then(|summary| summary.percentile(group.tail));
         let against = group.rows.iter().filter_map(|row| row.against_fastest.as_ref());
-        let doubt = match against.filter(|ratio| !group::is_distinguishable(ratio)).count() {
+        let note = match against.filter(|ratio| !group::is_distinguishable(ratio)).count() {
             0 => String::new(),
             1 => ", not distinguishable from 1 other".to_owned(),
             others => format!(", not distinguishable from {others} others"),
         };
-        let (who, tail, all) = (who(fastest), group.tail, group.rows.len());
+        let (subject, tail, all) = (subject(fastest), group.tail, group.rows.len());
         let (rps, figure) = (rate(rps), latency_interval(figure.as_ref()));
-        return format!("{who} has the lowest {tail} of {all} at {rps}/s: {figure}{doubt}");
+        return format!("{subject} has the lowest {tail} of {all} at {rps}/s: {figure}{note}");
     }
     let rows = group.rows.iter().filter_map(|row| Some((row, row.best.as_ref()?)));
     match rows.max_by(|(_, a), (_, b)| a.rps().total_cmp(&b.rps())) {
         Some((row, best)) => {
-            let (who, best, tail) = (who(row), best.text(), tail_at(best.point));
-            format!("{who}: {} {best}{tail}", group.best_title)
+            let (subject, best, tail) = (subject(row), best.text(), tail_at(best.point));
+            format!("{subject}: {} {best}{tail}", group.best_title)
         }
         None => format!("No valid rate of {}", group.name),
     }
@@ -156,7 +156,7 @@ fn tail_at(point: &Point) -> String {
 
 fn verdicts(run: &Run) -> Vec<(&'static str, usize)> {
     let summaries = || run.points.iter().filter_map(|point| point.summary.as_ref());
-    let of = |word| summaries().filter(move |summary| words::verdict(&summary.verdict) == word);
+    let of = |word| summaries().filter(move |summary| labels::verdict(&summary.verdict) == word);
     let counts = ["valid", "saturated", "invalid"].map(|word| (word, of(word).count()));
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! In: the points of a run. Out: a sentence for each kind of request. Knows nothing of markup.
 
-use super::words::trimmed;
+use super::labels::trimmed;
 use crate::units::{bytes, percent, thousands};
 use tierlab_analysis::curves::grouped;
 use tierlab_analysis::record::{Run, SentInput, SentRequests, Spread};

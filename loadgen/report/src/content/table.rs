@@ -132,7 +132,7 @@ fn joined<const N: usize>(parts: [&str; N]) -> String {
 }
 
 /// Column of text.
-pub(crate) fn words(name: impl Into<String>) -> Column {
+pub(crate) fn text(name: impl Into<String>) -> Column {
     (name.into(), false)
 }
 
@@ -156,14 +156,14 @@ impl From<String> for Cell {
 }
 
 impl Table {
-    /// A table of ready cells, whose columns after the first `words` hold figures.
+    /// A table of ready cells, whose columns after the first `text_columns` hold figures.
     pub fn of_rows<C: Into<Cell>>(
         title: &str,
         header: &[&str],
-        words: usize,
+        text_columns: usize,
         rows: impl IntoIterator<Item = Vec<C>>,
     ) -> Self {
-        let column = |(index, name): (usize, &&str)| ((*name).to_owned(), index >= words);
+        let column = |(index, name): (usize, &&str)| ((*name).to_owned(), index >= text_columns);
         let mut table = Self::new(header.iter().enumerate().map(column), []).titled(title);
         rows.into_iter().for_each(|row| table.push(row));
         table
@@ -206,23 +206,23 @@ impl Table {
     }
 
     /// Returns the columns in which any row has a figure.
-    pub(crate) fn known(&self) -> Self {
-        let is_known = |row: &[Cell], index: usize| row.get(index).is_some_and(|cell| !cell.is_empty());
-        self.only(|index| self.rows.iter().any(|row| is_known(row, index)))
+    pub(crate) fn filled(&self) -> Self {
+        let has_figure = |row: &[Cell], index: usize| row.get(index).is_some_and(|cell| !cell.is_empty());
+        self.only(|index| self.rows.iter().any(|row| has_figure(row, index)))
     }
 
     /// Returns the columns with these names.
-    pub(crate) fn named(&self, is_kept: impl Fn(&str) -> bool) -> Self {
-        self.only(|index| is_kept(&self.columns[index].0))
+    pub(crate) fn named(&self, is_selected: impl Fn(&str) -> bool) -> Self {
+        self.only(|index| is_selected(&self.columns[index].0))
     }
 
-    fn only(&self, is_kept: impl Fn(usize) -> bool) -> Self {
-        let kept: Vec<usize> = (0..self.columns.len()).filter(|index| is_kept(*index)).collect();
-        let cells = |row: &Vec<Cell>| kept.iter().filter_map(|&index| row.get(index).cloned()).collect();
+    fn only(&self, is_selected: impl Fn(usize) -> bool) -> Self {
+        let selected: Vec<usize> = (0..self.columns.len()).filter(|index| is_selected(*index)).collect();
+        let cells = |row: &Vec<Cell>| selected.iter().filter_map(|&index| row.get(index).cloned()).collect();
         Self {
             title: self.title.clone(),
             intro: self.intro.clone(),
-            columns: kept.iter().map(|&index| self.columns[index].clone()).collect(),
+            columns: selected.iter().map(|&index| self.columns[index].clone()).collect(),
             rows: self.rows.iter().map(cells).collect(),
             notes: self.notes.clone(),
         }

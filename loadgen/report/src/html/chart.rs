@@ -4,8 +4,8 @@
 
 use super::markup::table;
 use crate::content::group::{Group, Row};
-use crate::content::table::{Table, cells, figures, words};
-use crate::content::words::trimmed;
+use crate::content::labels::trimmed;
+use crate::content::table::{Table, cells, figures, text};
 use crate::units::{dollars, latency, percent, rate};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use tierlab_analysis::record::Point;
 /// Charts that share their series and their legend.
 #[derive(Serialize)]
 pub struct Figure {
-    series: Vec<Look>,
+    series: Vec<SeriesStyle>,
     charts: Vec<Chart>,
     #[serde(skip)]
     caption: String,
@@ -181,21 +181,21 @@ pub(super) fn short(value: f64) -> f64 {
 impl Figure {
     /// Figure of charts over series that have only names.
     pub fn of_names(names: impl IntoIterator<Item = String>, charts: Vec<Chart>, caption: &str) -> Self {
-        let look = |(number, label): (usize, String)| Look {
+        let style = |(number, label): (usize, String)| SeriesStyle {
             label,
             colour: number,
             dash: number / 7,
             marker: number,
         };
-        Self::of(names.into_iter().enumerate().map(look).collect(), charts, caption)
+        Self::of(names.into_iter().enumerate().map(style).collect(), charts, caption)
     }
 
     /// Figure of charts over the series of a group.
     pub(super) fn new(series: &[Series<'_>], charts: Vec<Chart>, caption: &str) -> Self {
-        Self::of(series.iter().map(|one| one.look.clone()).collect(), charts, caption)
+        Self::of(series.iter().map(|one| one.style.clone()).collect(), charts, caption)
     }
 
-    pub(super) fn of(series: Vec<Look>, charts: Vec<Chart>, caption: &str) -> Self {
+    pub(super) fn of(series: Vec<SeriesStyle>, charts: Vec<Chart>, caption: &str) -> Self {
         Self {
             series,
             charts,
@@ -234,38 +234,38 @@ impl Figure {
         });
         Table {
             title: chart.title.clone(),
-            ..Table::new([words(chart.x.name)].into_iter().chain(labels), rows)
+            ..Table::new([text(chart.x.name)].into_iter().chain(labels), rows)
         }
     }
 }
 
-/// Look of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`,
+/// Style of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`,
 /// used cyclically.
 #[derive(Clone, Serialize)]
-pub(super) struct Look {
+pub(super) struct SeriesStyle {
     pub(super) label: String,
     pub(super) colour: usize,
     pub(super) dash: usize,
     pub(super) marker: usize,
 }
 
-/// A curve with its look.
+/// Curve with its style.
 pub(super) struct Series<'a> {
     pub(super) curve: &'a Curve<'a>,
     pub(super) row: &'a Row<'a>,
-    pub(super) look: Look,
+    pub(super) style: SeriesStyle,
 }
 
 impl<'a> Series<'a> {
-    /// Curves of a group with their looks.
+    /// Curves of a group with their styles.
     pub(super) fn of(group: &'a Group<'a>) -> Vec<Self> {
         let caches = distinct(group.rows.iter().map(|row| &row.cache));
         let mut names: Vec<&str> = group.rows.iter().map(|row| row.tier.name.as_str()).collect();
         names.sort_unstable();
         // Variants differ by name: they need neither a cache nor a dash.
         let are_variants = names.windows(2).all(|pair| pair[0] != pair[1]);
-        let cache = |row: &Row<'_>| caches.iter().position(|known| **known == row.cache);
-        let look = |row: &Row<'_>| Look {
+        let cache = |row: &Row<'_>| caches.iter().position(|cache| **cache == row.cache);
+        let style = |row: &Row<'_>| SeriesStyle {
             label: match are_variants {
                 true => row.tier.printed.clone(),
                 false => format!("{}, {}", row.tier.printed, row.cache),
@@ -275,8 +275,8 @@ impl<'a> Series<'a> {
             marker: row.tier.number,
         };
         let curves = group.curves.iter().zip(&group.rows);
-        let series = curves.map(|(curve, row)| (curve, row, look(row)));
-        series.map(|(curve, row, look)| Self { curve, row, look }).collect()
+        let series = curves.map(|(curve, row)| (curve, row, style(row)));
+        series.map(|(curve, row, style)| Self { curve, row, style }).collect()
     }
 
     /// Point to show beside those of other series: the valid one at the common rate, else the best, else the highest valid one.

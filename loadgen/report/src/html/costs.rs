@@ -3,7 +3,7 @@
 //!
 //! In: a group and its series. Out: figures and a table.
 
-use super::chart::{Axis, Chart, Figure, Line, Look, Series, Unit, short};
+use super::chart::{Axis, Chart, Figure, Line, Series, SeriesStyle, Unit, short};
 use super::markup::{findings, table};
 use super::stages::swatch;
 use crate::content::best::Best;
@@ -11,7 +11,7 @@ use crate::content::costs::{Costs, OverHitRatio, SIDE_BY_SIDE};
 use crate::content::group::Group;
 use crate::units::{dollars, dollars_interval, percent, rate};
 use maud::{Markup, html};
-use tierlab_analysis::costs::economics::{self, BreakEven, break_even};
+use tierlab_analysis::costs::economics::{BreakEven, CostLine, break_even};
 use tierlab_analysis::record::Interval;
 
 /// Costs of a group; nothing without prices.
@@ -50,7 +50,7 @@ fn bar<'a>(one: &'a Series<'_>) -> Option<Bar<'a>> {
 
 /// Costs at the highest rate; nothing without prices.
 fn figure(series: &[Series<'_>]) -> Markup {
-    let bars = series.iter().filter_map(|one| Some((&one.look.label, bar(one)?)));
+    let bars = series.iter().filter_map(|one| Some((&one.style.label, bar(one)?)));
     let bars: Vec<(&String, Bar<'_>)> = bars.collect();
     let ends = bars.iter().map(|(_, (.., usd))| usd.hi.min(usd.value * 3.0));
     let most = ends.fold(0.0, f64::max);
@@ -82,8 +82,8 @@ fn row(label: &str, (best, parts, usd): &Bar<'_>, most: f64) -> Markup {
         span { (label) br; span.soft { "at " (best.text()) } }
         div.bar {
             @for (name, part) in *parts {
-                @let known = PARTS.iter().find(|(known, _)| known == name);
-                @let colour = known.map_or("#777", |(_, colour)| colour);
+                @let entry = PARTS.iter().find(|(entry, _)| entry == name);
+                @let colour = entry.map_or("#777", |(_, colour)| colour);
                 i style=(format!("width:{:.2}%;background:{colour}", 100.0 * part / most)) data-tip={
                     (name) ": " (dollars(*part)) " of " (dollars(usd.value)) " (" (percent(part / usd.value)) ")"
                 } {}
@@ -96,15 +96,15 @@ fn row(label: &str, (best, parts, usd): &Bar<'_>, most: f64) -> Markup {
 
 /// Costs of the tiers over the hit ratio, their crossings, and the same in words.
 fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -> Markup {
-    let looks = |line: &economics::Line| series.iter().position(|one| one.curve.factors().label() == line.tier);
-    let drawn = over.lines.iter().filter_map(|line| Some(drawn(looks(line)?, line)));
+    let index = |line: &CostLine| series.iter().position(|one| one.curve.factors().label() == line.tier);
+    let drawn = over.lines.iter().filter_map(|line| Some(drawn(index(line)?, line)));
     let lines: Vec<Line> = drawn.collect();
     let most = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
     if most <= 0.0 {
         return Markup::default();
     }
     let crosses = over.lines.split_first().map_or_else(Vec::new, |(winner, others)| {
-        let cross = |other: &economics::Line| match break_even(winner, other) {
+        let cross = |other: &CostLine| match break_even(winner, other) {
             BreakEven::At { hit_ratio, .. } => Some((short(hit_ratio.value), short(winner.at(hit_ratio.value)))),
             _ => None,
         };
@@ -120,13 +120,13 @@ fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -
         ..Chart::default()
     };
     // A line belongs to a tier in all cache states.
-    let look = |one: &Series<'_>| Look {
+    let style = |one: &Series<'_>| SeriesStyle {
         label: one.row.tier.printed.clone(),
-        ..one.look.clone()
+        ..one.style.clone()
     };
-    let looks = series.iter().map(look).collect();
+    let styles = series.iter().map(style).collect();
     html! {
-        (Figure::of(looks, vec![chart], NOTE).html())
+        (Figure::of(styles, vec![chart], NOTE).html())
         (findings(sentences))
     }
 }
@@ -138,7 +138,7 @@ const NOTE: &str = "Each tier is on the cheapest instance that supports it. The 
 /// Pieces of a line.
 const STEPS: u32 = 100;
 
-fn drawn(series: usize, of: &economics::Line) -> Line {
+fn drawn(series: usize, of: &CostLine) -> Line {
     let hit_ratios = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS));
     Line::through(series, hit_ratios.map(|hit_ratio| (hit_ratio, of.at(hit_ratio))))
 }

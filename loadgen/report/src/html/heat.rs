@@ -6,7 +6,7 @@
 //! of a group.
 
 use super::chart::Series;
-use crate::content::words::trimmed;
+use crate::content::labels::trimmed;
 use crate::units::{digits3, latency, percent, rate};
 use maud::{Markup, html};
 use tierlab_analysis::latency::distribution::{LatencyGrid, OverTime, over_time, range};
@@ -51,7 +51,7 @@ fn card(one: &Series<'_>, point: &Point, grid: &LatencyGrid) -> Markup {
     let column_s = repeats.first().map_or(0.0, |repeat| repeat.column_s);
     html! {
         div.card {
-            h4 { (one.look.label) }
+            h4 { (one.style.label) }
             p {
                 "at " (rate(point.factors.offered_rps)) " requests per second; "
                 @if repeats.len() == 1 { "one repeat" } @else { (repeats.len()) " repeats" }

@@ -3,9 +3,9 @@
 //! In: a group and its series. Out: figures.
 
 use super::chart::{Axis, Chart, Figure, Line, Series, Unit, short};
-use crate::content::answer::{AROUND, AnswerText};
+use crate::content::answer::{AnswerText, DEMAND_FACTORS};
 use crate::content::group::Group;
-use crate::content::words;
+use crate::content::labels;
 use crate::units::rate;
 use maud::{Markup, html};
 use tierlab_analysis::curves::is_valid;
@@ -43,7 +43,7 @@ fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
         x: Axis::logarithmic("requests per second at the peak", Unit::Rate, rates),
         y: Axis::logarithmic("dollars a month", Unit::Dollars, (least / 1.15, most * 1.15)),
         here: Some((short(peak_rps), format!("{}/s", rate(peak_rps)))),
-        rows: (AROUND.map(|times| short(times * peak_rps)).to_vec(), 0.0),
+        rows: (DEMAND_FACTORS.map(|times| short(times * peak_rps)).to_vec(), 0.0),
         lines,
         ..Chart::default()
     })
@@ -131,8 +131,8 @@ fn ends<'a>(lines: impl Iterator<Item = &'a Line>) -> (f64, f64) {
 
 fn limits(group: &Group<'_>, percentile: Percentile) -> Vec<(f64, String)> {
     let objectives = group.objectives.iter().filter(|objective| objective.stream().is_none());
-    let mine = objectives.filter(|objective| objective.quantile() == Some(percentile.quantile()));
-    mine.map(|objective| (objective.limit_us(), objective.to_string()))
+    let own = objectives.filter(|objective| objective.quantile() == Some(percentile.quantile()));
+    own.map(|objective| (objective.limit_us(), objective.to_string()))
         .collect()
 }
 
@@ -155,7 +155,7 @@ fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
             line.lo.push(short(us.lo));
             line.hi.push(short(us.hi));
             line.off.push(match summary.grade(percentile) {
-                _ if !is_valid(point) => words::verdict(&summary.verdict),
+                _ if !is_valid(point) => labels::verdict(&summary.verdict),
                 Some(Grade::Rough) => "rough",
                 _ => "",
             });

@@ -13,7 +13,7 @@ mod stages;
 
 use crate::content::Report;
 use crate::content::group::{self, Group};
-use crate::content::reach::REACH;
+use crate::content::highest_rate::EXPLANATION;
 use chart::Series;
 use markup::{findings, soft, table, with_links};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -73,19 +73,19 @@ pub fn document(program: &str, title: &str, body: &Markup) -> String {
 }
 
 /// Collapsed section: the end of its address, its title and its body.
-type Part = (&'static str, &'static str, Markup);
+type Section = (&'static str, &'static str, Markup);
 
 /// Page of a run: the first screen, the contents, and the sections.
 fn article(report: &Report<'_>, index: usize) -> Markup {
-    let parts = parts(report);
-    let parts: Vec<&Part> = parts.iter().filter(|(.., body)| !body.0.is_empty()).collect();
+    let sections = sections(report);
+    let sections: Vec<&Section> = sections.iter().filter(|(.., body)| !body.0.is_empty()).collect();
     html! {
         (first_screen(report))
         nav.contents aria-label="Sections" {
-            @for (name, title, _) in &parts { a href={ "#run" (index) "-" (name) } { (title) } }
+            @for (name, title, _) in &sections { a href={ "#run" (index) "-" (name) } { (title) } }
         }
         "\n"
-        @for (name, title, body) in &parts { (markup::closed(&format!("run{index}-{name}"), title, body)) }
+        @for (name, title, body) in &sections { (markup::closed(&format!("run{index}-{name}"), title, body)) }
     }
 }
 
@@ -98,7 +98,7 @@ fn first_screen(report: &Report<'_>) -> Markup {
             Some(answer) => {
                 @let (class, word) = answer.badge();
                 div.answer.(class) { p.said { (answer.sentence) ". " span.badge.(class) { (word) } } }
-                (table(&answer.deciding(), "brief ranking"))
+                (table(&answer.decision_columns(), "brief ranking"))
             }
             None => {
                 p.said { (report.sentence) "." }
@@ -111,16 +111,16 @@ fn first_screen(report: &Report<'_>) -> Markup {
 }
 
 /// Sections below the first screen, in reading order; empty ones are left out later.
-fn parts(report: &Report<'_>) -> Vec<Part> {
+fn sections(report: &Report<'_>) -> Vec<Section> {
     let over = |body: GroupPart| over_groups(report, body);
     let side_tables = report.side_tables.iter().map(markup::side_table);
     let gpus = report.gpus.as_ref();
     let gpus = gpus.map(|gpus| html! { (soft(&gpus.intro)) (table(gpus, "")) });
     let points = |group: &Group<'_>| html! { h3 { (group.name) } (table(&report.points(group), "full")) };
     let points = joined(report.groups.iter().map(points));
-    let time = html! { (soft(PARTS)) (stages::legend(&report.parts)) };
+    let time = html! { (soft(STAGES_NOTE)) (stages::legend(&report.parts)) };
     let time = with_intro(&time, over(|group, series| stages::cards(series, group.common_rps)));
-    let heat = html! { (soft(OVER_TIME)) (heat::legend()) };
+    let heat = html! { (soft(HEAT_NOTE)) (heat::legend()) };
     let heat = with_intro(&heat, over(|group, series| heat::cards(series, group.common_rps)));
     let curves = with_intro(&outcome(report), over(|group, _| curves(group)));
     vec![
@@ -132,7 +132,7 @@ fn parts(report: &Report<'_>) -> Vec<Part> {
         ("costs", "Costs", over(costs::of_group)),
         ("beside", "Streams, cold starts, loops and fleets", joined(side_tables)),
         ("gpus", "GPUs", gpus.unwrap_or_default()),
-        ("points", "Every point", with_intro(&soft(EVERY), points)),
+        ("points", "Every point", with_intro(&soft(POINTS_NOTE), points)),
         ("evidence", "Evidence and environment", evidence(report)),
     ]
 }
@@ -159,14 +159,14 @@ fn curves(group: &Group<'_>) -> Markup {
     html! {
         (table(&group::table([group]), "brief"))
         (findings(&group.sentences))
-        @if !group.reaches.is_empty() { (soft(REACH)) (findings(&group.reaches)) }
+        @if !group.slo_rates.is_empty() { (soft(EXPLANATION)) (findings(&group.slo_rates)) }
     }
 }
 
 fn distributions(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     html! {
         (latency::percentiles(group, series))
-        (soft(WHOLE))
+        (soft(DISTRIBUTION_NOTE))
         (latency::distribution(series, group.common_rps))
     }
 }
@@ -207,15 +207,15 @@ fn outcome(report: &Report<'_>) -> Markup {
     }
 }
 
-const WHOLE: &str = "At the rate that all have in common, or else each at its highest.";
-const OVER_TIME: &str = "Each column is a piece of the measured window, each row a band of latency; the darker, \
+const DISTRIBUTION_NOTE: &str = "At the rate that all have in common, or else each at its highest.";
+const HEAT_NOTE: &str = "Each column is a piece of the measured window, each row a band of latency; the darker, \
                          the more of the column's requests. A stall is a column that reaches up, a saturated server a \
                          slope, a cache that fills a slope downwards. At the same rates as above.";
-const PARTS: &str = "The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
+const STAGES_NOTE: &str = "The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
                      (p99-100), split into the server's own stages and the time outside it. Every repeat is split into bands separately; \
                      [lo–hi] is the 95 % interval of the mean over the repeats. At the rate that all have in common, or \
                      else the highest valid one.";
-const EVERY: &str = "n/a: fewer than 10 requests lie beyond it (p99: 1,000 requests, p99.9: 10,000). ~: rough, without an upper bound. Service: actual send to last byte. \
+const POINTS_NOTE: &str = "n/a: fewer than 10 requests lie beyond it (p99: 1,000 requests, p99.9: 10,000). ~: rough, without an upper bound. Service: actual send to last byte. \
                      Send lag: scheduled to actual send. In flight: counted by the load generator, and checked by Little's law from five on.";
 
 fn header(report: &Report<'_>) -> Markup {

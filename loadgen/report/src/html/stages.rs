@@ -3,10 +3,10 @@
 //! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
 
 use super::chart::Series;
-use crate::content::words;
+use crate::content::labels;
 use crate::units::{latency, percent, rate};
 use maud::{Markup, html};
-use tierlab_analysis::latency::tail::whole;
+use tierlab_analysis::latency::tail::total_us;
 use tierlab_analysis::record::{Band, Point};
 
 /// Parts whose colour needs light text on it.
@@ -19,7 +19,7 @@ const LETTER_PX: f64 = 6.3;
 /// Legend of the parts.
 pub(super) fn legend(parts: &[&str]) -> Markup {
     html! {
-        div.legend { @for name in parts { span { (swatch(&colour(name))) (words::part(name)) } } }
+        div.legend { @for name in parts { span { (swatch(&colour(name))) (labels::part(name)) } } }
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
         div.cards {
             @for one in series {
                 div.card {
-                    h4 { (one.look.label) }
+                    h4 { (one.style.label) }
                     @if let Some(point) = one.shown_at(common) { (card(point)) }
                     @else { p { "No valid point." } }
                 }
@@ -49,7 +49,7 @@ fn card(point: &Point) -> Markup {
                 span { (mean(band)) }
             }
         }
-        @if let Some(sessions) = summary.and_then(words::sessions) { p { "Session threads: " (sessions) "." } }
+        @if let Some(sessions) = summary.and_then(labels::sessions) { p { "Session threads: " (sessions) "." } }
     }
 }
 
@@ -63,11 +63,11 @@ fn mean(band: &Band) -> Markup {
 
 /// Part of a band, as wide as its share; nothing if it could not be seen.
 fn part(band: &Band, name: &str, us: f64) -> Markup {
-    let share = if band.mean_us > 0.0 { us / whole(band) } else { 0.0 };
+    let share = if band.mean_us > 0.0 { us / total_us(band) } else { 0.0 };
     if share < 0.002 {
         return Markup::default();
     }
-    let (part, [us, all]) = (words::part(name), [us, whole(band)].map(latency));
+    let (part, [us, all]) = (labels::part(name), [us, total_us(band)].map(latency));
     let (percent, count, of) = (percent(share), band.count, &band.name);
     let tip = format!("{part}: {us} of {all} ({percent})\n{count} requests, {of}");
     let style = format!("width:{:.2}%;background:{}", 100.0 * share, colour(name));
@@ -78,7 +78,7 @@ fn part(band: &Band, name: &str, us: f64) -> Markup {
 
 /// Name with the share, or the share alone, or nothing: the longest that fits.
 fn label(name: &str, share: f64) -> String {
-    let (name, share_text) = (words::part(name), percent(share));
+    let (name, share_text) = (labels::part(name), percent(share));
     let fits = |text: &String| 8.0 + LETTER_PX * text.chars().count() as f64 <= share * BAR_PX;
     let mut texts = [format!("{name} {share_text}"), share_text].into_iter();
     texts.find(fits).unwrap_or_default()

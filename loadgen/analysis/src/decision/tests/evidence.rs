@@ -1,10 +1,10 @@
 //! Evidence of steps, and of a measured run.
 
 use super::{candidate, question, settled};
-use crate::decision::answer::beside;
+use crate::decision::answer::shown_at;
 use crate::decision::curve::{Grid, HighestRate};
 use crate::decision::from_run::step;
-use crate::decision::standing::{Lab, LabVerdict};
+use crate::decision::lab::{Lab, LabVerdict};
 use crate::record::{
     AnswerOutcome, Factors, Histograms, Limits, Mode, Point, Question, Repeat, SentRequests, ServerDelta,
 };
@@ -16,7 +16,7 @@ fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
     let likely = |steps: &[(f64, f64, usize)], rps: f64| {
         let all = [candidate("a", 1.0, steps)];
         let lab = Lab::new(&question, &all);
-        lab.standings[0].curve.at_least(&lab.grid, rps)
+        lab.statuses[0].curve.at_least(&lab.grid, rps)
     };
     let clean = likely(&[(200.0, 0.0, 8)], 200.0);
     assert!(clean > 0.98 && likely(&[(200.0, 0.0, 8)], 100.0) >= clean, "{clean}");
@@ -28,7 +28,7 @@ fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
     }
     let all = [failing];
     let lab = Lab::new(&question, &all);
-    assert!(lab.standings[0].curve.at_least(&lab.grid, 200.0) < 0.02 && !lab.standings[0].places[0].looks_met());
+    assert!(lab.statuses[0].curve.at_least(&lab.grid, 200.0) < 0.02 && !lab.statuses[0].rate_points[0].likely_met());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn the_p99_beside_a_demand_is_of_its_rate_or_a_higher_one() {
     };
     // 900 requests are too few for a p99.
     let points = [at(90.0), at(200.0), at(400.0)];
-    let shown = |has_demand, rps| beside(&points.each_ref(), has_demand, rps).map(|point| point.factors.offered_rps);
+    let shown = |has_demand, rps| shown_at(&points.each_ref(), has_demand, rps).map(|point| point.factors.offered_rps);
     let with_demand = [80.0, 200.0, 210.0, 500.0].map(|rps| shown(true, rps));
     assert_eq!(with_demand, [Some(200.0), Some(200.0), Some(400.0), None]);
     assert_eq!(shown(false, 210.0), Some(200.0));
@@ -124,8 +124,8 @@ fn a_late_step_that_missed_the_objective_is_evidence_of_nothing() {
     let mut with_missed = clean.clone();
     with_missed.steps.push(missed);
     let [clean, with_missed] = [[clean], [with_missed]].map(|all| {
-        let standing = Lab::new(&question, &all).standings.remove(0);
-        (standing.lo, standing.hi, standing.missed, standing.outcome)
+        let status = Lab::new(&question, &all).statuses.remove(0);
+        (status.lo, status.hi, status.missed, status.outcome)
     });
     assert_eq!(with_missed, clean);
 }
@@ -201,18 +201,18 @@ fn the_estimand_is_the_mean_share_and_not_that_of_the_median_step() {
     };
     let all = mixed(250.0);
     let lab = Lab::new(&question, &all);
-    let standing = &lab.standings[0];
-    let estimate = standing.estimate.unwrap();
+    let status = &lab.statuses[0];
+    let estimate = status.estimate.unwrap();
     assert!((estimate / 250.0 - 1.0).abs() < 0.05, "{estimate}");
     assert!(
-        standing.lo < 250.0 && standing.hi > 250.0 && standing.width() < 1.4,
-        "{standing:?}"
+        status.lo < 250.0 && status.hi > 250.0 && status.width() < 1.4,
+        "{status:?}"
     );
 }
 
 #[test]
 fn an_interval_lies_between_the_rates_of_the_grid() {
-    let grid = Grid::around(&[100.0, 400.0]);
+    let grid = Grid::covering(&[100.0, 400.0]);
     let prior = HighestRate::prior(&grid);
     let (lo, hi) = prior.interval(&grid, 0.3);
     assert!((prior.exceeded(&grid, 0.5) - prior.median(&grid).unwrap()).abs() < 1e-9);

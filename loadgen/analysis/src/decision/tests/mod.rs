@@ -3,9 +3,10 @@
 mod evidence;
 
 use super::answer::order;
-use super::places::steps_for_p99;
-use super::standing::{Lab, LabVerdict};
-use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next, reach, why};
+use super::highest_rates::highest_rates;
+use super::lab::{Lab, LabVerdict};
+use super::rate_points::steps_for_p99;
+use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next, why};
 use crate::record::{
     AnswerOutcome, CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question,
 };
@@ -146,7 +147,7 @@ fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
         ..fresh(0.0)
     };
     all[0].steps.extend(vec![at_demand; 3]);
-    assert_eq!(block(next(&question(), &all, &TIME)).0, Phase::Pictures);
+    assert_eq!(block(next(&question(), &all, &TIME)).0, Phase::Charts);
     let mut otherwise = settled();
     otherwise[0].steps.extend(vec![fresh(0.9); 3]);
     let (phase, probes) = block(next(&question(), &otherwise, &TIME));
@@ -240,7 +241,7 @@ fn a_rate_tried_in_vain_is_tried_again_after_steps_of_other_rates() {
         usable: Err("foreign load".into()),
         ..step(high, 0.0)
     };
-    let is_stuck = |all: &[Candidate]| Lab::new(&question, all).at(0, high).unwrap().is_stuck();
+    let is_stuck = |all: &[Candidate]| Lab::new(&question, all).point_at(0, high).unwrap().is_stuck();
     all[0].steps = vec![disturbed.clone(); 3];
     all[0].steps.extend(vec![step(low, 0.0); 5]);
     assert!(is_stuck(&all));
@@ -259,7 +260,7 @@ fn bounds_hold_below_and_above_and_costs_change_with_instances() {
     let all = settled();
     let question = question();
     let lab = Lab::new(&question, &all);
-    let [a, b] = &lab.standings[..] else { panic!() };
+    let [a, b] = &lab.statuses[..] else { panic!() };
     let two = *lab.rates.last().unwrap();
     assert!((two - 500.0).abs() < 1e-6);
     assert_eq!((a.lo, a.outcome), (two, MeetsObjective::Met));
@@ -278,7 +279,7 @@ fn bounds_hold_below_and_above_and_costs_change_with_instances() {
         step.failed = 50.0;
     }
     let all = [failing];
-    assert!(Lab::new(&question, &all).standings[0].hi <= 500.1);
+    assert!(Lab::new(&question, &all).statuses[0].hi <= 500.1);
 }
 
 #[test]
@@ -300,7 +301,7 @@ fn the_fastest_is_found_by_its_percentile() {
     assert_eq!(Lab::new(&question, &all).decided(), Some(1));
     let all = [with("a", 20_000.0), with("b", 18_500.0)];
     let lab = Lab::new(&question, &all);
-    assert!(lab.leader() == Some(1) && lab.standings[1].percentile.is_some());
+    assert!(lab.leader() == Some(1) && lab.statuses[1].percentile.is_some());
 }
 
 #[test]
@@ -358,10 +359,10 @@ fn an_answer_that_later_steps_contradict_is_open_again() {
     let lab = Lab::new(&question, &all);
     let verdict = LabVerdict::of(&lab);
     assert!(
-        verdict.outcome == AnswerOutcome::Undecided && lab.standings[0].lo < rps,
+        verdict.outcome == AnswerOutcome::Undecided && lab.statuses[0].lo < rps,
         "{verdict:?}"
     );
-    assert!(!why::open(&lab, &verdict, 1.0).is_empty());
+    assert!(!why::open_questions(&lab, &verdict, 1.0).is_empty());
     let (phase, probes) = block(next(&question, &all, &TIME));
     let again = probes.iter().filter(|probe| (probe.rps - rps).abs() < 1e-6);
     assert!(phase == Phase::Decide && again.count() == 3, "{probes:?}");
@@ -374,9 +375,9 @@ fn an_answer_that_later_steps_contradict_is_open_again() {
     };
     let rps = Lab::new(&one, &[]).rates[0];
     let mut all = vec![candidate("a", 1.0, &[(rps, 0.0, 20)])];
-    assert_eq!(Lab::new(&one, &all).standings[0].outcome, MeetsObjective::Met);
+    assert_eq!(Lab::new(&one, &all).statuses[0].outcome, MeetsObjective::Met);
     all[0].steps.push(step(rps, 0.52));
-    assert_ne!(Lab::new(&one, &all).standings[0].outcome, MeetsObjective::Met);
+    assert_ne!(Lab::new(&one, &all).statuses[0].outcome, MeetsObjective::Met);
 }
 
 #[test]
@@ -403,7 +404,7 @@ fn rates_above_the_measured_ones_do_not_decide() {
     let lab = Lab::new(&question, &all);
     let verdict = LabVerdict::of(&lab);
     assert_eq!(verdict.outcome, AnswerOutcome::Undecided);
-    let reasons = super::why::open(&lab, &verdict, 2.0);
+    let reasons = super::why::open_questions(&lab, &verdict, 2.0);
     assert!(
         reasons.iter().any(|open| open.what.contains("above 499/s")),
         "{reasons:?}"
@@ -458,16 +459,16 @@ fn the_time_that_is_left_goes_to_the_rates_at_which_variants_break() {
     }
     let lab = Lab::new(&question, &all);
     assert!(time.spent_s <= question.budget_s + TIME.step_s && lab.decided() == Some(0));
-    for (reach, knee) in reach::reaches(&lab).iter().zip(knees) {
-        let is_known = reach.lo <= knee && knee <= reach.hi;
-        assert!(is_known && !reach.is_bound, "{reach:?} for {knee}");
+    for (estimate, knee) in highest_rates(&lab).iter().zip(knees) {
+        let is_known = estimate.lo <= knee && knee <= estimate.hi;
+        assert!(is_known && !estimate.is_bound, "{estimate:?} for {knee}");
     }
-    let first = reach::reaches(&lab)[0];
+    let first = highest_rates(&lab)[0];
     assert!(first.hi <= 1.4 * first.lo, "{first:?}");
     // Without a step above the rates that matter there is no upper end.
     let lab_all = settled();
     let settled = Lab::new(&question, &lab_all);
-    let [a, b] = reach::reaches(&settled)[..] else { panic!() };
+    let [a, b] = highest_rates(&settled)[..] else { panic!() };
     assert!(a.is_bound && a.hi.is_infinite() && !b.is_bound);
 }
 
@@ -491,25 +492,25 @@ proptest! {
             candidate(&format!("v{index}"), usd, &steps)
         }).collect();
         let lab = Lab::new(&question, &all);
-        for (standing, chance) in lab.standings.iter().zip(&lab.chances) {
-            prop_assert!(standing.lower <= standing.upper * (1.0 + 1e-9), "{standing:?}");
-            prop_assert!(standing.lo < standing.hi && (-1e-9..=1.0 + 1e-9).contains(chance));
-            let likely: Vec<f64> = rates.iter().map(|rps| standing.curve.at_least(&lab.grid, *rps)).collect();
+        for (status, probability) in lab.statuses.iter().zip(&lab.p_best) {
+            prop_assert!(status.lower <= status.upper * (1.0 + 1e-9), "{status:?}");
+            prop_assert!(status.lo < status.hi && (-1e-9..=1.0 + 1e-9).contains(probability));
+            let likely: Vec<f64> = rates.iter().map(|rps| status.curve.at_least(&lab.grid, *rps)).collect();
             prop_assert!(likely.is_sorted_by(|a, b| a >= b) && likely[0] <= 1.0 + 1e-9, "{likely:?}");
-            prop_assert!((standing.curve.mass.iter().sum::<f64>() + standing.curve.never - 1.0).abs() < 1e-6);
+            prop_assert!((status.curve.mass.iter().sum::<f64>() + status.curve.never_met - 1.0).abs() < 1e-6);
         }
         if let Some(best) = lab.decided() {
             for rival in 0..all.len() {
                 prop_assert!(rival == best || lab.beats(rival, best) <= 1.0 - question.confidence + 1e-9);
             }
         }
-        let before = lab.chances.clone();
+        let before = lab.p_best.clone();
         for one in &mut all {
             one.steps.reverse();
         }
         // Sums in another order differ in their last digits, so equal probabilities may swap order.
         let turned = Lab::new(&question, &all);
-        for (one, other) in before.iter().zip(&turned.chances) {
+        for (one, other) in before.iter().zip(&turned.p_best) {
             prop_assert!((one - other).abs() < 1e-6, "{one} {other}");
         }
     }
@@ -528,15 +529,15 @@ fn what_holds_far_above_the_rates_that_matter_holds_at_them() {
             candidate("b", 1.0, &[(500.0, 0.9, 6)]),
         ];
         let lab = Lab::new(&little, &all);
-        let outcomes = [0, 1].map(|index| lab.standings[index].outcome);
+        let outcomes = [0, 1].map(|index| lab.statuses[index].outcome);
         assert_eq!(outcomes, [MeetsObjective::Met, MeetsObjective::Unknown], "{peak_rps}");
         let needed = peak_rps / 0.7;
         assert!(
-            (lab.standings[0].lo - needed).abs() < 1e-6 * needed,
+            (lab.statuses[0].lo - needed).abs() < 1e-6 * needed,
             "{:?}",
-            lab.standings[0].lo
+            lab.statuses[0].lo
         );
-        assert!(lab.standings[0].hi.is_infinite() && lab.leader() == Some(0));
+        assert!(lab.statuses[0].hi.is_infinite() && lab.leader() == Some(0));
     }
 }
 
@@ -550,9 +551,9 @@ fn of_those_that_are_as_good_the_one_with_the_least_is_the_answer() {
     let question = question();
     let lab = Lab::new(&question, &all);
     assert!(
-        lab.chances.iter().all(|chance| *chance >= lab.enough()),
+        lab.p_best.iter().all(|probability| *probability >= lab.threshold()),
         "{:?}",
-        lab.chances
+        lab.p_best
     );
     assert_eq!(lab.decided(), Some(1));
 }
@@ -573,8 +574,8 @@ fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
         };
         let why = why::why(&lab, &verdict, 1);
         assert!(why.starts_with(says) && !why.contains("NaN"), "{why}");
-        assert!(lab.chances.iter().all(|chance| chance.is_finite()) && lab.decided().is_some());
-        assert!(lab.standings.iter().all(|standing| standing.score.is_sign_positive()));
+        assert!(lab.p_best.iter().all(|probability| probability.is_finite()) && lab.decided().is_some());
+        assert!(lab.statuses.iter().all(|status| status.score.is_sign_positive()));
     }
 }
 
@@ -590,11 +591,11 @@ fn what_does_not_meet_the_objective_is_never_the_best() {
             let question = question();
             let lab = Lab::new(&question, &all);
             let verdict = LabVerdict::of(&lab);
-            let is_out = |index: usize| lab.standings[index].outcome == MeetsObjective::NotMet;
+            let is_out = |index: usize| lab.statuses[index].outcome == MeetsObjective::NotMet;
             assert!(!verdict.best.is_some_and(is_out), "{count} {share} {times}");
             if verdict.outcome == AnswerOutcome::Undecided && (0..count).all(is_out) {
                 seen += 1;
-                assert!(!why::open(&lab, &verdict, 1.0).is_empty());
+                assert!(!why::open_questions(&lab, &verdict, 1.0).is_empty());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Tables by point: streamed replies, ramps block by block, and the slowest requests. In: a run. Out: tables; `None` without figures.
 
-use crate::content::table::{Cell, Table, figures, words as text};
-use crate::content::words;
+use crate::content::labels;
+use crate::content::table::{Cell, Table, figures, text};
 use crate::units::{digits3, latency, rate, thousands};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ const COUNTS: [StreamFigure; 3] = [StreamFigure::Events, StreamFigure::Bytes, St
 const OF_STREAMS: [Percentile; 2] = [Percentile::P50, Percentile::P99];
 const OF_RAMPS: [Percentile; 3] = [Percentile::P50, Percentile::P95, Percentile::P99];
 /// Maximum number of slowest requests.
-const MOST: usize = 20;
+const MAX_ROWS: usize = 20;
 
 /// Streamed replies: times of their events, and counts a request.
 pub(super) fn streams(run: &Run) -> Option<Table> {
@@ -33,12 +33,12 @@ pub(super) fn streams(run: &Run) -> Option<Table> {
     let others = ["tokens/s", "goodput/s"].map(str::to_owned);
     let columns = times.into_iter().flatten().chain(counts).chain(others).map(figures);
     let columns = std::iter::once(text("point")).chain(columns);
-    Some(Table::section("Streamed replies", STREAMS, columns, rows)?.known())
+    Some(Table::section("Streamed replies", STREAMS, columns, rows)?.filled())
 }
 
 fn stream_row(run: &Run, point: &Point) -> Option<Vec<Cell>> {
     let summary = point.summary.as_ref().filter(|summary| !summary.streams.is_empty())?;
-    let mut row: Vec<Cell> = vec![words::name(run, &point.factors).into()];
+    let mut row: Vec<Cell> = vec![labels::name(run, &point.factors).into()];
     for (figure, _) in TIMES {
         let shown = summary.streams.get(&figure).map(|figure| &figure.percentiles);
         row.extend(latencies(shown, OF_STREAMS));
@@ -51,21 +51,21 @@ fn stream_row(run: &Run, point: &Point) -> Option<Vec<Cell>> {
     Some(row)
 }
 
-fn latencies<const N: usize>(known: Option<&BTreeMap<Percentile, Interval>>, shown: [Percentile; N]) -> [Cell; N] {
-    shown.map(|percentile| Cell::latency(known.and_then(|known| known.get(&percentile).copied())))
+fn latencies<const N: usize>(all: Option<&BTreeMap<Percentile, Interval>>, shown: [Percentile; N]) -> [Cell; N] {
+    shown.map(|percentile| Cell::latency(all.and_then(|all| all.get(&percentile).copied())))
 }
 
 /// Ramps, block by block of their rates.
 pub(super) fn ramps(run: &Run) -> Option<Table> {
     let blocks = run.points.iter().flat_map(|point| {
         let blocks = point.summary.iter().flat_map(|summary| &summary.ramp);
-        blocks.map(move |block| ramp_row(words::name(run, &point.factors), block))
+        blocks.map(move |block| ramp_row(labels::name(run, &point.factors), block))
     });
     let columns = ["point", "offered/s"].map(text).into_iter();
     let counts = ["answered/s", "errors"].map(str::to_owned).into_iter();
     let times = OF_RAMPS.map(|percentile| percentile.to_string());
     let columns = columns.chain(counts.chain(times).map(figures));
-    Some(Table::section("Ramps", RAMPS, columns, blocks)?.known())
+    Some(Table::section("Ramps", RAMPS, columns, blocks)?.filled())
 }
 
 fn ramp_row(name: String, block: &RampBlock) -> Vec<Cell> {
@@ -89,17 +89,17 @@ pub(super) fn slowest(run: &Run) -> Option<Table> {
         }
     }
     slow.sort_by_key(|(.., one)| Reverse(one.latency_us));
-    slow.truncate(MOST);
+    slow.truncate(MAX_ROWS);
     let rows = slow.iter().map(|(factors, repeat, file, one)| {
         let stage = one.stage.as_ref();
         let stage = stage.map(|(name, us)| format!("{name} {}", latency(*us as f64)));
         let (took, lag) = (latency(one.latency_us as f64), latency(one.lag_us as f64));
         let (number, request) = ((repeat + 1).to_string(), one.request.to_string());
-        let known = [words::name(run, factors), number, request, took, lag].map(Cell::from);
-        known.into_iter().chain([Cell::of(stage), Cell::plain(file)]).collect()
+        let cells = [labels::name(run, factors), number, request, took, lag].map(Cell::from);
+        cells.into_iter().chain([Cell::of(stage), Cell::plain(file)]).collect()
     });
     let numbers = ["repeat", "request", "latency", "send lag"].map(figures);
     let columns = std::iter::once(text("point")).chain(numbers);
     let columns = columns.chain(["longest stage", "file"].map(text));
-    Some(Table::section("Slowest requests", SLOWEST, columns, rows)?.known())
+    Some(Table::section("Slowest requests", SLOWEST, columns, rows)?.filled())
 }

@@ -1,8 +1,8 @@
 //! Cold starts side by side. In: a run. Out: a table of medians, since few are measured of each, and the cost of starting
 //! servers together in sentences.
 
-use crate::content::table::{Cell, Table, cells, figures, words};
-use crate::content::words::{variant, without_servers};
+use crate::content::labels::{variant, without_servers};
+use crate::content::table::{Cell, Table, cells, figures, text};
 use crate::units::{NONE, digits3, latency_interval};
 use tierlab_analysis::curves::grouped;
 use tierlab_analysis::record::{ColdStart, Interval, Run};
@@ -20,13 +20,13 @@ const FLEETS: &str = "For servers that start together, times count from the due 
 pub(crate) fn stages(starts: &[ColdStart]) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for start in starts {
-        let mut place = 0;
+        let mut index = 0;
         for (stage, _) in &start.stages_s {
-            place = match all.iter().position(|known| known == stage) {
-                Some(known) => known + 1,
+            index = match all.iter().position(|other| other == stage) {
+                Some(at) => at + 1,
                 None => {
-                    all.insert(place, stage);
-                    place + 1
+                    all.insert(index, stage);
+                    index + 1
                 }
             };
         }
@@ -47,7 +47,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     }
     let stages = stages(&run.cold_starts);
     let has_fleets = run.cold_starts.iter().any(|start| start.servers > 1);
-    let columns = ["tier", "by", "page cache"].map(words).into_iter();
+    let columns = ["tier", "by", "page cache"].map(text).into_iter();
     let columns = columns.chain(["n", "servers", "spread over s", "earliest reply ms", "ready ms"].map(figures));
     let columns = columns.chain(stages.iter().map(|stage| figures(*stage)));
     let columns = columns.chain(["first reply ms", "in all", "MiB of the tier"].map(figures));
@@ -74,11 +74,11 @@ fn row(group: &StartGroup<'_>, stages: &[&str]) -> Vec<Cell> {
     let none = || NONE.to_owned();
     // Servers of another version may not report a stage.
     let millis = |of: &dyn Fn(&ColdStart) -> Option<f64>| {
-        let known: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
-        match known.is_empty() {
+        let seconds: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
+        match seconds.is_empty() {
             true => none(),
             // Adding 0.0 avoids -0.0.
-            false => format!("{:.1}", median(known) * 1e3 + 0.0),
+            false => format!("{:.1}", median(seconds) * 1e3 + 0.0),
         }
     };
     let first = group.first;
@@ -94,13 +94,13 @@ fn row(group: &StartGroup<'_>, stages: &[&str]) -> Vec<Cell> {
     ];
     row.extend(stages.iter().map(|stage| millis(&|start| stage_s(start, stage))));
     row.push(millis(&|start| Some(start.first_reply_s)));
-    row.push(in_all(group));
+    row.push(total_time(group));
     row.push(bytes(group).map_or_else(none, |bytes| digits3(bytes / f64::from(1 << 20))));
     cells(row)
 }
 
 /// Time from the start to the last reply.
-fn in_all(group: &StartGroup<'_>) -> String {
+fn total_time(group: &StartGroup<'_>) -> String {
     let logs = group.logs();
     let interval = mean_interval(&logs).unwrap_or(Interval::exact(logs[0]));
     latency_interval(Some(&interval.map(|log| log.exp() * 1e6)))
@@ -118,23 +118,23 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
     let name = |group: &StartGroup<'_>| variant(run, &group.first.tier).map(without_servers);
     let base = name(group)?;
     let is_same = |other: &&StartGroup<'_>| other.is_like(group) && name(other).as_ref() == Some(&base);
-    let few = groups.iter().filter(is_same).min_by_key(|other| other.first.servers)?;
-    if few.first.servers >= group.first.servers || group.first.jitter_s > 0.0 {
+    let small = groups.iter().filter(is_same).min_by_key(|other| other.first.servers)?;
+    if small.first.servers >= group.first.servers || group.first.jitter_s > 0.0 {
         return None;
     }
-    let times = times_as_long(few, group)?;
-    let read = match (bytes(few), bytes(group)) {
-        (Some(few), Some(all)) if few > 0.0 => format!(", and together they read {:.2} times the bytes", all / few),
+    let times = times_as_long(small, group)?;
+    let read = match (bytes(small), bytes(group)) {
+        (Some(one), Some(all)) if one > 0.0 => format!(", and together they read {:.2} times the bytes", all / one),
         (Some(_), Some(_)) => ", and nothing is read from the tier".to_owned(),
         _ => String::new(),
     };
     let (way, servers) = (group.first.way, group.first.servers);
-    let few = match few.first.servers {
+    let small = match small.first.servers {
         1 => "a single server".to_owned(),
-        few => format!("the last of {few}"),
+        small => format!("the last of {small}"),
     };
     Some(format!(
-        "{base} by {way}: the last of {servers} servers that start together takes {times} times as long to reply as {few}{read}"
+        "{base} by {way}: the last of {servers} servers that start together takes {times} times as long to reply as {small}{read}"
     ))
 }
 
@@ -154,8 +154,8 @@ fn spread(group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
 }
 
 /// Ratio with its interval, by interleaved repeats: `2.13 [1.98–2.29]`.
-fn times_as_long(than: &StartGroup<'_>, group: &StartGroup<'_>) -> Option<String> {
-    let times = of_means(&than.logs(), &group.logs(), Pairing::ByRepeat)?.interval(OUTSIDE);
+fn times_as_long(base: &StartGroup<'_>, group: &StartGroup<'_>) -> Option<String> {
+    let times = of_means(&base.logs(), &group.logs(), Pairing::ByRepeat)?.interval(OUTSIDE);
     let [value, lo, hi] = [times.value, times.lo, times.hi].map(f64::exp);
     Some(format!("{value:.2} [{lo:.2}–{hi:.2}]"))
 }
@@ -173,8 +173,8 @@ impl StartGroup<'_> {
 
     /// Logarithms of the seconds until the last reply.
     fn logs(&self) -> Vec<f64> {
-        let in_all = |start: &&ColdStart| (start.ready_s + start.first_reply_s).ln();
-        self.starts.iter().map(in_all).collect()
+        let total_time = |start: &&ColdStart| (start.ready_s + start.first_reply_s).ln();
+        self.starts.iter().map(total_time).collect()
     }
 }
 

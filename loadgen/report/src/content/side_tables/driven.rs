@@ -3,8 +3,8 @@
 //! In: a summarised run. Out: tables with their explanations. Knows nothing of markup.
 
 use crate::content::best::{TAILS, percentile_of};
-use crate::content::table::{Cell, Column, Table, cells, figures, words as text};
-use crate::content::words;
+use crate::content::labels;
+use crate::content::table::{Cell, Column, Table, cells, figures, text};
 use crate::units::{latency, percent, rate, thousands};
 use tierlab_analysis::record::{Driven, Factors, GooseFigures, Percentile, Point, Run, counted};
 use tierlab_analysis::validity::laws;
@@ -22,14 +22,14 @@ const JOURNEYS: &str = "Journeys start at due times (open loop). A journey count
 const JOURNEY_LEFT_OUT: &str =
     "the wait before a user was free, the time between two requests, and the replies' bodies";
 /// Meaning of a closed loop's price.
-const CLOSED_PAID: &str = "$/10k is the cost of 10,000 inferences at the throughput of these users, not the lowest possible: more users \
+const CLOSED_PRICE_NOTE: &str = "$/10k is the cost of 10,000 inferences at the throughput of these users, not the lowest possible: more users \
                            leave less of the server idle";
 /// Meaning of a journey's price.
-const JOURNEYS_PAID: &str = "$/10k is the cost of 10,000 whole journeys with all their requests; a step has no price of its own, because \
+const JOURNEY_PRICE_NOTE: &str = "$/10k is the cost of 10,000 whole journeys with all their requests; a step has no price of its own, because \
                              steps share the server's hour and the storage requests";
 
 /// Difference between the throughputs of a closed loop and of the open loop beside it from which it is mentioned.
-const APART: f64 = 0.05;
+const MIN_DIFFERENCE: f64 = 0.05;
 
 /// Closed loops of a run, each with the open loop beside it; `None` without any.
 pub(super) fn closed_loops(run: &Run) -> Option<Table> {
@@ -58,18 +58,18 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
             }
         });
         let both = beside.and_then(|open| side_by_side(point, open));
-        let said = [law(point, users), goose(point, "the replies' bodies"), both].into_iter();
-        notes.extend(said.flatten().map(|said| format!("{name}: {said}")));
+        let new_notes = [law(point, users), goose(point, "the replies' bodies"), both].into_iter();
+        notes.extend(new_notes.flatten().map(|note| format!("{name}: {note}")));
     }
-    notes.extend(paid(run, CLOSED_PAID));
+    notes.extend(price_note(run, CLOSED_PRICE_NOTE));
     let title = "Closed loops, each beside an open loop at the same throughput";
     Table::section(title, CLOSED, columns, rows).map(|table| Table { notes, ..table })
 }
 
 /// The open loop beside a closed one.
-fn beside<'a>(run: &'a Run, closed: &Point, wanted: Driven) -> Option<&'a Point> {
-    let wanted = Some(wanted);
-    let mut driven = run.points.iter().filter(|point| point.factors.driven == wanted);
+fn beside<'a>(run: &'a Run, closed: &Point, driver: Driven) -> Option<&'a Point> {
+    let driver = Some(driver);
+    let mut driven = run.points.iter().filter(|point| point.factors.driven == driver);
     driven.find(|point| kind(&point.factors) == kind(&closed.factors))
 }
 
@@ -89,11 +89,11 @@ fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
     };
     let (name, a, b) = TAILS.into_iter().find_map(both)?;
     let (closed, open) = (closed.summary.as_ref()?, open.summary.as_ref()?);
-    let apart = open.achieved_rps.value / closed.achieved_rps.value.max(1e-9);
-    let difference = match (apart - 1.0).abs() > APART {
+    let ratio = open.achieved_rps.value / closed.achieved_rps.value.max(1e-9);
+    let difference = match (ratio - 1.0).abs() > MIN_DIFFERENCE {
         true => format!(
             "; the open loop had {} of the closed loop's mean throughput, because its first repeat differed from the mean",
-            percent(apart)
+            percent(ratio)
         ),
         false => String::new(),
     };
@@ -144,22 +144,22 @@ pub(super) fn journeys(run: &Run) -> Option<Table> {
             continue;
         };
         let at = format!("{}/s", rate(point.factors.offered_rps));
-        let who = match step {
+        let label = match step {
             None => format!("{name} at {at}, whole"),
             Some(step) => format!("{name} at {at}, {step}"),
         };
-        rows.push(row(run, point, &who));
+        rows.push(row(run, point, &label));
         if step.is_none() {
-            notes.extend(goose(point, JOURNEY_LEFT_OUT).map(|said| format!("{name} at {at}: {said}")));
+            notes.extend(goose(point, JOURNEY_LEFT_OUT).map(|note| format!("{name} at {at}: {note}")));
         }
     }
-    notes.extend(paid(run, JOURNEYS_PAID));
+    notes.extend(price_note(run, JOURNEY_PRICE_NOTE));
     let table = Table::section("Journeys", JOURNEYS, columns(run, "journey"), rows);
     table.map(|table| Table { notes, ..table })
 }
 
 /// Meaning of the prices, in a run with prices.
-fn paid(run: &Run, meaning: &str) -> Option<String> {
+fn price_note(run: &Run, meaning: &str) -> Option<String> {
     run.pricing.is_some().then(|| meaning.to_owned())
 }
 
@@ -177,18 +177,18 @@ fn row(run: &Run, point: &Point, what: &str) -> Vec<Cell> {
         rows => format!(", ×{rows}"),
     };
     let what = format!("{what}{batch}");
-    let who = [words::tier(run, factors.label()), words::cache(factors), what].map(Cell::from);
+    let head = [labels::tier(run, factors.label()), labels::cache(factors), what].map(Cell::from);
     let summary = point.summary.as_ref();
     let latencies =
         [Percentile::P50, Percentile::P95, Percentile::P99].map(|one| Cell::latency(percentile_of(point, one)));
     let counts = [
         summary.map(|summary| rate(summary.achieved_rps.value)),
         summary.map(|summary| thousands(summary.errors)),
-        summary.map(|summary| words::verdict(&summary.verdict).to_owned()),
+        summary.map(|summary| labels::verdict(&summary.verdict).to_owned()),
     ];
     let usd = || Cell::dollars(summary.and_then(|summary| summary.usd_per_10k));
     let price = run.pricing.is_some().then(usd);
-    who.into_iter()
+    head.into_iter()
         .chain(latencies)
         .chain(counts.map(Cell::of))
         .chain(price)

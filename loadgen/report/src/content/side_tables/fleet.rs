@@ -2,8 +2,8 @@
 //! the size from which further servers add nothing.
 
 use crate::content::best::{Best, TAILS, best, percentile_of};
-use crate::content::table::{Cell, Table, cells, figures, words as text};
-use crate::content::words;
+use crate::content::labels;
+use crate::content::table::{Cell, Table, cells, figures, text};
 use crate::units::{NONE, dollars_interval, latency_interval, rate, thousands};
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::Curve;
@@ -15,10 +15,10 @@ const INTRO: &str = "highest: highest rate of all servers together, as in the cu
                      highest rate. All servers run on this machine and share its cores";
 
 /// Ratio of rates up to which they count as equal.
-const NO_MORE: f64 = 1.1;
+const EQUAL_RATIO: f64 = 1.1;
 
 /// Fleet of one size.
-struct Size<'a> {
+struct Fleet<'a> {
     servers: u32,
     curve: &'a Curve<'a>,
     best: Option<Best<'a>>,
@@ -30,15 +30,15 @@ pub(super) fn table(run: &Run) -> Option<Table> {
         return None;
     }
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
-    let groups = words::groups(run);
+    let groups = labels::groups(run);
     let is_only = groups.len() == 1;
     for (group, curves) in groups {
-        let mut fleets: BTreeMap<String, Vec<Size<'_>>> = BTreeMap::new();
+        let mut fleets: BTreeMap<String, Vec<Fleet<'_>>> = BTreeMap::new();
         for curve in &curves {
-            let Some(variant) = words::variant(run, curve.factors().label()) else {
+            let Some(variant) = labels::variant(run, curve.factors().label()) else {
                 continue;
             };
-            fleets.entry(words::without_servers(variant)).or_default().push(Size {
+            fleets.entry(labels::without_servers(variant)).or_default().push(Fleet {
                 servers: variant.servers,
                 curve,
                 best: best(run, curve),
@@ -65,14 +65,14 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     Table::section("Fleets", INTRO, columns, rows).map(|table| Table { notes, ..table })
 }
 
-fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile, f64)>) -> Vec<Cell> {
+fn row(name: &str, size: &Fleet<'_>, first: &Fleet<'_>, common: Option<(Percentile, f64)>) -> Vec<Cell> {
     let best = size.best.as_ref();
     let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
     let latency = common.and_then(|(percentile, rps)| {
-        let known = latency_interval(Some(&percentile_of(size.curve.valid_at(rps)?, percentile)?));
-        Some(format!("{percentile} {known} at {} rps", rate(rps)))
+        let measured = latency_interval(Some(&percentile_of(size.curve.valid_at(rps)?, percentile)?));
+        Some(format!("{percentile} {measured} at {} rps", rate(rps)))
     });
-    let per_s = best.and_then(|best| asked_per_s(best.point));
+    let per_s = best.and_then(|best| tier_requests_per_s(best.point));
     let usd = best.and_then(|best| best.point.summary.as_ref()?.usd_per_10k);
     let figures = [
         best.map(Best::text),
@@ -86,42 +86,42 @@ fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile
 }
 
 /// Percentile that every number of servers has at a valid point of one rate, and the highest such rate.
-fn common(sizes: &[Size<'_>]) -> Option<(Percentile, f64)> {
+fn common(sizes: &[Fleet<'_>]) -> Option<(Percentile, f64)> {
     TAILS.into_iter().find_map(|percentile| {
-        let known = |size: &Size<'_>, rps| percentile_of(size.curve.valid_at(rps)?, percentile);
-        let is_known = |size: &Size<'_>, rps| known(size, rps).is_some();
+        let measured = |size: &Fleet<'_>, rps| percentile_of(size.curve.valid_at(rps)?, percentile);
+        let is_measured = |size: &Fleet<'_>, rps| measured(size, rps).is_some();
         let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
-        let rps = rates.filter(|&rps| sizes.iter().all(|size| is_known(size, rps)));
+        let rps = rates.filter(|&rps| sizes.iter().all(|size| is_measured(size, rps)));
         Some((percentile, rps.max_by(f64::total_cmp)?))
     })
 }
 
 /// Requests per second to the tier, of all servers together.
-fn asked_per_s(point: &Point) -> Option<f64> {
+fn tier_requests_per_s(point: &Point) -> Option<f64> {
     let summary = point.summary.as_ref()?;
     Some(summary.tier_requests_per_inference? * summary.inferences_per_s.value)
 }
 
 /// Smallest number of servers from which further servers add nothing.
-fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
-    let known = |size: &Size<'_>| {
+fn knee(name: &str, sizes: &[Fleet<'_>]) -> Option<String> {
+    let measured = |size: &Fleet<'_>| {
         let best = size.best.as_ref()?;
         Some((size.servers, best.rps(), best.at_least))
     };
-    let known: Vec<(u32, f64, bool)> = sizes.iter().filter_map(known).collect();
-    if known.len() < sizes.len() || known.len() < 2 {
+    let measured: Vec<(u32, f64, bool)> = sizes.iter().filter_map(measured).collect();
+    if measured.len() < sizes.len() || measured.len() < 2 {
         return Some(format!(
             "{name}: the highest rate is unknown for some numbers of servers, so the number beyond which more add nothing is unknown too"
         ));
     }
-    let (largest, highest, _) = *known.last()?;
-    if known.iter().any(|(.., at_least)| *at_least) {
+    let (largest, highest, _) = *measured.last()?;
+    if measured.iter().any(|(.., at_least)| *at_least) {
         return Some(format!(
             "{name}: the plan's rates end below the servers' limit, so the number beyond which more add nothing is unknown"
         ));
     }
-    let is_enough = |&&(_, rps, _): &&(u32, f64, bool)| known.iter().all(|(_, other, _)| *other < NO_MORE * rps);
-    let &(servers, rps, _) = known.iter().find(is_enough)?;
+    let is_enough = |&&(_, rps, _): &&(u32, f64, bool)| measured.iter().all(|(_, other, _)| *other < EQUAL_RATIO * rps);
+    let &(servers, rps, _) = measured.iter().find(is_enough)?;
     let [rps, highest] = [rps, highest].map(rate);
     Some(match servers == largest {
         true => format!("{name}: every server up to {largest} adds throughput, {highest} rps with all of them"),

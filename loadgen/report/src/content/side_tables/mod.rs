@@ -7,7 +7,7 @@ mod fleet;
 
 pub(crate) use cold_starts::{stage_s, stages};
 
-use super::table::{Cell, Table, figures, words};
+use super::table::{Cell, Table, figures, text};
 use crate::units::{digits3, percent, rate};
 use tierlab_analysis::record::{DeviceReads, IdleByCause, Point, Run};
 
@@ -34,8 +34,8 @@ const INTRO: &str = "Busy: share of the step with a running kernel (NVML). The r
 /// Returns utilisation and idle time by cause, energy, and the path of the reads, point by point.
 pub(crate) fn gpus(run: &Run) -> Option<Table> {
     let shares = ["rps", "busy", "copies, host", "queue", "storage", "no requests"].map(figures);
-    let columns = ["tier", "cache", "mode"].map(words).into_iter().chain(shares);
-    let columns = columns.chain([figures("J/inference"), words("path")]);
+    let columns = ["tier", "cache", "mode"].map(text).into_iter().chain(shares);
+    let columns = columns.chain([figures("J/inference"), text("path")]);
     let columns = columns.chain(["direct reads", "POSIX reads"].map(figures));
     Table::section("GPUs by point", INTRO, columns, run.points.iter().filter_map(row))
 }

@@ -2,24 +2,24 @@
 //!
 //! In: a run and its findings. Out: a sentence per curve. Knows nothing of markup.
 
-use super::words::{cache, tier};
+use super::labels::{cache, tier};
 use crate::units::rate;
 use tierlab_analysis::curves::{Curve, same_but_rate};
 use tierlab_analysis::record::{Factors, Finding, NotMet, Run, Slo, SloFinding, SloOutcome};
 
 /// Explanation of the interval of a highest rate.
-pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] is from the highest rate that certainly meets it to the lowest \
+pub(crate) const EXPLANATION: &str = "Highest rate under the objective: [lo–hi] is from the highest rate that certainly meets it to the lowest \
                                 that certainly misses it.";
 
-/// Returns the sentences of [`reach`] about the curves of a group.
-pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
+/// Returns the sentence of each curve of a group.
+pub(crate) fn sentences(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     let is_of_curve = |factors: &Factors| curves.iter().any(|curve| same_but_rate(curve.factors(), factors));
     let findings = run.findings.iter().filter(|finding| is_of_curve(&finding.factors));
-    findings.filter_map(|finding| reach(run, finding)).collect()
+    findings.filter_map(|finding| sentence(run, finding)).collect()
 }
 
 /// Returns the highest rate of a curve under the run's objective in one sentence; `None` without an objective.
-fn reach(run: &Run, finding: &Finding) -> Option<String> {
+fn sentence(run: &Run, finding: &Finding) -> Option<String> {
     let slo = run.slo.as_ref()?;
     let factors = &finding.factors;
     let batch = match factors.batch_size {
@@ -27,14 +27,14 @@ fn reach(run: &Run, finding: &Finding) -> Option<String> {
         rows => format!(" ×{rows}"),
     };
     let (tier, cache) = (tier(run, factors.label()), cache(factors));
-    let who = format!("{tier} {cache} {}{batch}", factors.mode);
+    let subject = format!("{tier} {cache} {}{batch}", factors.mode);
     let Some(found) = &finding.slo else {
         let objective = slo.objective;
         return Some(format!(
-            "{who}: no rate could be judged by {objective}: too few samples"
+            "{subject}: no rate could be judged by {objective}: too few samples"
         ));
     };
-    let mut text = format!("{who}: {}", boundary(slo, found));
+    let mut text = format!("{subject}: {}", boundary(slo, found));
     let per_s = |rates: &[f64]| {
         let rates: Vec<String> = rates.iter().map(|rps| format!("{}/s", rate(*rps))).collect();
         rates.join(", ")
@@ -56,8 +56,8 @@ fn reach(run: &Run, finding: &Finding) -> Option<String> {
 fn boundary(slo: &Slo, found: &SloFinding) -> String {
     let objective = slo.objective;
     let next = |sign: &str, note: &str| {
-        let said = |next: &NotMet| format!("{sign} at {}/s{note} {}", rate(next.rps), next.why);
-        found.not_met.as_ref().map_or_else(String::new, said)
+        let describe = |next: &NotMet| format!("{sign} at {}/s{note} {}", rate(next.rps), next.why);
+        found.not_met.as_ref().map_or_else(String::new, describe)
     };
     let Some(highest) = found.highest_rps else {
         let lowest = found.not_met.as_ref().filter(|next| next.rps <= slo.lowest_rps);

@@ -15,9 +15,9 @@ use std::f64::consts::PI;
 /// Halvings in the search for the confidence at which percentiles differ.
 const HALVINGS: usize = 12;
 /// Prior standard deviation of the logarithm of a step's percentile.
-const SPREAD: f64 = 0.2;
+const PRIOR_SPREAD: f64 = 0.2;
 /// Degrees of freedom that the prior counts as.
-const FREEDOM: f64 = 2.0;
+const PRIOR_FREEDOM: f64 = 2.0;
 
 /// Score distribution of a candidate.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(crate) struct Scores {
     values: Vec<f64>,
     mass: Vec<f64>,
     /// Cumulative probability: that the score is no less than each value.
-    so_far: Vec<f64>,
+    cumulative: Vec<f64>,
 }
 
 impl Scores {
@@ -35,14 +35,14 @@ impl Scores {
     pub(crate) fn new(by_rate: Vec<f64>, curve: &HighestRate) -> Self {
         let mut values = vec![f64::INFINITY];
         values.extend(by_rate);
-        let mut mass = vec![curve.never];
+        let mut mass = vec![curve.never_met];
         mass.extend(&curve.mass);
-        let so_far = mass.iter().scan(0.0, |sum, mass| {
+        let cumulative = mass.iter().scan(0.0, |sum, mass| {
             *sum += mass;
             Some(*sum)
         });
         Self {
-            so_far: so_far.collect(),
+            cumulative: cumulative.collect(),
             values,
             mass,
         }
@@ -51,7 +51,7 @@ impl Scores {
     /// Returns the probability that this score is not below `score` by more than the tie margin.
     pub(crate) fn not_below(&self, score: f64, tie: f64) -> f64 {
         let count = self.values.partition_point(|value| (1.0 + tie) * value >= score);
-        count.checked_sub(1).map_or(0.0, |last| self.so_far[last].min(1.0))
+        count.checked_sub(1).map_or(0.0, |last| self.cumulative[last].min(1.0))
     }
 
     /// Returns the expected value of a function of the score.
@@ -72,65 +72,65 @@ impl Scores {
     }
 
     /// Returns the probability that the score is finite: that some rate meets the objective.
-    pub(crate) fn is_finite(&self) -> f64 {
+    pub(crate) fn finite_probability(&self) -> f64 {
         self.expect(|value| f64::from(value.is_finite()))
     }
 }
 
 /// Returns the probability that no other candidate beats `score` by more than the tie margin; 0 for an infinite score.
-pub(crate) fn unbeaten(scores: &[&Scores], placed: &[bool], candidate: usize, score: f64, tie: f64) -> f64 {
+pub(crate) fn unbeaten(scores: &[&Scores], eligible: &[bool], candidate: usize, score: f64, tie: f64) -> f64 {
     if !score.is_finite() {
         return 0.0;
     }
-    let others = (0..scores.len()).filter(|&other| other != candidate && placed[other]);
+    let others = (0..scores.len()).filter(|&other| other != candidate && eligible[other]);
     others.map(|other| scores[other].not_below(score, tie)).product()
 }
 
 /// Returns each candidate's probability of being best, from independent score distributions.
-pub(crate) fn by_score(scores: &[&Scores], placed: &[bool], tie: f64) -> Vec<f64> {
-    let chance = |candidate: usize| match placed[candidate] {
-        true => scores[candidate].expect(|score| unbeaten(scores, placed, candidate, score, tie)),
+pub(crate) fn by_score(scores: &[&Scores], eligible: &[bool], tie: f64) -> Vec<f64> {
+    let probability = |candidate: usize| match eligible[candidate] {
+        true => scores[candidate].expect(|score| unbeaten(scores, eligible, candidate, score, tie)),
         false => 0.0,
     };
-    (0..scores.len()).map(chance).collect()
+    (0..scores.len()).map(probability).collect()
 }
 
 /// Returns each candidate's probability of being best by percentile: the highest confidence at which its interval lies
 /// apart from those of the other candidates that meet the objective.
 pub(crate) fn by_percentile(logs: &[Vec<f64>], scores: &[&Scores], tie: f64) -> Vec<f64> {
-    let meets: Vec<f64> = scores.iter().map(|scores| scores.is_finite()).collect();
+    let meets: Vec<f64> = scores.iter().map(|scores| scores.finite_probability()).collect();
     let within = (1.0 + tie).ln();
-    let apart = |candidate: usize, confidence: f64| {
+    let is_apart = |candidate: usize, confidence: f64| {
         let intervals = intervals(logs, 1.0 - confidence);
         let Some(own) = intervals[candidate] else { return false };
         let others = (0..logs.len()).filter(|&other| other != candidate && meets[other] > 1.0 - confidence);
         let mut ends = others.map(|other| intervals[other].map_or(f64::NEG_INFINITY, |interval| interval.lo));
         ends.all(|lo| own.hi <= lo + within)
     };
-    let chance = |candidate: usize| {
-        let (confidence, _) = bisect((0.0, 1.0), HALVINGS, |confidence| apart(candidate, confidence));
+    let probability = |candidate: usize| {
+        let (confidence, _) = bisect((0.0, 1.0), HALVINGS, |confidence| is_apart(candidate, confidence));
         f64::min(confidence, meets[candidate])
     };
-    (0..logs.len()).map(chance).collect()
+    (0..logs.len()).map(probability).collect()
 }
 
 /// Returns the interval of each variant's mean, as logarithms; `None` without steps. All hold together, at every
-/// interim analysis, with probability `1 - wrong`.
-pub(crate) fn intervals(logs: &[Vec<f64>], wrong: f64) -> Vec<Option<Interval>> {
+/// interim analysis, with probability `1 - error`.
+pub(crate) fn intervals(logs: &[Vec<f64>], error: f64) -> Vec<Option<Interval>> {
     let squares = logs.iter().flat_map(|values| {
         let mean = mean(values);
         values.iter().map(move |value| (value - mean).powi(2))
     });
     let squares: f64 = squares.sum();
     let freedom: f64 = logs.iter().map(|values| values.len().saturating_sub(1) as f64).sum();
-    let variance = (squares + FREEDOM * SPREAD * SPREAD) / (freedom + FREEDOM);
+    let variance = (squares + PRIOR_FREEDOM * PRIOR_SPREAD * PRIOR_SPREAD) / (freedom + PRIOR_FREEDOM);
     let interval = |values: &Vec<f64>| {
         let count = values.len() as f64;
         (count > 0.0).then(|| {
-            let share = wrong / logs.len() as f64 * 6.0 / (PI * PI * count * count);
-            let reach = t_two_sided(share, freedom + FREEDOM) * (variance / count).sqrt();
+            let share = error / logs.len() as f64 * 6.0 / (PI * PI * count * count);
+            let half_width = t_two_sided(share, freedom + PRIOR_FREEDOM) * (variance / count).sqrt();
             let value = mean(values);
-            Interval::new(value, value - reach, value + reach)
+            Interval::new(value, value - half_width, value + half_width)
         })
     };
     logs.iter().map(interval).collect()

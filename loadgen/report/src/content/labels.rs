@@ -28,7 +28,7 @@ pub(crate) fn part(name: &str) -> &str {
         bands::SEND_LAG => "send lag",
         bands::NETWORK => "network and HTTP",
         bands::UNATTRIBUTED => "failed, no timing",
-        bands::UNTOLD => "not reported by the server",
+        bands::UNREPORTED => "not reported by the server",
         "admit" => "admission",
         "cache" => "cache",
         "tier" => "tier wait",
@@ -142,13 +142,13 @@ pub(crate) fn dominance(tail: &Tail) -> String {
         [] => "nothing".to_owned(),
         [(name, first), ..] if tail.clear => format!("{} {}", share(first), part(name)),
         several => {
-            let said = |(name, share): &(String, Interval)| format!("{} {}", percent(share.value), part(name));
-            let few: Vec<String> = several.iter().take(3).map(said).collect();
-            let few = few.join(", ");
+            let describe = |(name, share): &(String, Interval)| format!("{} {}", percent(share.value), part(name));
+            let first_parts: Vec<String> = several.iter().take(3).map(describe).collect();
+            let first_parts = first_parts.join(", ");
             // Of several repeats at least one had another part first.
             match several[0].1.value > 0.5 {
-                true => format!("{few}, though not in every repeat"),
-                false => format!("several things: {few}"),
+                true => format!("{first_parts}, though not in every repeat"),
+                false => format!("several things: {first_parts}"),
             }
         }
     }
@@ -170,11 +170,11 @@ pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     let named = curves(&run.points).into_iter();
     let mut groups = grouped(named.map(|curve| (group(curve.factors()) + &over, curve)));
     if let Some(question) = &run.question {
-        let is_asked = |curve: &Curve<'_>| {
+        let is_of_question = |curve: &Curve<'_>| {
             let factors = curve.factors();
             (factors.mode, factors.batch_size) == (question.mode, question.batch_size)
         };
-        groups.sort_by_key(|(_, curves)| !curves.iter().any(is_asked));
+        groups.sort_by_key(|(_, curves)| !curves.iter().any(is_of_question));
     }
     groups
 }
@@ -182,12 +182,12 @@ pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
 /// A curve in one sentence, at its highest rate ([`best`]): what dominates its tail, and how long that is.
 pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     let factors = curve.factors();
-    let who = format!("{} {} {}", tier(run, factors.label()), cache(factors), factors.mode);
+    let subject = format!("{} {} {}", tier(run, factors.label()), cache(factors), factors.mode);
     let best = best::best(run, curve);
     let Some(point) = best.as_ref().map(|best| best.point).or_else(|| curve.highest_valid()) else {
-        return format!("{who}: {}", nothing_valid(curve));
+        return format!("{subject}: {}", no_valid_rate(curve));
     };
-    let mut text = format!("{who}: {}", attribution(point));
+    let mut text = format!("{subject}: {}", attribution(point));
     if let Some(stages) = server_stages(point) {
         text += &format!("; by the server's own statistics a request takes on average {stages}");
     }
@@ -222,7 +222,7 @@ fn server_stages(point: &Point) -> Option<String> {
 }
 
 /// Reason for a curve without a highest valid rate.
-fn nothing_valid(curve: &Curve<'_>) -> String {
+fn no_valid_rate(curve: &Curve<'_>) -> String {
     match curve.points.iter().filter(|point| is_valid(point)).count() {
         0 => format!("no valid point at any of {} rates", curve.points.len()),
         valid => {
@@ -290,8 +290,8 @@ pub(crate) fn sessions(summary: &Summary) -> Option<String> {
         };
         format!("{} {what}", percent(*share))
     };
-    let said: Vec<String> = summary.session_shares.iter().map(part).collect();
-    (!said.is_empty()).then(|| said.join(", "))
+    let shares: Vec<String> = summary.session_shares.iter().map(part).collect();
+    (!shares.is_empty()).then(|| describe.join(", "))
 }
 
 /// Cache hits of the slowest requests, beside those of all.
@@ -304,8 +304,8 @@ fn misses(summary: &Summary, band: &Band) -> Option<String> {
 
 /// Name of a curve within a run.
 pub(crate) fn curve_name(run: &Run, factors: &Factors) -> String {
-    let who = format!("{} {}", tier(run, factors.label()), cache(factors));
-    format!("{who} {} {} ×{}", factors.mode, factors.model, factors.batch_size)
+    let subject = format!("{} {}", tier(run, factors.label()), cache(factors));
+    format!("{subject} {} {} ×{}", factors.mode, factors.model, factors.batch_size)
 }
 
 /// Full name of a point within a run.
@@ -337,9 +337,9 @@ pub(crate) fn open(open: &OpenQuestion) -> String {
         None => " (time needed unknown)".to_owned(),
     };
     // A text that names its variants needs no further names.
-    let who = match open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {
+    let subject = match open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {
         true => String::new(),
         false => format!("{}: ", open.variants.join(", ")),
     };
-    format!("{who}{}{more}", open.what.trim_end_matches('.'))
+    format!("{subject}{}{more}", open.what.trim_end_matches('.'))
 }

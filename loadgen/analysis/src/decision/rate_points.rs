@@ -7,41 +7,41 @@ use crate::record::{Percentile, Purpose, Question};
 use crate::statistics::mean;
 
 /// Share within which two rates are the same, because a schedule may round.
-pub(super) const SAME: f64 = 0.002;
+pub(super) const TOLERANCE: f64 = 0.002;
 /// Consecutive failed attempts after which a rate is skipped for a while.
-pub(crate) const TRIES: u32 = 3;
+pub(crate) const MAX_TRIES: u32 = 3;
 /// Evidence of other rates for each failed attempt after which a rate is tried again: a disturbance of the machine passes, and attempts at
 /// a rate that the instrument cannot offer stay few.
-const REST: u32 = 2;
+const REST_FACTOR: u32 = 2;
 /// Failed requests below which any limit may be met by coincidence.
-const FAILED: f64 = 2.0;
+const MIN_FAILED: f64 = 2.0;
 /// Lower end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_FROM: f64 = 0.5;
 /// Upper end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_TO: f64 = 1.1;
 /// Maximum load of a server in the estimate of a dependence.
-const MOST_LOADED: f64 = 0.9;
+const MAX_LOAD: f64 = 0.9;
 /// Requests beyond a percentile from which it is printed and counts, less a margin for rounding.
-const BEYOND: f64 = 10.0 - 1e-5;
+const MIN_BEYOND: f64 = 10.0 - 1e-5;
 /// Maximum steps for a p99; a tail that needs more does not fit in a lab and is not measured.
-const MOST_FOR_P99: u32 = 64;
+const MAX_STEPS_FOR_P99: u32 = 64;
 
 /// True if two rates are the same, up to the rounding of a schedule.
 fn is_same(rps: f64, other: f64) -> bool {
-    (rps / other - 1.0).abs() <= SAME
+    (rps / other - 1.0).abs() <= TOLERANCE
 }
 
 /// Steps of one rate.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct RatePoint {
     /// Offered rate in requests per second.
     pub(crate) rps: f64,
     /// Steps that are evidence.
     pub(crate) usable: u32,
     /// Unusable steps since the last usable one.
-    pub(crate) in_vain: u32,
+    pub(crate) unusable: u32,
     /// Usable steps of other rates since the last unusable one.
-    since: u32,
+    usable_elsewhere: u32,
     /// Likelihood under each objective, then of failures.
     pub(crate) likelihoods: Vec<Likelihood>,
     /// Requests per independent observation.
@@ -52,36 +52,36 @@ pub(crate) struct Place {
     failed: f64,
 }
 
-impl Place {
+impl RatePoint {
     fn new(rps: f64, objectives: usize, dependence: f64) -> Self {
         Self {
             rps,
-            likelihoods: vec![Likelihood::none(); objectives + 1],
+            likelihoods: vec![Likelihood::empty(); objectives + 1],
             dependence,
             ..Self::default()
         }
     }
 
     /// True if the rate looks as if it met the objectives.
-    pub(crate) fn looks_met(&self) -> bool {
+    pub(crate) fn likely_met(&self) -> bool {
         self.usable > 0 && self.position < 0.0
     }
 
     /// True if the rate could not be measured, and is not worth another attempt yet.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.in_vain >= TRIES && self.since < REST * self.in_vain
+        self.unusable >= MAX_TRIES && self.usable_elsewhere < REST_FACTOR * self.unusable
     }
 
     /// True if more requests failed than allowed. Short steps cannot show a share below one in a thousand, so such
     /// limits only have to look met.
-    pub(crate) fn refuses(&self, question: &Question) -> bool {
-        self.failed >= FAILED && self.failed > question.error_share * self.requests
+    pub(crate) fn exceeds_errors(&self, question: &Question) -> bool {
+        self.failed >= MIN_FAILED && self.failed > question.error_share * self.requests
     }
 
     fn add(&mut self, question: &Question, step: &StepEvidence) {
-        if says_nothing(step) {
-            self.in_vain += 1;
-            self.since = 0;
+        if is_unusable(step) {
+            self.unusable += 1;
+            self.usable_elsewhere = 0;
             return;
         }
         let dependence = self.dependence;
@@ -98,20 +98,20 @@ impl Place {
         if let Some(failures) = self.likelihoods.last_mut() {
             failures.add(counts(step.failed, false), question.error_share.clamp(1e-6, 0.5));
         }
-        self.in_vain = 0;
+        self.unusable = 0;
         self.usable += 1;
         self.requests += step.requests;
         self.failed += step.failed;
     }
 
-    fn settle(&mut self, question: &Question) {
-        let counted = question.objectives.len() + usize::from(self.refuses(question));
+    fn set_position(&mut self, question: &Question) {
+        let counted = question.objectives.len() + usize::from(self.exceeds_errors(question));
         let positions = self.likelihoods[..counted].iter().map(Likelihood::position);
         self.position = positions.fold(f64::NEG_INFINITY, f64::max);
     }
 }
 
-fn says_nothing(step: &StepEvidence) -> bool {
+fn is_unusable(step: &StepEvidence) -> bool {
     step.requests <= 0.0 || step.usable.is_err()
 }
 
@@ -121,74 +121,74 @@ pub(crate) fn gather(
     steps: &[StepEvidence],
     rates: &[f64],
     of: fn(Purpose) -> bool,
-) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
+) -> Vec<RatePoint> {
+    let mut points: Vec<RatePoint> = Vec::new();
     let depends = |rps: f64| {
-        let told = |step: &&StepEvidence| {
+        let is_evidence = |step: &&StepEvidence| {
             let is_self = is_same(step.rps, rps);
             let is_near = step.rps >= DEPENDENCE_FROM * rps && step.rps <= DEPENDENCE_TO * rps && !step.saturated;
-            (is_self || is_near) && !says_nothing(step)
+            (is_self || is_near) && !is_unusable(step)
         };
         // In a queue at a load of ρ, the requests of a burst are about 1 / (1 - ρ)²: a step shows its load, and the load at
         // another rate.
         let load = |step: &StepEvidence| rps / step.rps * (1.0 - 1.0 / step.dependence.max(1.0).sqrt());
-        let loads: Vec<f64> = steps.iter().filter(told).map(load).collect();
+        let loads: Vec<f64> = steps.iter().filter(is_evidence).map(load).collect();
         let load = mean(&loads);
-        (1.0 - load.min(MOST_LOADED)).powi(-2)
+        (1.0 - load.min(MAX_LOAD)).powi(-2)
     };
     for step in steps.iter().filter(|step| of(step.purpose)) {
         let rate = rates.iter().copied().find(|rate| is_same(step.rps, *rate));
         let rps = rate.unwrap_or(step.rps);
-        let index = places.iter().position(|one| is_same(one.rps, rps));
+        let index = points.iter().position(|one| is_same(one.rps, rps));
         let index = index.unwrap_or_else(|| {
-            places.push(Place::new(rps, question.objectives.len(), depends(rps)));
-            places.len() - 1
+            points.push(RatePoint::new(rps, question.objectives.len(), depends(rps)));
+            points.len() - 1
         });
-        places[index].add(question, step);
-        if !says_nothing(step) {
-            let others = places.iter_mut().enumerate().filter(|(other, _)| *other != index);
-            others.for_each(|(_, other)| other.since += 1);
+        points[index].add(question, step);
+        if !is_unusable(step) {
+            let others = points.iter_mut().enumerate().filter(|(other, _)| *other != index);
+            others.for_each(|(_, other)| other.usable_elsewhere += 1);
         }
     }
-    for place in &mut places {
-        place.settle(question);
+    for point in &mut points {
+        point.set_position(question);
     }
-    places.sort_by(|a, b| a.rps.total_cmp(&b.rps));
-    places
+    points.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+    points
 }
 
 /// Returns the steps of a rate, if it was measured.
-pub(crate) fn at(places: &[Place], rps: f64) -> Option<&Place> {
-    places.iter().find(|place| is_same(place.rps, rps))
+pub(crate) fn point_at(points: &[RatePoint], rps: f64) -> Option<&RatePoint> {
+    points.iter().find(|point| is_same(point.rps, rps))
 }
 
 /// Rates with evidence.
-pub(crate) fn usable(places: &[Place]) -> impl DoubleEndedIterator<Item = &Place> {
-    places.iter().filter(|place| place.usable > 0)
+pub(crate) fn usable(points: &[RatePoint]) -> impl DoubleEndedIterator<Item = &RatePoint> {
+    points.iter().filter(|point| point.usable > 0)
 }
 
 /// Returns the highest rate with evidence.
-pub(super) fn reached(places: &[Place]) -> Option<f64> {
-    usable(places).map(|place| place.rps).reduce(f64::max)
+pub(super) fn top_rate(points: &[RatePoint]) -> Option<f64> {
+    usable(points).map(|point| point.rps).reduce(f64::max)
 }
 
 /// Returns the highest rate that looks as if it met the objectives; at least `least`.
-pub(super) fn carried(places: &[Place], least: f64) -> f64 {
-    let met = places.iter().filter(|place| place.looks_met());
-    met.map(|place| place.rps).fold(least, f64::max)
+pub(super) fn sustained(points: &[RatePoint], least: f64) -> f64 {
+    let met = points.iter().filter(|point| point.likely_met());
+    met.map(|point| point.rps).fold(least, f64::max)
 }
 
 /// Returns the lowest rate at which all steps together, for any purpose, have more slow or failed requests than an
 /// objective allows, and enough for its percentile.
 pub(super) fn missed_rps(question: &Question, steps: &[StepEvidence]) -> Option<f64> {
-    let counts = |step: &&StepEvidence| !says_nothing(step);
+    let counts = |step: &&StepEvidence| !is_unusable(step);
     let is_missed = |rps: &f64| {
-        let here = || steps.iter().filter(counts).filter(|step| is_same(step.rps, *rps));
-        let requests: f64 = here().map(|step| step.requests).sum();
+        let at_rate = || steps.iter().filter(counts).filter(|step| is_same(step.rps, *rps));
+        let requests: f64 = at_rate().map(|step| step.requests).sum();
         question.objectives.iter().enumerate().any(|(index, objective)| {
             let allowed = objective.slow_share() * requests;
-            let slow: f64 = here().filter_map(|step| step.slow.get(index)).sum();
-            allowed >= BEYOND && slow > allowed
+            let slow: f64 = at_rate().filter_map(|step| step.slow.get(index)).sum();
+            allowed >= MIN_BEYOND && slow > allowed
         })
     };
     let rates = steps.iter().filter(counts).map(|step| step.rps);
@@ -198,12 +198,12 @@ pub(super) fn missed_rps(question: &Question, steps: &[StepEvidence]) -> Option<
 /// Returns the number of steps from which the p99 at a rate is printed. 0 if the rate was not measured yet, or if it
 /// would take more than 64.
 pub(super) fn steps_for_p99(steps: &[StepEvidence], rps: f64) -> u32 {
-    let is_here = |step: &&StepEvidence| step.usable.is_ok() && is_same(step.rps, rps);
-    let here: Vec<f64> = steps.iter().filter(is_here).map(|step| step.requests).collect();
-    let requests = here.iter().sum::<f64>() / here.len() as f64;
+    let is_at_rate = |step: &&StepEvidence| step.usable.is_ok() && is_same(step.rps, rps);
+    let at_rate: Vec<f64> = steps.iter().filter(is_at_rate).map(|step| step.requests).collect();
+    let requests = at_rate.iter().sum::<f64>() / at_rate.len() as f64;
     // Without steps the quotient is NaN, which becomes 0.
     let wanted = (Percentile::P99.samples_needed() as f64 / requests).ceil();
-    match wanted <= f64::from(MOST_FOR_P99) {
+    match wanted <= f64::from(MAX_STEPS_FOR_P99) {
         true => wanted as u32,
         false => 0,
     }

@@ -8,23 +8,23 @@ use super::over_demand::in_steps;
 use crate::record::{BySize, CostTerms, Question, Ranked};
 
 /// Range of demands searched on either side of the question's demand, as a factor.
-const REACH: f64 = 100.0;
+const SEARCH_FACTOR: f64 = 100.0;
 /// Maximum further instances searched one by one.
-const STEPS: f64 = 10_000.0;
+const MAX_INSTANCES: f64 = 10_000.0;
 
 /// Nearest ranges in which another variant costs less, of peak demands in requests per second, or of sizes as multiples
 /// of the measured table.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Turns {
+pub struct Crossovers {
     /// Range below the question's value; `None` if the other never costs less there.
-    pub below: Option<Stretch>,
+    pub below: Option<CheaperRange>,
     /// Range above the question's value; `None` if the other never costs less there.
-    pub above: Option<Stretch>,
+    pub above: Option<CheaperRange>,
 }
 
 /// Range of demands or sizes; an absent end lies beyond the values searched.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stretch {
+pub struct CheaperRange {
     /// Lower end.
     pub from: Option<f64>,
     /// Upper end.
@@ -33,54 +33,54 @@ pub struct Stretch {
 
 /// Returns the demands at which `other` costs less than `best`, within a factor of 100 of the question's demand; `None`
 /// if one of them has no month, or the question no demand.
-pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns> {
+pub fn crossovers(question: &Question, best: &Ranked, other: &Ranked) -> Option<Crossovers> {
     let peak_rps = question.demand?.peak_rps;
-    let ends = [peak_rps / REACH, peak_rps, peak_rps * REACH];
-    let [best, other] = [best, other].map(|ranked| in_steps(question, ranked, &ends, STEPS));
+    let ends = [peak_rps / SEARCH_FACTOR, peak_rps, peak_rps * SEARCH_FACTOR];
+    let [best, other] = [best, other].map(|ranked| in_steps(question, ranked, &ends, MAX_INSTANCES));
     (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, peak_rps))
 }
 
 /// Returns the table sizes at which `other` costs less than `best`, as multiples of the measured table, from 0 to 1,000
 /// and up to the largest that both can hold, which is an end. `None` if the prices of one do not depend on size.
-pub fn turns_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTerms)) -> Option<Turns> {
+pub fn crossovers_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTerms)) -> Option<Crossovers> {
     let largest = |terms: &CostTerms| terms.by_size.as_ref().map(BySize::largest);
     let largest = largest(best.1)?.min(largest(other.1)?);
     let [best, other] = [best, other].map(|(ranked, terms)| over_size(ranked, terms, largest));
     (!best.is_empty() && !other.is_empty()).then(|| {
-        let mut turns = nearest(&best, &other, 1.0);
-        if largest < BySize::REACH
-            && let Some(above) = &mut turns.above
+        let mut crossovers = nearest(&best, &other, 1.0);
+        if largest < BySize::MAX_TIMES
+            && let Some(above) = &mut crossovers.above
         {
             above.to = above.to.or(Some(largest));
         }
-        turns
+        crossovers
     })
 }
 
-/// Returns the ranges nearest to `place` in which one curve runs below another. Both are linear between points, and
+/// Returns the ranges nearest to `origin` in which one curve runs below another. Both are linear between points, and
 /// step where two points have one abscissa.
-fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
+fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], origin: f64) -> Crossovers {
     let mut ends: Vec<f64> = best.iter().chain(other).map(|(at, _)| *at).collect();
     ends.sort_by(f64::total_cmp);
     ends.dedup();
     // Between two of these both months are linear, without a step.
-    let pieces = ends.windows(2).map(|ends| (ends[0], ends[1]));
+    let segments = ends.windows(2).map(|ends| (ends[0], ends[1]));
     let mut cheaper: Vec<(f64, f64)> = Vec::new();
-    for (low, high) in pieces.filter_map(|(low, high)| cheaper_in(best, other, low, high)) {
+    for (low, high) in segments.filter_map(|(low, high)| cheaper_in(best, other, low, high)) {
         match cheaper.last_mut().filter(|(_, end)| *end == low) {
             Some((_, end)) => *end = high,
             None => cheaper.push((low, high)),
         }
     }
-    let below = cheaper.iter().rfind(|(low, _)| *low < place);
-    let above = cheaper.iter().find(|(_, high)| *high > place);
-    Turns {
-        below: below.map(|&(low, high)| Stretch {
+    let below = cheaper.iter().rfind(|(low, _)| *low < origin);
+    let above = cheaper.iter().find(|(_, high)| *high > origin);
+    Crossovers {
+        below: below.map(|&(low, high)| CheaperRange {
             from: (low > ends[0]).then_some(low),
-            to: Some(high.min(place)),
+            to: Some(high.min(origin)),
         }),
-        above: above.map(|&(low, high)| Stretch {
-            from: Some(low.max(place)),
+        above: above.map(|&(low, high)| CheaperRange {
+            from: Some(low.max(origin)),
             to: (high < ends[ends.len() - 1]).then_some(high),
         }),
     }
@@ -88,8 +88,8 @@ fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
 
 /// Returns the part of an interval without steps in which `other` costs less.
 fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) -> Option<(f64, f64)> {
-    let saved = |at: f64| inside(best, low, high, at) - inside(other, low, high, at);
-    let (at_low, at_high) = (saved(low), saved(high));
+    let savings = |at: f64| interpolated(best, low, high, at) - interpolated(other, low, high, at);
+    let (at_low, at_high) = (savings(low), savings(high));
     let crossing = low + (high - low) * at_low / (at_low - at_high);
     match (at_low > 0.0, at_high > 0.0) {
         (true, true) => Some((low, high)),
@@ -100,7 +100,7 @@ fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) ->
 }
 
 /// Returns a month by the line that a curve follows inside an interval, also at its ends, where the curve may step.
-fn inside(curve: &[(f64, f64)], low: f64, high: f64, at: f64) -> f64 {
+fn interpolated(curve: &[(f64, f64)], low: f64, high: f64, at: f64) -> f64 {
     let middle = f64::midpoint(low, high);
     let next = curve.partition_point(|(at, _)| *at <= middle).clamp(1, curve.len() - 1);
     let ((from, usd_from), (to, usd_to)) = (curve[next - 1], curve[next]);
@@ -119,9 +119,9 @@ fn over_size(ranked: &Ranked, terms: &CostTerms, largest: f64) -> Vec<(f64, f64)
     };
     let instances = f64::from(instances);
     let rest = month - by_size.at(1.0, instances);
-    let bends = by_size.usd_per_month.iter().chain(&by_size.copy_usd_per_month);
-    let bends = bends.map(|(times, _)| *times);
-    let mut at: Vec<f64> = bends.filter(|times| *times > 0.0 && *times < largest).collect();
+    let breakpoints = by_size.usd_per_month.iter().chain(&by_size.copy_usd_per_month);
+    let breakpoints = breakpoints.map(|(times, _)| *times);
+    let mut at: Vec<f64> = breakpoints.filter(|times| *times > 0.0 && *times < largest).collect();
     at.extend([0.0, largest]);
     at.sort_by(f64::total_cmp);
     at.dedup();
@@ -131,7 +131,7 @@ fn over_size(ranked: &Ranked, terms: &CostTerms, largest: f64) -> Vec<(f64, f64)
 
 #[cfg(test)]
 mod tests {
-    use super::super::monthly::{Use, monthly};
+    use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{BySize, CostTerms, Demand, MeetsObjective, Minimise, Mode};
     use proptest::prelude::*;
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    const USE: Use = Use {
+    const USE: TierUse = TierUse {
         requests: 1.0,
         bytes: 0.0,
     };
@@ -200,11 +200,11 @@ mod tests {
         }
     }
 
-    fn start(stretch: Option<Stretch>) -> f64 {
+    fn start(stretch: Option<CheaperRange>) -> f64 {
         stretch.unwrap().from.unwrap()
     }
 
-    fn end(stretch: Option<Stretch>) -> f64 {
+    fn end(stretch: Option<CheaperRange>) -> f64 {
         stretch.unwrap().to.unwrap()
     }
 
@@ -214,11 +214,11 @@ mod tests {
         let (flat, by_request) = (terms(0.0, 100.0, 0.0), terms(0.0, 1.0, 1e-7));
         let turn_rps = 99e7 / (730.0 * 3_600.0);
         let of = |terms: &CostTerms| ranked(terms, 1e6, 1_000.0);
-        let found = turns(&question(1_000.0), &of(&flat), &of(&by_request)).unwrap();
+        let found = crossovers(&question(1_000.0), &of(&flat), &of(&by_request)).unwrap();
         assert_eq!((found.above, found.below.unwrap().from), (None, None));
         assert!((end(found.below) / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
         let of = |terms: &CostTerms| ranked(terms, 1e6, 100.0);
-        let found = turns(&question(100.0), &of(&by_request), &of(&flat)).unwrap();
+        let found = crossovers(&question(100.0), &of(&by_request), &of(&flat)).unwrap();
         assert_eq!((found.below, found.above.unwrap().to), (None, None));
         assert!((start(found.above) / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
     }
@@ -228,11 +228,11 @@ mod tests {
         // Instances of 10 dollars that carry 100/s, or of 15 that carry 200/s.
         let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 50.0);
         let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 50.0);
-        let found = turns(&question(50.0), &small, &large).unwrap();
+        let found = crossovers(&question(50.0), &small, &large).unwrap();
         assert_eq!((found.below, start(found.above)), (None, 100.0));
         let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 150.0);
         let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 150.0);
-        let found = turns(&question(150.0), &large, &small).unwrap();
+        let found = crossovers(&question(150.0), &large, &small).unwrap();
         assert_eq!((end(found.below), found.above), (100.0, None));
     }
 
@@ -242,27 +242,27 @@ mod tests {
         let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 50.0);
         let large = ranked(&terms(19.0, 0.0, 0.0), 150.0, 50.0);
         let between = |from, to| {
-            Some(Stretch {
+            Some(CheaperRange {
                 from: Some(from),
                 to: Some(to),
             })
         };
-        let found = turns(&question(50.0), &small, &large).unwrap();
+        let found = crossovers(&question(50.0), &small, &large).unwrap();
         assert_eq!((found.below, found.above), (None, between(100.0, 150.0)));
-        let found = turns(&question(170.0), &small, &large).unwrap();
+        let found = crossovers(&question(170.0), &small, &large).unwrap();
         assert_eq!(found.below, between(100.0, 150.0));
     }
 
     #[test]
     fn who_is_dearer_everywhere_never_turns_it() {
         let (cheap, dear) = (terms(10.0, 0.0, 0.0), terms(10.0, 5.0, 1e-9));
-        let found = turns(
+        let found = crossovers(
             &question(100.0),
             &ranked(&cheap, 100.0, 100.0),
             &ranked(&dear, 90.0, 100.0),
         )
         .unwrap();
-        assert_eq!(found, Turns::default());
+        assert_eq!(found, Crossovers::default());
     }
 
     /// Capacity prices by table size, in dollars at size 0 and at the measured size.
@@ -294,20 +294,20 @@ mod tests {
         // A dollar for the measured table alone, or a server of 30 dollars with capacity at a tenth: equal at 33.3
         // times.
         let (service, server) = (sized(0.0, 1.0, None), sized(0.0, 0.1, None));
-        let found = turns_by_size((&of(&service, 0.0), &service), (&of(&server, 30.0), &server)).unwrap();
+        let found = crossovers_by_size((&of(&service, 0.0), &service), (&of(&server, 30.0), &server)).unwrap();
         assert_eq!(found.below, None);
         assert_eq!(found.above.unwrap().to, None);
         assert!((start(found.above) - 30.0 / 0.9).abs() < 1e-9, "{found:?}");
         // A disk that ends above.
         let disk = sized(0.0, 0.1, Some(50.0));
-        let found = turns_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
+        let found = crossovers_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
         assert_eq!(found.above.unwrap().to, Some(50.0));
         // Beyond the capacity of a disk there is no result for it.
         let disk = sized(0.0, 0.1, Some(20.0));
-        let found = turns_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
-        assert_eq!(found, Turns::default());
+        let found = crossovers_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
+        assert_eq!(found, Crossovers::default());
         assert_eq!(
-            turns_by_size(
+            crossovers_by_size(
                 (&of(&service, 0.0), &service),
                 (&of(&server, 30.0), &terms(10.0, 1.0, 0.0))
             ),
@@ -328,19 +328,19 @@ mod tests {
             };
             let (a, b) = if month(a, PEAK) <= month(b, PEAK) { (a, b) } else { (b, a) };
             let of = |(instance, fixed, request, highest)| ranked(&terms(instance, fixed, request), highest, PEAK);
-            let found = turns(&question(PEAK), &of(a), &of(b)).unwrap();
+            let found = crossovers(&question(PEAK), &of(a), &of(b)).unwrap();
             for step in 0..400 {
                 let rps = PEAK * 10_f64.powf(f64::from(step) / 100.0 - 2.0) * 1.000_1;
-                let saved = month(a, rps) / month(b, rps) - 1.0;
+                let savings = month(a, rps) / month(b, rps) - 1.0;
                 let is_between = found.below.is_none_or(|_| rps > end(found.below) * 1.001)
                     && found.above.is_none_or(|_| rps < start(found.above) / 1.001);
-                let is_inside = |one: Option<Stretch>| one.is_some_and(|one| {
+                let is_inside = |one: Option<CheaperRange>| one.is_some_and(|one| {
                     rps > one.from.unwrap_or(0.0) * 1.001 && rps < one.to.unwrap_or(f64::INFINITY) / 1.001
                 });
                 if is_between {
-                    prop_assert!(saved <= 1e-9, "{rps}/s: {saved} {found:?}");
+                    prop_assert!(savings <= 1e-9, "{rps}/s: {savings} {found:?}");
                 } else if is_inside(found.below) || is_inside(found.above) {
-                    prop_assert!(saved >= -1e-9, "{rps}/s: {saved} {found:?}");
+                    prop_assert!(savings >= -1e-9, "{rps}/s: {savings} {found:?}");
                 }
             }
         }
