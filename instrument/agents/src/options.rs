@@ -4,7 +4,7 @@ use crate::MAX_PROCESSES;
 use crate::clock::WallClock;
 use crate::handshake::Token;
 use crate::remote::{Agents, keep_alive};
-use crate::session::Policy;
+use crate::session::Auth;
 use crate::tls::{Identity, client_config, server_config};
 use crate::token::TokenSource;
 use clap::Args;
@@ -68,8 +68,8 @@ impl AgentOptions {
     ///
     /// # Errors
     /// An address in use or without authentication, or an unreadable token or certificate.
-    pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Policy), AgentError> {
-        let policy = self.policy(program).map_err(AgentError::Usage)?;
+    pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Auth), AgentError> {
+        let auth = self.auth(program).map_err(AgentError::Usage)?;
         let at = self.listen;
         let failed = |source| AgentError::Listen { at, source };
         let listener = TcpListener::bind(at).await.map_err(failed)?;
@@ -77,20 +77,20 @@ impl AgentOptions {
         keep_alive(&listener).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         writeln!(io::stdout(), "{}", json!({ "listen": address.to_string() })).map_err(failed)?;
-        Ok((listener, policy))
+        Ok((listener, auth))
     }
 
-    fn policy(&self, program: &'static str) -> Result<Policy, String> {
+    fn auth(&self, program: &'static str) -> Result<Auth, String> {
         let identity = self.cert.clone().zip(self.key.clone());
         let tls = identity.map(|(cert, key)| server_config(&Identity { cert, key }, self.client_ca.as_deref()));
-        let policy = Policy {
+        let auth = Auth {
             program,
             token: token(self.token_env.as_ref(), self.token_file.as_ref())?,
             tls: tls.transpose()?.map(Arc::new),
             wants_certificate: self.client_ca.is_some(),
         };
-        policy.check()?;
-        Ok(policy)
+        auth.check()?;
+        Ok(auth)
     }
 }
 

@@ -52,14 +52,14 @@ pub async fn ready<J>(
 /// Serves runs, one at a time, until interrupted.
 pub async fn serve<E: Display>(
     listener: TcpListener,
-    policy: Policy,
+    auth: Auth,
     clock: &WallClock,
     interrupted: impl Future<Output = ()>,
     work: impl AsyncFn(Link, &WallClock) -> Result<(), E>,
 ) {
     let served = Served::default();
     let (sender, mut runs) = mpsc::channel(1);
-    let listening = tokio::spawn(listen(listener, policy, served.clone(), sender));
+    let listening = tokio::spawn(listen(listener, auth, served.clone(), sender));
     let mut interrupted = std::pin::pin!(interrupted);
     let mut next = None;
     loop {
@@ -95,7 +95,7 @@ const MAX_UNAUTHENTICATED: usize = 16;
 
 /// Credentials required from a caller.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
+pub struct Auth {
     /// Program whose runs are admitted.
     pub program: &'static str,
     /// Token that the caller must prove.
@@ -106,7 +106,7 @@ pub struct Policy {
     pub wants_certificate: bool,
 }
 
-impl Policy {
+impl Auth {
     /// Refuses to listen without authentication. Loopback is no exception, because every user of the host reaches it.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Unauthenticated {
 }
 
 /// Accepts connections forever; result ones are sent to `runs`.
-async fn listen(listener: TcpListener, policy: Policy, served: Served, runs: mpsc::Sender<(String, Link)>) {
+async fn listen(listener: TcpListener, auth: Auth, served: Served, runs: mpsc::Sender<(String, Link)>) {
     let mut unauthenticated = Unauthenticated::default();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
@@ -213,9 +213,9 @@ async fn listen(listener: TcpListener, policy: Policy, served: Served, runs: mps
             continue;
         };
         unauthenticated.make_room();
-        let (policy, served, runs) = (policy.clone(), served.clone(), runs.clone());
+        let (auth, served, runs) = (auth.clone(), served.clone(), runs.clone());
         let task = tokio::spawn(async move {
-            let result = tokio::time::timeout(2 * handshake::LIMIT, authenticate(stream, peer, &policy, &served)).await;
+            let result = tokio::time::timeout(2 * handshake::LIMIT, login(stream, peer, &auth, &served)).await;
             match result {
                 Ok(Ok(run)) => {
                     // If the receiver is gone, the agent is about to end.
@@ -229,15 +229,10 @@ async fn listen(listener: TcpListener, policy: Policy, served: Served, runs: mps
     }
 }
 
-async fn authenticate(
-    stream: TcpStream,
-    peer: SocketAddr,
-    policy: &Policy,
-    served: &Served,
-) -> Result<(String, Link), LinkError> {
+async fn login(stream: TcpStream, peer: SocketAddr, auth: &Auth, served: &Served) -> Result<(String, Link), LinkError> {
     stream.set_nodelay(true).map_err(LinkError::Io)?;
     let name = format!("run at {peer}");
-    let link = match &policy.tls {
+    let link = match &auth.tls {
         None => Link::new(name, peer.ip().is_loopback(), stream),
         Some(tls) => {
             let accepted = TlsAcceptor::from(Arc::clone(tls)).accept(stream).await;
@@ -250,7 +245,7 @@ async fn authenticate(
         reservation.is_open = true;
         Ok(())
     };
-    let run = handshake::receive(link, policy.token.as_ref(), policy.program, admit).await?;
+    let run = handshake::receive(link, auth.token.as_ref(), auth.program, admit).await?;
     reservation.is_open = false;
     Ok(run)
 }
@@ -261,14 +256,14 @@ mod tests {
 
     #[test]
     fn an_agent_needs_a_token_or_mutual_tls() {
-        let refused = Policy::default().check().unwrap_err();
+        let refused = Auth::default().check().unwrap_err();
         assert!(
             refused.contains("--token-env") && refused.contains("--client-ca"),
             "{refused}"
         );
-        let guarded = Policy {
+        let guarded = Auth {
             token: Some(Token::new("0123456789abcdef").unwrap()),
-            ..Policy::default()
+            ..Auth::default()
         };
         guarded.check().unwrap();
     }

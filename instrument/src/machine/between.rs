@@ -14,9 +14,7 @@ type Detailed<'a> = (&'a Counters, &'a Details);
 /// Returns the use of the machine in a window, from the samples around it; `None` with fewer than two samples.
 pub(super) fn machine_use(samples: &[Counters], window: &Range<Instant>) -> Option<MachineUse> {
     let covering = covering(samples, |sample| sample.at, window)?;
-    let detailed = samples
-        .iter()
-        .filter_map(|sample| Some((sample, sample.details.as_ref()?)));
+    let detailed = samples.iter().filter_map(|s| Some((s, s.details.as_ref()?)));
     let detailed: Vec<Detailed<'_>> = detailed.collect();
     let detailed = self::covering(&detailed, |(sample, _)| sample.at, window)?;
     let (first, last) = (covering.first()?, covering.last()?);
@@ -213,11 +211,7 @@ mod tests {
         let began = Instant::now();
         for foreign_bytes in [0, 80_000] {
             let mut samples = samples(began, 31, |_| 4, |_| 0);
-            for (number, details) in samples
-                .iter_mut()
-                .filter_map(|sample| sample.details.as_mut())
-                .enumerate()
-            {
+            for (number, details) in samples.iter_mut().filter_map(|s| s.details.as_mut()).enumerate() {
                 let idle = Traffic { read: 0, written: 0 };
                 details.own_traffic = Some(idle);
                 details.disk = Some(Traffic {
@@ -236,7 +230,7 @@ mod tests {
     fn without_counters_of_the_own_processes_nothing_is_foreign() {
         let began = Instant::now();
         let mut samples = samples(began, 21, |_| 4, |_| 0);
-        for details in samples.iter_mut().filter_map(|sample| sample.details.as_mut()) {
+        for details in samples.iter_mut().filter_map(|s| s.details.as_mut()) {
             (details.own_traffic, details.has_own_network, details.waited_us) = (None, true, [None; 3]);
         }
         let machine = machine_use(&samples, &window(began, 0, 2_000)).unwrap();

@@ -21,7 +21,7 @@ pub(super) struct Processes {
     pub(super) own_ticks: u64,
     /// CPU of kernel threads from the first scan to the last.
     pub(super) kernel_ticks: u64,
-    traffic: Traffic,
+    bytes: Traffic,
     /// Memory of the lab's own processes at the last scan, in bytes.
     pub(super) own_resident_bytes: u64,
     is_hidden: bool,
@@ -39,7 +39,7 @@ pub(super) struct Traffic {
 struct OwnProcess {
     process: Process,
     ticks: u64,
-    traffic: Traffic,
+    bytes: Traffic,
 }
 
 /// New process.
@@ -63,7 +63,7 @@ impl Processes {
     /// Returns the storage traffic of the lab's own processes from the first scan to the last, including earlier writes that the kernel had
     /// not yet written to a disk. `None` if this user may not read the counters of one.
     pub(super) fn own_traffic(&self) -> Option<Traffic> {
-        (!self.is_hidden).then_some(self.traffic)
+        (!self.is_hidden).then_some(self.bytes)
     }
 
     /// Returns the inodes of the lab's own sockets; `None` if this user may not see those of one process.
@@ -119,15 +119,8 @@ impl Processes {
                 self.others.insert(entry.pid);
             } else if let Ok(process) = Process::new(entry.pid) {
                 self.own_ticks += since_birth;
-                let (ticks, traffic) = (entry.ticks, Traffic::default());
-                self.own.insert(
-                    entry.pid,
-                    OwnProcess {
-                        process,
-                        ticks,
-                        traffic,
-                    },
-                );
+                let (ticks, bytes) = (entry.ticks, Traffic::default());
+                self.own.insert(entry.pid, OwnProcess { process, ticks, bytes });
             }
         }
         self.count_bytes();
@@ -140,9 +133,9 @@ impl Processes {
             self.own_resident_bytes += own.process.stat().map_or(0, |stat| stat.rss * procfs::page_size());
             match own.process.io() {
                 Ok(io) => {
-                    self.traffic.read += io.read_bytes.saturating_sub(own.traffic.read);
-                    self.traffic.written += io.write_bytes.saturating_sub(own.traffic.written);
-                    own.traffic = Traffic {
+                    self.bytes.read += io.read_bytes.saturating_sub(own.bytes.read);
+                    self.bytes.written += io.write_bytes.saturating_sub(own.bytes.written);
+                    own.bytes = Traffic {
                         read: io.read_bytes,
                         written: io.write_bytes,
                     };
@@ -154,8 +147,8 @@ impl Processes {
         if !self.scanned {
             // The kernel counts bytes as written before they are on a disk.
             let unwritten = Meminfo::current().map_or(0, |memory| memory.dirty + memory.writeback);
-            let written = self.traffic.written.min(unwritten);
-            self.traffic = Traffic { read: 0, written };
+            let written = self.bytes.written.min(unwritten);
+            self.bytes = Traffic { read: 0, written };
         }
     }
 

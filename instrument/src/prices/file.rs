@@ -141,19 +141,17 @@ impl PriceFile {
 
     /// Error of a variant that lacks a property of its instance, or does not fit on it.
     pub(super) fn impossible(&self, variant: &str, what: &str) -> PricingError {
-        let (path, options) = (self.path.display(), names(&self.instances));
+        let (path, valid) = (self.path.display(), names(&self.instances));
         PricingError::Impossible(format!(
-            "prices {path}: variant `{variant}`: {what}; choose another `instance` for it: {options}"
+            "prices {path}: variant `{variant}`: {what}; choose another `instance` for it: {valid}"
         ))
     }
 
     /// Returns the instance with a name.
     pub(super) fn instance(&self, name: &str) -> Result<&Priced<Instance>, PricingError> {
         self.instances.get(name).ok_or_else(|| {
-            let options = names(&self.instances);
-            self.invalid(&format!(
-                "no [instances.\"{name}\"]: add it, or choose one of {options}"
-            ))
+            let valid = names(&self.instances);
+            self.invalid(&format!("no [instances.\"{name}\"]: add it, or choose one of {valid}"))
         })
     }
 
@@ -193,10 +191,10 @@ impl PriceFile {
             (Some(name), _) => (name, format!("`{label}` is priced as")),
             (None, Some(tier)) => {
                 let name = self.tiers.get(tier).ok_or_else(|| {
-                    let options = names(&self.storage);
+                    let valid = names(&self.storage);
                     self.invalid(&format!(
                         "[tiers] has no price of tier `{tier}`: add `{tier} = \"{INCLUDED}\"` if the instance's price covers \
-                        it, or an entry of [storage]: {options}"
+                        it, or an entry of [storage]: {valid}"
                     ))
                 })?;
                 (name.as_str(), format!("tiers.{tier} names"))
@@ -211,9 +209,9 @@ impl PriceFile {
     /// Returns an entry of `[storage]` by its name; `user` is the part of an error with the source of the name.
     pub(super) fn storage_entry(&self, user: &str, name: &str) -> Result<&Storage, PricingError> {
         self.storage.get(name).map(|entry| &entry.price).ok_or_else(|| {
-            let options = names(&self.storage);
+            let valid = names(&self.storage);
             self.invalid(&format!(
-                "{user} `{name}`, but there is no [storage.{name}]; it has {options}, and `{INCLUDED}`"
+                "{user} `{name}`, but there is no [storage.{name}]; it has {valid}, and `{INCLUDED}`"
             ))
         })
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::Route;
 use tierlab_load::grpc;
-use tierlab_load::inputs::{Entities, Inputs, RowsBy, Wish};
+use tierlab_load::inputs::{Demand, Entities, Inputs, RowsBy};
 use tierlab_load::keys::Population;
 use tierlab_load::payload::{Body, Protocol};
 use tierlab_load::reply::{Expected, Limit, ShapeFit};
@@ -82,7 +82,7 @@ impl Check<'_> {
 
     fn known_ids(&self, population: &Population) -> Result<(), RunError> {
         let Self { plan, model, .. } = self;
-        let what = match (population.unsuited(), population.unknown_id()) {
+        let what = match (population.unusable_reason(), population.unknown_id()) {
             (None, None) => return Ok(()),
             (Some(what), _) => format!("the table of `{model}`: {what}"),
             (None, Some(id)) => {
@@ -154,7 +154,7 @@ impl Check<'_> {
             )
         });
         let notes = notes.collect();
-        inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
+        inputs.set_shape_fits(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
         Ok(notes)
     }
 
@@ -192,7 +192,7 @@ impl Check<'_> {
         let Self { plan, model, .. } = *self;
         let count = rows as usize * requests;
         let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); count]);
-        let wish = Wish {
+        let wish = Demand {
             form: plan.form(model),
             rows,
             requests,

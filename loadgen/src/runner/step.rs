@@ -175,7 +175,7 @@ impl Runner<'_> {
             let file = requests::file(factors, step.attempt.index);
             let path = self.folder.join(&file);
             let of = (name(factors), factors.offered_rps, step.attempt.index);
-            let kept = std::mem::take(&mut part.finished.kept);
+            let kept = std::mem::take(&mut part.finished.recorded);
             let writing = tokio::task::spawn_blocking(move || requests::write(&path, &of, kept, &facts));
             part.slowest = writing.await.map_err(|error| RunError::Unsound(error.to_string()))??;
             part.requests_file = Some(file);

@@ -25,7 +25,7 @@ use tierlab_agents::message::MAX_TO_WORKER;
 use tierlab_agents::options::AgentOptions;
 use tierlab_agents::session::{self, ready};
 use tierlab_analysis::record::Sample;
-use tierlab_load::by_goose::journey::{self, Journey, StepSample, Travelled};
+use tierlab_load::by_goose::journey::{self, Journey, JourneyResults, StepSample};
 use tierlab_load::driver::{self, Finished};
 use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::interrupt::Interrupt;
@@ -233,12 +233,12 @@ fn of_requests(finished: Finished) -> (Done, Vec<Sample>) {
 }
 
 /// Results of journeys for the run, without their lateness, and all samples: of the whole journeys, then of each step.
-fn of_journeys(travelled: Travelled) -> (Done, Vec<Sample>) {
+fn of_journeys(travelled: JourneyResults) -> (Done, Vec<Sample>) {
     let mut samples: Vec<Sample> = travelled.journeys.iter().map(|whole| whole.sample).collect();
     let of_whole = samples.len();
     let mut steps = Vec::new();
     for (step, examples) in travelled.steps.iter().zip(travelled.examples) {
-        samples.extend(step.iter().map(StepSample::where_due));
+        samples.extend(step.iter().map(StepSample::from_journey_due));
         steps.push(StepDone {
             samples: step.len(),
             example: examples.into_iter().next(),
