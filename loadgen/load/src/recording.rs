@@ -84,7 +84,7 @@ pub struct Call {
     pub line: Option<Arc<Line>>,
     /// Body, if it was recorded.
     pub body: Option<String>,
-    /// Other recorded values by name, for the places of a template.
+    /// Other recorded values by name, for the placeholders of a template.
     pub values: Row,
     /// Line, row or entry of its file, from 1.
     pub place: (&'static str, usize),

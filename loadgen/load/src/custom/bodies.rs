@@ -61,7 +61,7 @@ impl Custom {
     /// Reads the files of a specification.
     ///
     /// # Errors
-    /// A file that cannot be read or is too large, a place without a column, bodies that should be JSON and are not.
+    /// A file that cannot be read or is too large, a placeholder without a column, bodies that should be JSON and are not.
     pub fn open(spec: &CustomSpec) -> Result<Self, String> {
         let method = spec
             .method
@@ -306,7 +306,7 @@ fn unused(value: &str) -> String {
     format!("`target.values.{value}` is unused: {{{value}}} is missing in `target.body`")
 }
 
-/// Refuses places that nothing fills.
+/// Refuses placeholders that nothing fills.
 fn check_columns(needed: &[&str], columns: Option<&Row>) -> Result<(), String> {
     let is_column = |name: &&&str| columns.is_some_and(|row| row.contains_key(**name));
     let Some(unknown) = needed.iter().find(|name| !is_column(name)) else {
@@ -359,10 +359,10 @@ fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
 pub(super) const ENTITY_ID: &str = "entity_id";
 /// Place of all ids of a request, separated by commas.
 pub(super) const ENTITY_IDS: &str = "entity_ids";
-/// Maximum places of a template.
+/// Maximum placeholders of a template.
 const MAX_PLACEHOLDERS: usize = 10_000;
 
-/// Body with places.
+/// Body with placeholders.
 #[derive(Debug, Clone)]
 pub(super) struct Template {
     parts: Vec<Part>,
@@ -373,7 +373,7 @@ impl Template {
     /// Parses a text.
     ///
     /// # Errors
-    /// Too many places.
+    /// Too many placeholders.
     pub(super) fn parse(text: &str, is_json: bool) -> Result<Self, String> {
         let parts = parts(text);
         let template = Self { parts, is_json };
@@ -383,7 +383,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Names of its places.
+    /// Names of its placeholders.
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Text(_) => None,
@@ -391,12 +391,12 @@ impl Template {
         })
     }
 
-    /// True if the template has a place of that name.
+    /// True if the template has a placeholder of that name.
     pub(super) fn has(&self, placeholder: &str) -> bool {
         self.placeholders().any(|name| name == placeholder)
     }
 
-    /// Returns the text with the result of `value` in each place.
+    /// Returns the text with the result of `value` in each placeholder.
     pub(super) fn fill<'a>(&self, mut value: impl FnMut(&str) -> Cow<'a, str>) -> String {
         let mut text = String::new();
         for part in &self.parts {

@@ -108,7 +108,7 @@ struct Shared {
     next_body: AtomicUsize,
     next_user: AtomicUsize,
     stopped: AtomicBool,
-    /// Turns of all users; locked once per user, at its end.
+    /// Cycles of all users; locked once per user, at its end.
     cycles: Mutex<Vec<Cycle>>,
     examples: Examples,
 }

@@ -1,5 +1,5 @@
 //! Run of a closed loop by goose, its users, and the terms of its law. A transaction is one request with the pause
-//! before it; users deliver their turns after the window.
+//! before it; users deliver their cycles after the window.
 
 use super::{ClosedLoop, ClosedLoopRun, Cycle, LAST_BYTE, Shared, Transport};
 use crate::by_goose::send::{Sent, attack, send};
@@ -273,7 +273,7 @@ async fn request(
     })
 }
 
-/// Delivers the turns, and lets goose end the user after this transaction.
+/// Delivers the cycles, and lets goose end the user after this transaction.
 fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
     lock(&shared.cycles).append(&mut state.cycles);
     // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.

@@ -91,7 +91,7 @@ impl JourneyStep {
     /// Builds the request; `url` returns the whole address of a path.
     ///
     /// # Errors
-    /// Values of an unsuitable form for their place.
+    /// Values of an unsuitable form for their placeholder.
     pub(super) fn request(
         &self,
         url: impl FnOnce(&str) -> Result<Url, String>,

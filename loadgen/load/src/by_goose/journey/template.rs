@@ -1,8 +1,8 @@
-//! Templates: text with places for values that are known during a journey. In: text such as `{"data": {vector}}` and
+//! Templates: text with placeholders for values that are known during a journey. In: text such as `{"data": {vector}}` and
 //! the allowed names; later the values, from JSON of replies. Out: the bytes of a request's body, or its path. Knows no
 //! HTTP.
 //!
-//! Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the text,
+//! Inside a JSON string a placeholder takes the value's text, elsewhere its JSON; in a path it takes the text,
 //! percent-encoded.
 
 use crate::template::{Part, escape, parts};
@@ -53,7 +53,7 @@ pub(super) enum Form {
 }
 
 impl Template {
-    /// Parses a template; `names` are the values known at that place, by index.
+    /// Parses a template; `names` are the values known at that placeholder, by index.
     ///
     /// # Errors
     /// An unknown name, with the known names.
@@ -104,7 +104,7 @@ impl Template {
     /// Fills in the values.
     ///
     /// # Errors
-    /// A value of an unsuitable form for its place, or text beyond [`MAX_BODY_BYTES`].
+    /// A value of an unsuitable form for its placeholder, or text beyond [`MAX_BODY_BYTES`].
     pub(super) fn fill(&self, values: &[Option<Value>]) -> Result<String, String> {
         let mut out = String::new();
         for piece in &self.pieces {
