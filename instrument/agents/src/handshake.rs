@@ -117,7 +117,7 @@ pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run
         protocol,
         program: agent_program,
         nonce,
-        token: wants_token,
+        token: requires_token,
     } = link.answer::<()>(LIMIT).await?
     else {
         return Err(LinkError::Unexpected("Challenge"));
@@ -131,7 +131,7 @@ pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run
         Some(format!(
             "it is an agent of `{agent_program}`: start one with `{program} agent`"
         ))
-    } else if wants_token && token.is_none() {
+    } else if requires_token && token.is_none() {
         Some("it requires a token: pass --agents-token-env NAME or --agents-token-file FILE".to_owned())
     } else {
         None

@@ -68,10 +68,10 @@ impl Output {
     /// The peer does not read it.
     pub async fn send(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
         let bytes = message::encode(message)?;
-        let most = self.0.encoder().max_frame_length();
-        if bytes.len() > most {
+        let max = self.0.encoder().max_frame_length();
+        if bytes.len() > max {
             let bytes = bytes.len();
-            return Err(LinkError::PlanTooLong { bytes, most });
+            return Err(LinkError::PlanTooLong { bytes, max });
         }
         match timeout(WRITE_LIMIT, self.0.send(Bytes::from(bytes))).await {
             Ok(sent) => sent.map_err(LinkError::Io),
@@ -123,7 +123,7 @@ impl Link {
     /// Creates a link over a stream, to a peer before admission.
     pub fn new(name: String, is_private: bool, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         let (reader, writer) = tokio::io::split(stream);
-        let codec = |most| LengthDelimitedCodec::builder().max_frame_length(most).new_codec();
+        let codec = |max| LengthDelimitedCodec::builder().max_frame_length(max).new_codec();
         Self {
             name,
             is_private,
@@ -132,10 +132,10 @@ impl Link {
         }
     }
 
-    /// Accepts messages of up to `most` bytes from now on.
+    /// Accepts messages of up to `max` bytes from now on.
     #[must_use]
-    pub fn admitted(mut self, most: usize) -> Self {
-        self.input.0.decoder_mut().set_max_frame_length(most);
+    pub fn admitted(mut self, max: usize) -> Self {
+        self.input.0.decoder_mut().set_max_frame_length(max);
         self
     }
 

@@ -21,12 +21,12 @@ pub enum LinkError {
     #[error("message larger than {0} bytes: both sides must be of one build")]
     TooLong(usize),
     /// Length above the limit of sent messages.
-    #[error("message of {bytes} bytes, limit {most}: shorten the plan")]
+    #[error("message of {bytes} bytes, limit {max}: shorten the plan")]
     PlanTooLong {
         /// Length of the message.
         bytes: usize,
         /// Maximum length.
-        most: usize,
+        max: usize,
     },
     /// Bytes that are not a message.
     #[error("invalid message: {0}; both sides must be of one build")]

@@ -87,7 +87,7 @@ impl AgentOptions {
             program,
             token: token(self.token_env.as_ref(), self.token_file.as_ref())?,
             tls: tls.transpose()?.map(Arc::new),
-            wants_certificate: self.client_ca.is_some(),
+            requires_certificate: self.client_ca.is_some(),
         };
         auth.check()?;
         Ok(auth)

@@ -67,10 +67,10 @@ impl Agents {
         let stream = connected.map_err(timed_out)?.map_err(LinkError::Io)?;
         stream.set_nodelay(true).map_err(LinkError::Io)?;
         keep_alive(&stream).map_err(LinkError::Io)?;
-        let is_here = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        let is_local = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
         let name = format!("agent {address}");
         let link = match &self.tls {
-            None => Link::new(name, is_here, stream),
+            None => Link::new(name, is_local, stream),
             Some(tls) => {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();

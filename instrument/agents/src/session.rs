@@ -103,7 +103,7 @@ pub struct Auth {
     /// TLS settings, which may require a client certificate.
     pub tls: Option<Arc<ServerConfig>>,
     /// True if the caller needs a client certificate.
-    pub wants_certificate: bool,
+    pub requires_certificate: bool,
 }
 
 impl Auth {
@@ -112,7 +112,7 @@ impl Auth {
     /// # Errors
     /// Token and mutual TLS are both missing.
     pub fn check(&self) -> Result<(), String> {
-        if self.token.is_some() || self.wants_certificate {
+        if self.token.is_some() || self.requires_certificate {
             return Ok(());
         }
         Err(

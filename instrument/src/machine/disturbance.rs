@@ -5,7 +5,8 @@
 
 use tierlab_analysis::record::{Limits, MachineUse};
 
-/// Minimum samples for a verdict: about a second. The kernel counts CPU time in hundredths of a second, so shares of fewer samples are noise.
+/// Minimum samples for a verdict: about a second. The kernel counts CPU time in hundredths of a second, so shares of
+/// fewer samples are noise.
 pub(super) const MIN_SAMPLES: u32 = 11;
 
 /// Returns the foreign load that disturbed a step; `None` without any, or if the step was too short to tell. Without `server_is_known`,

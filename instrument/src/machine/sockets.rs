@@ -37,8 +37,8 @@ fn server_at(url: &str) -> Option<Vec<i32>> {
         return Some(Vec::new());
     };
     let addresses = (host.as_str(), port).to_socket_addrs();
-    let is_here = addresses.is_ok_and(|mut all| all.any(|address| is_of_this_machine(address.ip())));
-    if !is_here {
+    let is_local = addresses.is_ok_and(|mut all| all.any(|address| is_of_this_machine(address.ip())));
+    if !is_local {
         return Some(Vec::new());
     }
     let found = listeners(port);

@@ -1,13 +1,13 @@
 //! Thread that watches the machine during a step.
 //!
 //! In: the server's address, and the maximum time of a step. Out: the use of the machine in the step's window. The thread
-//! reads up to a few dozen small files of `/proc` every 100 ms, and everything else once a second; between samples it sleeps. It
-//! writes and computes nothing before the step is over.
+//! reads up to a few dozen small files of `/proc` every 100 ms, and everything else once a second; between samples it
+//! sleeps. It writes and computes nothing before the step is over.
 
-use super::between::machine_use;
 use super::counters::Counters;
 use super::processes::Processes;
 use super::sockets::servers_at;
+use super::usage::machine_use;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};

@@ -194,11 +194,12 @@ impl<'a> VariantInputs<'a> {
         bounds.map(|(_, times)| times).reduce(f64::min)
     }
 
-    /// Returns the cost of the instances' copy disks over the table's size. A disk is as large as the copy ([`grown`]).
+    /// Returns the cost of the instances' copy disks over the table's size. A disk is as large as the copy
+    /// ([`scaled_copy_bytes`]).
     fn copy_by_size(&self, usd_per_gb_month: f64) -> Vec<(f64, f64)> {
         let (staged_bytes, table_bytes) = (self.variant.staged_bytes, self.table_bytes as f64);
         let usd = |times: f64| {
-            let bytes = grown(staged_bytes, table_bytes, times);
+            let bytes = scaled_copy_bytes(staged_bytes, table_bytes, times);
             (times, self.servers * bytes / BYTES_PER_GB * usd_per_gb_month)
         };
         let bend = (staged_bytes as f64 / table_bytes).max(1.0);
@@ -210,7 +211,7 @@ impl<'a> VariantInputs<'a> {
 
 /// Returns the bytes of a copy that keeps its share of a table `times` as large; a copy with spare room grows when that
 /// room is used up.
-pub fn grown(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
+pub fn scaled_copy_bytes(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
     let staged = staged_bytes as f64;
     if staged < table_bytes {
         staged * times

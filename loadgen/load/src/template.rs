@@ -1,7 +1,7 @@
 //! Text with placeholders for values: `{"instances": [{"id": {entity_id}, "name": "{name}"}]}`.
 //!
-//! In: text. Out: its parts. A placeholder is a name between braces with nothing else inside, which is never valid JSON. Any
-//! other brace is literal, so that JSON needs no escapes; `{{name}}` is the text `{name}`.
+//! In: text. Out: its parts. A placeholder is a name between braces with nothing else inside, which is never valid
+//! JSON. Any other brace is literal, so that JSON needs no escapes; `{{name}}` is the text `{name}`.
 
 /// Part of a template; texts are not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -105,7 +105,7 @@ impl Check<'_> {
         if self.model == plan.model && most > 1 {
             self.bodies(inputs, population, (most, 1))?;
         }
-        if !is_declared && inputs.takes_rows() {
+        if !is_declared && inputs.accepts_rows() {
             // Requests that cannot be combined are measured one by one.
             probes.extend(self.bodies(inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
         }
@@ -118,7 +118,7 @@ impl Check<'_> {
                 // Some models take one row at a time. The steps find and count any other fault.
                 Err(_) => continue,
             };
-            if is_declared && inputs.takes_rows() {
+            if is_declared && inputs.accepts_rows() {
                 self.one_row(&reply)?;
             } else if is_declared && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
             {

@@ -118,7 +118,7 @@ impl Requests<'_> {
         let rows = self.load.batch_size as usize;
         match self.target.content_of(self.model) {
             Content::Joined(population) | Content::Mixed(population, _) => (Some(population), rows),
-            Content::Custom { custom, ids } => (ids.as_ref(), if custom.wants_ids() { rows } else { 1 }),
+            Content::Custom { custom, ids } => (ids.as_ref(), if custom.needs_ids() { rows } else { 1 }),
             Content::Inline(_) => (None, 1),
         }
     }

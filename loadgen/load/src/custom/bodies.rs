@@ -61,7 +61,8 @@ impl Custom {
     /// Reads the files of a specification.
     ///
     /// # Errors
-    /// A file that cannot be read or is too large, a placeholder without a column, bodies that should be JSON and are not.
+    /// A file that cannot be read or is too large, a placeholder without a column, bodies that should be JSON and are
+    /// not.
     pub fn open(spec: &CustomSpec) -> Result<Self, String> {
         let method = spec
             .method
@@ -117,12 +118,12 @@ impl Custom {
     }
 
     /// True if a request holds one id.
-    pub fn wants_an_id(&self) -> bool {
+    pub fn needs_id(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_ID))
     }
 
     /// True if a request holds as many ids as a load has rows.
-    pub fn wants_ids(&self) -> bool {
+    pub fn needs_ids(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_IDS))
     }
 
@@ -444,7 +445,7 @@ mod tests {
         let one = Custom::open(&spec(BodySource::Text(r#"{"id":{entity_id}}"#.into()))).unwrap();
         assert_eq!(texts(&one, 2, &[7, 8], 1), [r#"{"id":7}"#, r#"{"id":8}"#]);
         let many = Custom::open(&spec(BodySource::Text(r#"{"ids":[{entity_ids}]}"#.into()))).unwrap();
-        assert!(many.wants_ids() && !many.wants_an_id());
+        assert!(many.needs_ids() && !many.needs_id());
         assert_eq!(
             texts(&many, 2, &[1, 2, 3, 4], 2),
             [r#"{"ids":[1,2]}"#, r#"{"ids":[3,4]}"#]

@@ -84,8 +84,9 @@ impl Success {
         }
     }
 
-    /// Checks a stream: no error among its events, the required last event, the pointer in one of them. Calls `on_event`
-    /// with the end of each event except the required last one, and returns the last number at the pointer `tokens`.
+    /// Checks a stream: no error among its events, the required last event, the pointer in one of them. Calls
+    /// `on_event` with the end of each event except the required last one, and returns the last number at the pointer
+    /// `tokens`.
     pub(super) fn check_stream(
         &self,
         body: &[u8],

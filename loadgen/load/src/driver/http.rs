@@ -599,18 +599,18 @@ mod tests {
 
     fn answer(stream: &mut std::net::TcpStream) {
         use std::io::{Read as _, Write as _};
-        let mut asked = Vec::new();
+        let mut received = Vec::new();
         let mut byte = [0];
-        while !asked.ends_with(b"\r\n\r\n") {
+        while !received.ends_with(b"\r\n\r\n") {
             stream.read_exact(&mut byte).unwrap();
-            asked.push(byte[0]);
+            received.push(byte[0]);
         }
         stream.write_all(REPLY).unwrap();
     }
 
-    /// Sends a request on a connection that the server has closed since the last one, after `look` may have noticed the
-    /// close.
-    async fn after_a_close(look: impl FnOnce(&mut HttpConnection) -> bool) {
+    /// Sends a request on a connection that the server has closed since the last one, after `check` may have noticed
+    /// the close.
+    async fn after_a_close(check: impl FnOnce(&mut HttpConnection) -> bool) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -635,7 +635,7 @@ mod tests {
         beacon.readable().await.unwrap();
         send_time.begin(clock);
         let begun_us = clock.now_us();
-        assert!(look(&mut connection));
+        assert!(check(&mut connection));
         let again = exchange(target, body, Some(connection), Arc::clone(&send_time));
         let limit = std::time::Duration::from_secs(20);
         let (reply, _) = tokio::time::timeout(limit, again).await.expect("the request is lost");

@@ -227,9 +227,9 @@ fn generate(want: &Wanted, shape: &[u64], values: &Values, slot: Slot, rng: &mut
 /// Returns the values of as many records as fill a shape from the plan.
 fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, slot: Slot) -> Result<Vec<u8>, String> {
     let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
-    let takes = count / of(0).max(1);
-    let first = slot.index * takes;
-    let range = first..first + takes;
+    let per_request = count / of(0).max(1);
+    let first = slot.index * per_request;
+    let range = first..first + per_request;
     if range.clone().map(of).sum::<usize>() == count {
         return Ok(records.bytes(range));
     }

@@ -69,7 +69,7 @@ impl Inputs {
     /// author.
     pub fn prepare(&self, demand: &Demand<'_>) -> Result<Prepared, String> {
         self.check_form(demand.form)?;
-        if demand.rows > 1 && demand.entities.is_none() && !self.takes_rows() {
+        if demand.rows > 1 && demand.entities.is_none() && !self.accepts_rows() {
             return Err(format!(
                 "`load`: no dimension of the inputs of model `{}` takes a batch of {} rows; write \"rows\" for one in \
                  `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` sets the inferences per request)",

@@ -19,7 +19,7 @@ pub(super) fn check_names(rules: &InputRules, declared: &Declared<'_>) -> Result
     for request in rules.recorded.iter().flat_map(|recorded| &recorded.requests) {
         let at = |what| format!("{}: {what}", request.place);
         if let Some(whole) = &request.whole {
-            whole_fits(whole, declared).map_err(at)?;
+            check_whole(whole, declared).map_err(at)?;
         }
         for tensor in &request.inputs {
             declared.input(&tensor.name).map_err(at)?;
@@ -29,7 +29,7 @@ pub(super) fn check_names(rules: &InputRules, declared: &Declared<'_>) -> Result
 }
 
 /// Checks that a request recorded as a whole is for this model.
-fn whole_fits(whole: &bytes::Bytes, declared: &Declared<'_>) -> Result<(), String> {
+fn check_whole(whole: &bytes::Bytes, declared: &Declared<'_>) -> Result<(), String> {
     let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
     for tensor in &request.inputs {
         let spec = declared.input(&tensor.name)?;

@@ -138,7 +138,7 @@ impl Inputs {
     }
 
     /// True if a load can request more than one row.
-    pub fn takes_rows(&self) -> bool {
+    pub fn accepts_rows(&self) -> bool {
         let has_rows = |wanted: &Wanted| match wanted.source.dims() {
             Some(dims) => dims.contains(&Dim::Rows),
             None => self.rows_by != RowsBy::Unknown,

@@ -304,9 +304,9 @@ fn records_of_files_are_rows_or_whole_inputs() {
             .whole()[0..4],
         8_f32.to_le_bytes()
     );
-    let wrong = resolve(&rules(&[("x", None, Some(Values::File(records(6, 3))))]), &x, false).unwrap();
+    let mismatched = resolve(&rules(&[("x", None, Some(Values::File(records(6, 3))))]), &x, false).unwrap();
     assert!(
-        wrong
+        mismatched
             .prepare(&demand(1, 3))
             .unwrap_err()
             .contains("the model's is [-1, 4]")
@@ -368,8 +368,8 @@ fn recorded_requests_come_in_their_order_in_batches_and_with_what_they_expect() 
             .map(drop)
     };
     assert_eq!(reply([2.0, 1.0]), Ok(()));
-    let wrong = reply([2.0, 1.5]).unwrap_err().to_string();
-    assert!(wrong.contains("output `y`, element 1: expected 1, got 1.5"), "{wrong}");
+    let fault = reply([2.0, 1.5]).unwrap_err().to_string();
+    assert!(fault.contains("output `y`, element 1: expected 1, got 1.5"), "{fault}");
 
     let two = sequential.prepare(&demand(2, 10)).unwrap();
     assert_eq!(firsts(&two.bodies), [1.0, 3.0]);

@@ -44,7 +44,7 @@ pub struct Limit {
 #[derive(Debug)]
 struct SharedLimit {
     reserved: AtomicUsize,
-    most: usize,
+    max: usize,
 }
 
 /// Received data that exceeds a limit, in words.
@@ -67,9 +67,9 @@ impl TooLarge {
         Self(format!("headers of more than {bytes} bytes (a fixed limit)"))
     }
 
-    /// Creates the error for a stream that arrives in more pieces than `most`.
-    pub fn pieces(most: usize) -> Self {
-        Self(format!("a stream of more than {most} pieces (a fixed limit)"))
+    /// Creates the error for a stream that arrives in more pieces than `max`.
+    pub fn pieces(max: usize) -> Self {
+        Self(format!("a stream of more than {max} pieces (a fixed limit)"))
     }
 }
 
@@ -96,7 +96,7 @@ impl Limit {
             source,
             shared: Arc::new(SharedLimit {
                 reserved: AtomicUsize::new(0),
-                most: shared,
+                max: shared,
             }),
         }
     }
@@ -136,7 +136,7 @@ impl Reserved {
     fn grow(&mut self, shared: &Arc<SharedLimit>, bytes: usize) -> bool {
         let (shared, reserved) = self.0.get_or_insert_with(|| (Arc::clone(shared), 0));
         *reserved += bytes;
-        shared.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes <= shared.most
+        shared.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes <= shared.max
     }
 }
 
@@ -186,9 +186,9 @@ pub async fn read_pieces<B: Body<Data = Bytes> + Unpin>(
             return Err(too_long());
         }
         if len > SMALL_BYTES && !reserved.grow(&limit.shared, data.len()) {
-            let most = limit.shared.most;
+            let max = limit.shared.max;
             return Err(BodyError::TooLarge(
-                limit.refuse(format_args!("replies of more than {most} bytes at a time")),
+                limit.refuse(format_args!("replies of more than {max} bytes at a time")),
             ));
         }
         if more.is_empty() && first.is_empty() {

@@ -47,8 +47,8 @@ fn check(text: &str) -> Result<(), NoReply> {
 
 #[track_caller]
 fn assert_fault(checked: Result<(), NoReply>, what: &str) {
-    let wrong = checked.expect_err(what).to_string();
-    assert!(wrong.contains(what), "`{wrong}` does not say `{what}`");
+    let fault = checked.expect_err(what).to_string();
+    assert!(fault.contains(what), "`{fault}` does not say `{what}`");
 }
 
 #[test]

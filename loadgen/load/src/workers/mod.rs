@@ -203,8 +203,8 @@ async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerErr
     let mut left = head.bytes;
     let mut part = vec![0; PIECE];
     while left > 0 {
-        let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        let read = file.read(&mut part[..most]).map_err(at())?;
+        let len = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let read = file.read(&mut part[..len]).map_err(at())?;
         if read == 0 {
             return Err(at()(ErrorKind::UnexpectedEof.into()));
         }

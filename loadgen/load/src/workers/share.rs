@@ -69,20 +69,20 @@ async fn read_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
     let ToRun::Reply(Reply::Done(done)) = link.answer(limit).await? else {
         return Err(LinkError::Unexpected("Done"));
     };
-    let most = schedule.due_us.len();
-    if done.samples != most {
+    let requests = schedule.due_us.len();
+    if done.samples != requests {
         return Err(LinkError::Reported(format!(
-            "it reported {} samples instead of {most}: its files or its build differ",
+            "it reported {} samples instead of {requests}: its files or its build differ",
             done.samples
         )));
     }
     // A journey reaches each step at most once.
-    if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > most) {
+    if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > requests) {
         return Err(LinkError::Reported(
             "its journeys have other steps: its plan or its build differs".to_owned(),
         ));
     }
-    let whole = most + done.steps.iter().map(|step| step.samples).sum::<usize>();
+    let whole = requests + done.steps.iter().map(|step| step.samples).sum::<usize>();
     let mut all = Vec::with_capacity(whole);
     while all.len() < whole {
         match link.answer(limit).await? {
@@ -96,7 +96,7 @@ async fn read_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
             _ => return Err(LinkError::Unexpected("Samples")),
         }
     }
-    let mut rest = all.split_off(most);
+    let mut rest = all.split_off(requests);
     let steps = done.steps.into_iter().map(|step| {
         let later = rest.split_off(step.samples);
         StepShare {

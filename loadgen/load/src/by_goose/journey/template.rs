@@ -1,6 +1,6 @@
-//! Templates: text with placeholders for values that are known during a journey. In: text such as `{"data": {vector}}` and
-//! the allowed names; later the values, from JSON of replies. Out: the bytes of a request's body, or its path. Knows no
-//! HTTP.
+//! Templates: text with placeholders for values that are known during a journey. In: text such as `{"data": {vector}}`
+//! and the allowed names; later the values, from JSON of replies. Out: the bytes of a request's body, or its path.
+//! Knows no HTTP.
 //!
 //! Inside a JSON string a placeholder takes the value's text, elsewhere its JSON; in a path it takes the text,
 //! percent-encoded.
