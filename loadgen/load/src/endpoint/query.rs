@@ -108,17 +108,17 @@ impl Endpoint {
         )
     }
 
-    async fn exchange(&self, query: Query<'_>, limit: &Limit) -> Result<Answer, NoAnswer> {
+    async fn exchange(&self, call: Query<'_>, limit: &Limit) -> Result<Answer, NoAnswer> {
         let uri: Uri = self
-            .path(query.path)
+            .path(call.path)
             .parse()
             .map_err(|_| "invalid URL path".to_owned())?;
-        let mut request = Request::new(Full::new(query.body));
-        *request.method_mut() = query.method;
+        let mut request = Request::new(Full::new(call.body));
+        *request.method_mut() = call.method;
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         *headers = self.request_headers();
-        headers.extend(query.headers);
+        headers.extend(call.headers);
         let stream = self.connect(Alpn::Http1).await?;
         let broken = |error: hyper::Error| format!("the connection broke ({})", innermost(&error));
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
