@@ -45,10 +45,10 @@ impl Journal {
     /// The file cannot be read or written, or a line before the last is damaged.
     pub fn open<T: DeserializeOwned>(folder: &Path) -> Result<(Self, Vec<T>), JournalError> {
         let path = folder.join(FILE);
-        let (entries, whole) = read_whole(&path)?;
+        let (entries, complete_len) = read_complete(&path)?;
         let at = |error: io::Error| JournalError::new(&path, &error);
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(at)?;
-        file.set_len(whole).map_err(at)?;
+        file.set_len(complete_len).map_err(at)?;
         Ok((Self { path, file }, entries))
     }
 
@@ -79,23 +79,23 @@ impl Journal {
 /// # Errors
 /// Same as [`Journal::open`].
 pub fn read<T: DeserializeOwned>(folder: &Path) -> Result<Vec<T>, JournalError> {
-    read_whole(&folder.join(FILE)).map(|(entries, _)| entries)
+    read_complete(&folder.join(FILE)).map(|(entries, _)| entries)
 }
 
 /// Entries, and the number of bytes of their lines.
-fn read_whole<T: DeserializeOwned>(path: &Path) -> Result<(Vec<T>, u64), JournalError> {
+fn read_complete<T: DeserializeOwned>(path: &Path) -> Result<(Vec<T>, u64), JournalError> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
         Err(error) => return Err(JournalError::new(path, &error)),
     };
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let lines = text[..whole].split(|byte| *byte == b'\n').enumerate();
+    let complete_len = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let lines = text[..complete_len].split(|byte| *byte == b'\n').enumerate();
     let entries = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
         let what = |error| format!("entry {}: {error}; restore the file, or measure again", number + 1);
         serde_json::from_slice(line).map_err(|error| JournalError::new(path, &what(error)))
     });
-    Ok((entries.collect::<Result<_, _>>()?, whole as u64))
+    Ok((entries.collect::<Result<_, _>>()?, complete_len as u64))
 }
 
 #[cfg(test)]
@@ -143,13 +143,13 @@ mod tests {
             let text = std::fs::read(&path).unwrap();
             let cut = (cut * text.len() as f64) as usize;
             std::fs::write(&path, &text[..cut]).unwrap();
-            let whole = text[..cut].iter().filter(|byte| **byte == b'\n').count();
-            let (mut journal, kept) = Journal::open::<Vec<u32>>(folder.path()).unwrap();
-            prop_assert_eq!(&kept[..], &entries[..whole]);
+            let complete_len = text[..cut].iter().filter(|byte| **byte == b'\n').count();
+            let (mut journal, recovered) = Journal::open::<Vec<u32>>(folder.path()).unwrap();
+            prop_assert_eq!(&recovered[..], &entries[..complete_len]);
             journal.append(&entries[0]).unwrap();
             let again: Vec<Vec<u32>> = read(folder.path()).unwrap();
-            prop_assert_eq!(again.len(), whole + 1);
-            prop_assert_eq!(&again[whole], &entries[0]);
+            prop_assert_eq!(again.len(), complete_len + 1);
+            prop_assert_eq!(&again[complete_len], &entries[0]);
         }
     }
 }

@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
 /// Redraws per second: more than the live view's, so that the last figures before a pause are shown.
-const MOST_DRAWS_HZ: u8 = 8;
+const MAX_DRAWS_HZ: u8 = 8;
 
 /// Creates a bar over `steps` steps; `None` without a capable terminal.
 pub fn bar(steps: u32) -> Option<ProgressBar> {
-    let target = ProgressDrawTarget::stderr_with_hz(MOST_DRAWS_HZ);
+    let target = ProgressDrawTarget::stderr_with_hz(MAX_DRAWS_HZ);
     if target.is_hidden() {
         return None;
     }

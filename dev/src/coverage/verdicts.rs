@@ -113,7 +113,7 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
     let window = schedule.window_start_us..schedule.window_end_us;
     let finished = Finished {
         streams: Vec::new(),
-        kept: Vec::new(),
+        recorded: Vec::new(),
         examples: BTreeMap::new(),
         observed: Observed {
             limit_hit: false,

@@ -10,53 +10,53 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub const TRIPS: usize = 16;
 /// Number of processes asked for their time at once: with more, answers queue in this process, and look
 /// like slow trips.
-pub const ASKED_AT_ONCE: usize = 8;
+pub const CONCURRENT_ESTIMATES: usize = 8;
 /// Additional lead of the start message, in which a process reads it.
-const LEAD: Duration = Duration::from_millis(50);
+const READ_ALLOWANCE: Duration = Duration::from_millis(50);
 /// Upper bound of the time for sending one start message.
-const TELLING: Duration = Duration::from_micros(100);
+const SEND_TIME: Duration = Duration::from_micros(100);
 /// Maximum trip time that the lead allows for.
-const LONGEST_WAY: Duration = Duration::from_secs(5);
+const MAX_TRIP: Duration = Duration::from_secs(5);
 
 /// Returns the lead of the start message to `size` processes, the slowest trip to which took `slowest`.
 pub fn lead(size: usize, slowest: Duration) -> Duration {
-    let telling = TELLING.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX));
-    LEAD + telling + slowest.min(LONGEST_WAY)
+    let send_time = SEND_TIME.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX));
+    READ_ALLOWANCE + send_time + slowest.min(MAX_TRIP)
 }
 
 /// Clock that shows the time of day at its creation, and then follows the monotonic clock: setting the system's clock
 /// during a run has no effect.
 #[derive(Debug, Clone, Copy)]
 pub struct WallClock {
-    began: Instant,
-    began_ns: i64,
+    created_at: Instant,
+    created_ns: i64,
 }
 
 impl WallClock {
     /// Creates a clock of the system's time with an offset in milliseconds, other than 0 for tests only.
-    pub fn off_by(ms: i64) -> Self {
+    pub fn with_offset_ms(ms: i64) -> Self {
         let now_ns = nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         Self {
-            began: Instant::now(),
-            began_ns: now_ns.saturating_add(ms.saturating_mul(1_000_000)),
+            created_at: Instant::now(),
+            created_ns: now_ns.saturating_add(ms.saturating_mul(1_000_000)),
         }
     }
 
     /// Returns nanoseconds since 1970.
     pub fn now_ns(&self) -> i64 {
-        self.began_ns.saturating_add(nanos(self.began.elapsed()))
+        self.created_ns.saturating_add(nanos(self.created_at.elapsed()))
     }
 
     /// Returns the monotonic instant of a time, not before the clock's creation.
     pub fn instant(&self, ns: i64) -> Instant {
-        let ahead = ns.saturating_sub(self.began_ns);
-        let apart = Duration::from_nanos(ahead.unsigned_abs());
-        let moved = if ahead < 0 {
-            self.began.checked_sub(apart)
+        let ahead = ns.saturating_sub(self.created_ns);
+        let distance = Duration::from_nanos(ahead.unsigned_abs());
+        let instant = if ahead < 0 {
+            self.created_at.checked_sub(distance)
         } else {
-            self.began.checked_add(apart)
+            self.created_at.checked_add(distance)
         };
-        moved.unwrap_or(self.began)
+        instant.unwrap_or(self.created_at)
     }
 }
 
@@ -68,17 +68,17 @@ pub(crate) fn nanos(time: Duration) -> i64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trip {
     /// Time of the question on the asking clock.
-    pub asked_ns: i64,
+    pub sent_ns: i64,
     /// Time on the other clock.
-    pub there_ns: i64,
+    pub peer_ns: i64,
     /// Arrival of the answer on the asking clock.
-    pub back_ns: i64,
+    pub received_ns: i64,
 }
 
 impl Trip {
     /// Duration of the trip.
     pub const fn took_ns(&self) -> u64 {
-        self.back_ns.abs_diff(self.asked_ns)
+        self.received_ns.abs_diff(self.sent_ns)
     }
 }
 
@@ -95,9 +95,9 @@ pub struct Offset {
 pub fn offset(trips: &[Trip]) -> Option<Offset> {
     let best = trips.iter().min_by_key(|trip| trip.took_ns())?;
     let took = best.took_ns();
-    let middle_ns = best.asked_ns.saturating_add_unsigned(took / 2);
+    let middle_ns = best.sent_ns.saturating_add_unsigned(took / 2);
     Some(Offset {
-        ns: best.there_ns.saturating_sub(middle_ns),
+        ns: best.peer_ns.saturating_sub(middle_ns),
         uncertainty_ns: took.div_ceil(2),
     })
 }
@@ -112,8 +112,8 @@ mod tests {
         fn the_truth_lies_within_the_uncertainty(ahead in -10_000_000_000_i64..10_000_000_000,
                                                   ways in prop::collection::vec((0_i64..50_000_000, 0_i64..50_000_000), 1..20)) {
             let trips: Vec<Trip> = (0..).zip(&ways).map(|(at, (there, back))| {
-                let asked_ns = at * 1_000_000_000;
-                Trip { asked_ns, there_ns: asked_ns + there + ahead, back_ns: asked_ns + there + back }
+                let sent_ns = at * 1_000_000_000;
+                Trip { sent_ns, peer_ns: sent_ns + there + ahead, received_ns: sent_ns + there + back }
             }).collect();
             let found = offset(&trips).unwrap();
             prop_assert!(found.ns.abs_diff(ahead) <= found.uncertainty_ns, "{:?}, truth {}", found, ahead);
@@ -123,9 +123,9 @@ mod tests {
 
         #[test]
         fn any_readings_give_an_offset(readings in any::<(i64, i64, i64)>()) {
-            let (asked_ns, there_ns, back_ns) = readings;
-            let _ = offset(&[Trip { asked_ns, there_ns, back_ns }]);
-            let _ = WallClock::off_by(there_ns).instant(asked_ns);
+            let (sent_ns, peer_ns, received_ns) = readings;
+            let _ = offset(&[Trip { sent_ns, peer_ns, received_ns }]);
+            let _ = WallClock::with_offset_ms(peer_ns).instant(sent_ns);
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_clock_goes_to_moments_and_back() {
-        let clock = WallClock::off_by(-3_600_000);
+        let clock = WallClock::with_offset_ms(-3_600_000);
         let now_ns = clock.now_ns();
         let later = clock.instant(now_ns + 5_000_000_000) - clock.instant(now_ns);
         assert_eq!(later, Duration::from_secs(5));

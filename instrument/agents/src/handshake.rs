@@ -6,7 +6,7 @@
 //! not protected: that takes TLS.
 
 use crate::link::{Link, LinkError};
-use crate::message::{MOST_TO_RUN, MOST_TO_WORKER, Nonce, PROTOCOL, Proof, ToRun, ToWorker, printable};
+use crate::message::{MAX_TO_RUN, MAX_TO_WORKER, Nonce, PROTOCOL, Proof, ToRun, ToWorker, printable};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use std::fmt;
@@ -72,11 +72,11 @@ pub async fn receive(
     program: &str,
     admit: impl FnOnce(&str) -> Result<(), String>,
 ) -> Result<(String, Link), LinkError> {
-    let own: Nonce = rand::random();
-    link.say(&ToRun::<()>::Challenge {
+    let own_nonce: Nonce = rand::random();
+    link.send(&ToRun::<()>::Challenge {
         protocol: PROTOCOL,
         program: program.to_owned(),
-        nonce: own,
+        nonce: own_nonce,
         token: token.is_some(),
     })
     .await?;
@@ -90,7 +90,7 @@ pub async fn receive(
         return Err(LinkError::Unexpected("Hello"));
     };
     let admitted = match token {
-        Some(token) if !token.is_proven("run", &own, &nonce, proof) => Err(
+        Some(token) if !token.is_proven("run", &own_nonce, &nonce, proof) => Err(
             "the token differs from the agent's: pass the agent's token (--agents-token-env, --agents-token-file)"
                 .to_owned(),
         ),
@@ -99,13 +99,13 @@ pub async fn receive(
         )),
         _ => admit(&run),
     };
-    if let Err(why) = admitted {
-        link.say(&ToRun::<()>::Failed(why.clone())).await?;
-        return Err(LinkError::Says(why));
+    if let Err(reason) = admitted {
+        link.send(&ToRun::<()>::Failed(reason.clone())).await?;
+        return Err(LinkError::Reported(reason));
     }
-    let proof = token.map(|token| token.proof("agent", &own, &nonce));
-    link.say(&ToRun::<()>::Welcome(proof)).await?;
-    Ok((run, link.admitted(MOST_TO_WORKER)))
+    let proof = token.map(|token| token.proof("agent", &own_nonce, &nonce));
+    link.send(&ToRun::<()>::Welcome(proof)).await?;
+    Ok((run, link.admitted(MAX_TO_WORKER)))
 }
 
 /// Performs the side of a run of `program`. Returns the link to the agent.
@@ -115,9 +115,9 @@ pub async fn receive(
 pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run: &str) -> Result<Link, LinkError> {
     let ToRun::Challenge {
         protocol,
-        program: theirs,
+        program: agent_program,
         nonce,
-        token: wants_token,
+        token: requires_token,
     } = link.answer::<()>(LIMIT).await?
     else {
         return Err(LinkError::Unexpected("Challenge"));
@@ -126,35 +126,35 @@ pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run
         Some(format!(
             "it uses protocol version {protocol}, this run version {PROTOCOL}: install the same build"
         ))
-    } else if theirs != program {
-        let theirs = printable(&theirs);
+    } else if agent_program != program {
+        let agent_program = printable(&agent_program);
         Some(format!(
-            "it is an agent of `{theirs}`: start one with `{program} agent`"
+            "it is an agent of `{agent_program}`: start one with `{program} agent`"
         ))
-    } else if wants_token && token.is_none() {
+    } else if requires_token && token.is_none() {
         Some("it requires a token: pass --agents-token-env NAME or --agents-token-file FILE".to_owned())
     } else {
         None
     };
-    if let Some(why) = refusal {
-        return Err(LinkError::Says(why));
+    if let Some(reason) = refusal {
+        return Err(LinkError::Reported(reason));
     }
-    let own: Nonce = rand::random();
-    link.say(&ToWorker::<()>::Hello {
+    let own_nonce: Nonce = rand::random();
+    link.send(&ToWorker::<()>::Hello {
         protocol: PROTOCOL,
         run: run.to_owned(),
-        nonce: own,
-        proof: token.map(|token| token.proof("run", &nonce, &own)),
+        nonce: own_nonce,
+        proof: token.map(|token| token.proof("run", &nonce, &own_nonce)),
     })
     .await?;
     let ToRun::Welcome(proof) = link.answer::<()>(LIMIT).await? else {
         return Err(LinkError::Unexpected("Welcome"));
     };
     match token {
-        Some(token) if !token.is_proven("agent", &nonce, &own, proof) => Err(LinkError::Says(
+        Some(token) if !token.is_proven("agent", &nonce, &own_nonce, proof) => Err(LinkError::Reported(
             "it does not know the token: check the agent's address and token".to_owned(),
         )),
-        _ => Ok(link.admitted(MOST_TO_RUN)),
+        _ => Ok(link.admitted(MAX_TO_RUN)),
     }
 }
 

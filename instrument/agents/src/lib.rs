@@ -23,4 +23,4 @@ pub mod token;
 pub mod worker;
 
 /// Maximum number of processes or agents in one run.
-pub const MOST: u32 = 64;
+pub const MAX_PROCESSES: u32 = 64;

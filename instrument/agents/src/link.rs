@@ -18,17 +18,17 @@ use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 /// Time limit for writing a message, after which the peer counts as not reading.
 pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum size of a message from a peer before admission.
-const MOST_OF_STRANGERS: usize = 4 << 10;
+const MAX_UNAUTHENTICATED_BYTES: usize = 4 << 10;
 /// Maximum size of a sent reason, far below a message's limit.
-const MOST_WORDS: usize = 4_000;
+const MAX_REASON_BYTES: usize = 4_000;
 /// Maximum number of unread messages.
-const WAITING: usize = 16;
+const MAX_UNREAD_ORDERS: usize = 16;
 
 /// The receiving half.
 pub struct Input(FramedRead<Box<dyn AsyncRead + Send + Unpin>, LengthDelimitedCodec>);
 
 impl Input {
-    async fn hear<M: DeserializeOwned>(&mut self) -> Result<M, LinkError> {
+    async fn receive_message<M: DeserializeOwned>(&mut self) -> Result<M, LinkError> {
         match self.0.next().await {
             None => Err(LinkError::Ended),
             Some(Ok(bytes)) => message::decode(&bytes),
@@ -42,10 +42,10 @@ impl Input {
     /// Reads orders during work, so that the end of the link is noticed within a step. The returned future reads until the
     /// link ends, and returns its error.
     pub fn orders<J: DeserializeOwned>(mut self) -> (Orders<J>, impl Future<Output = LinkError>) {
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(MAX_UNREAD_ORDERS);
         let reading = async move {
             loop {
-                let order = match self.hear().await {
+                let order = match self.receive_message().await {
                     Ok(order) => order,
                     Err(error) => return error,
                 };
@@ -66,12 +66,12 @@ impl Output {
     ///
     /// # Errors
     /// The peer does not read it.
-    pub async fn say(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
+    pub async fn send(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
         let bytes = message::encode(message)?;
-        let most = self.0.encoder().max_frame_length();
-        if bytes.len() > most {
+        let max = self.0.encoder().max_frame_length();
+        if bytes.len() > max {
             let bytes = bytes.len();
-            return Err(LinkError::PlanTooLong { bytes, most });
+            return Err(LinkError::PlanTooLong { bytes, max });
         }
         match timeout(WRITE_LIMIT, self.0.send(Bytes::from(bytes))).await {
             Ok(sent) => sent.map_err(LinkError::Io),
@@ -83,9 +83,9 @@ impl Output {
     ///
     /// # Errors
     /// The peer does not read it.
-    pub async fn fail(&mut self, mut why: String) -> Result<(), LinkError> {
-        why.truncate(why.floor_char_boundary(MOST_WORDS));
-        self.say(&ToRun::<()>::Failed(why)).await
+    pub async fn fail(&mut self, mut reason: String) -> Result<(), LinkError> {
+        reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+        self.send(&ToRun::<()>::Failed(reason)).await
     }
 }
 
@@ -123,28 +123,28 @@ impl Link {
     /// Creates a link over a stream, to a peer before admission.
     pub fn new(name: String, is_private: bool, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         let (reader, writer) = tokio::io::split(stream);
-        let codec = |most| LengthDelimitedCodec::builder().max_frame_length(most).new_codec();
+        let codec = |max| LengthDelimitedCodec::builder().max_frame_length(max).new_codec();
         Self {
             name,
             is_private,
-            input: Input(FramedRead::new(Box::new(reader), codec(MOST_OF_STRANGERS))),
-            output: Output(FramedWrite::new(Box::new(writer), codec(message::MOST_TO_WORKER))),
+            input: Input(FramedRead::new(Box::new(reader), codec(MAX_UNAUTHENTICATED_BYTES))),
+            output: Output(FramedWrite::new(Box::new(writer), codec(message::MAX_TO_WORKER))),
         }
     }
 
-    /// Accepts messages of up to `most` bytes from now on.
+    /// Accepts messages of up to `max` bytes from now on.
     #[must_use]
-    pub fn admitted(mut self, most: usize) -> Self {
-        self.input.0.decoder_mut().set_max_frame_length(most);
+    pub fn admitted(mut self, max: usize) -> Self {
+        self.input.0.decoder_mut().set_max_frame_length(max);
         self
     }
 
-    /// Sends a message: see [`Output::say`].
+    /// Sends a message: see [`Output::send`].
     ///
     /// # Errors
     /// The peer does not read it.
-    pub async fn say(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
-        self.output.say(message).await
+    pub async fn send(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
+        self.output.send(message).await
     }
 
     /// Waits for a message of a run.
@@ -152,8 +152,8 @@ impl Link {
     /// # Errors
     /// Unexpected message, or no message in time.
     pub async fn order<J: DeserializeOwned>(&mut self, limit: Duration) -> Result<ToWorker<J>, LinkError> {
-        let heard = timeout(limit, self.input.hear()).await;
-        heard.map_err(|_| LinkError::Silent(limit))?
+        let received = timeout(limit, self.input.receive_message()).await;
+        received.map_err(|_| LinkError::Silent(limit))?
     }
 
     /// Waits for a message of a process.
@@ -161,9 +161,9 @@ impl Link {
     /// # Errors
     /// Unexpected message, no message in time, or the process's reason for not sending it, made printable.
     pub async fn answer<R: DeserializeOwned>(&mut self, limit: Duration) -> Result<ToRun<R>, LinkError> {
-        let heard = timeout(limit, self.input.hear()).await;
-        match heard.map_err(|_| LinkError::Silent(limit))?? {
-            ToRun::Failed(what) => Err(LinkError::Says(message::printable(&what))),
+        let received = timeout(limit, self.input.receive_message()).await;
+        match received.map_err(|_| LinkError::Silent(limit))?? {
+            ToRun::Failed(what) => Err(LinkError::Reported(message::printable(&what))),
             answer => Ok(answer),
         }
     }

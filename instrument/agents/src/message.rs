@@ -21,12 +21,12 @@ pub enum LinkError {
     #[error("message larger than {0} bytes: both sides must be of one build")]
     TooLong(usize),
     /// Length above the limit of sent messages.
-    #[error("message of {bytes} bytes, limit {most}: shorten the plan")]
+    #[error("message of {bytes} bytes, limit {max}: shorten the plan")]
     PlanTooLong {
         /// Length of the message.
         bytes: usize,
         /// Maximum length.
-        most: usize,
+        max: usize,
     },
     /// Bytes that are not a message.
     #[error("invalid message: {0}; both sides must be of one build")]
@@ -39,12 +39,12 @@ pub enum LinkError {
     Silent(Duration),
     /// The peer reports an error.
     #[error("{0}")]
-    Says(String),
+    Reported(String),
 }
 
 impl LinkError {
     /// True if the peer is gone; false if it sent an invalid message.
-    pub const fn is_gone(&self) -> bool {
+    pub const fn is_unreachable(&self) -> bool {
         self.is_closed() || matches!(self, Self::Silent(_))
     }
 
@@ -57,9 +57,9 @@ impl LinkError {
 /// Version of these messages, raised with every change: both sides must be of one build.
 pub const PROTOCOL: u32 = 6;
 /// Maximum size of a message to a load process.
-pub const MOST_TO_WORKER: usize = 4 << 20;
+pub const MAX_TO_WORKER: usize = 4 << 20;
 /// Maximum size of a message to a run.
-pub const MOST_TO_RUN: usize = 1 << 20;
+pub const MAX_TO_RUN: usize = 1 << 20;
 /// A number used once.
 pub type Nonce = [u8; 16];
 /// Proof of a token; the token is never sent.

@@ -1,10 +1,10 @@
 //! Flags of an agent, and of a run with agents. In: a command line. Out: a listener, or agents with their credentials.
 
-use crate::MOST;
+use crate::MAX_PROCESSES;
 use crate::clock::WallClock;
 use crate::handshake::Token;
 use crate::remote::{Agents, keep_alive};
-use crate::session::Door;
+use crate::session::Auth;
 use crate::tls::{Identity, client_config, server_config};
 use crate::token::TokenSource;
 use clap::Args;
@@ -61,15 +61,15 @@ pub enum AgentError {
 impl AgentOptions {
     /// Clock of the agent.
     pub fn clock(&self) -> WallClock {
-        WallClock::off_by(self.clock_offset_ms)
+        WallClock::with_offset_ms(self.clock_offset_ms)
     }
 
     /// Listens for runs of `program`, and prints the address on stdout.
     ///
     /// # Errors
     /// An address in use or without authentication, or an unreadable token or certificate.
-    pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Door), AgentError> {
-        let door = self.door(program).map_err(AgentError::Usage)?;
+    pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Auth), AgentError> {
+        let auth = self.auth(program).map_err(AgentError::Usage)?;
         let at = self.listen;
         let failed = |source| AgentError::Listen { at, source };
         let listener = TcpListener::bind(at).await.map_err(failed)?;
@@ -77,20 +77,20 @@ impl AgentOptions {
         keep_alive(&listener).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         writeln!(io::stdout(), "{}", json!({ "listen": address.to_string() })).map_err(failed)?;
-        Ok((listener, door))
+        Ok((listener, auth))
     }
 
-    fn door(&self, program: &'static str) -> Result<Door, String> {
-        let own = self.cert.clone().zip(self.key.clone());
-        let tls = own.map(|(cert, key)| server_config(&Identity { cert, key }, self.client_ca.as_deref()));
-        let door = Door {
+    fn auth(&self, program: &'static str) -> Result<Auth, String> {
+        let identity = self.cert.clone().zip(self.key.clone());
+        let tls = identity.map(|(cert, key)| server_config(&Identity { cert, key }, self.client_ca.as_deref()));
+        let auth = Auth {
             program,
             token: token(self.token_env.as_ref(), self.token_file.as_ref())?,
             tls: tls.transpose()?.map(Arc::new),
-            wants_certificate: self.client_ca.is_some(),
+            requires_certificate: self.client_ca.is_some(),
         };
-        door.check()?;
-        Ok(door)
+        auth.check()?;
+        Ok(auth)
     }
 }
 
@@ -149,13 +149,13 @@ impl AgentsOptions {
                 return Err(format!("--agents: duplicate address {address}"));
             }
         }
-        if self.agents.len() > MOST as usize {
-            return Err(format!("--agents: more than {MOST} agents"));
+        if self.agents.len() > MAX_PROCESSES as usize {
+            return Err(format!("--agents: more than {MAX_PROCESSES} agents"));
         }
-        let own = self.agents_cert.clone().zip(self.agents_key.clone());
-        let own = own.map(|(cert, key)| Identity { cert, key });
+        let identity = self.agents_cert.clone().zip(self.agents_key.clone());
+        let identity = identity.map(|(cert, key)| Identity { cert, key });
         let ca = self.agents_ca.as_deref();
-        let tls = ca.map(|ca| client_config(Some(ca), own.as_ref()));
+        let tls = ca.map(|ca| client_config(Some(ca), identity.as_ref()));
         Ok(Some(Agents {
             program,
             addresses: self.agents.clone(),

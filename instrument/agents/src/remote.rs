@@ -16,7 +16,7 @@ use tokio_rustls::rustls::ClientConfig;
 /// Time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to reach an agent.
-const AGAIN_AFTER: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Agents of a run.
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ impl Agents {
         loop {
             match self.attempt(address).await {
                 Ok(link) => return Ok(Worker { link, process: None }),
-                Err(error) if error.is_gone() && Instant::now() < until => tokio::time::sleep(AGAIN_AFTER).await,
-                Err(error) if error.is_gone() => {
+                Err(error) if error.is_unreachable() && Instant::now() < until => tokio::time::sleep(RETRY_PAUSE).await,
+                Err(error) if error.is_unreachable() => {
                     return Err(WorkerError::Lost(format!("agent {address} is unreachable: {error}")));
                 }
                 Err(error) => return Err(WorkerError::Failed(format!("agent {address}: {error}"))),
@@ -62,22 +62,22 @@ impl Agents {
     }
 
     async fn attempt(&self, address: &str) -> Result<Link, LinkError> {
-        let silent = |_| LinkError::Silent(CONNECT_LIMIT);
+        let timed_out = |_| LinkError::Silent(CONNECT_LIMIT);
         let connected = timeout(CONNECT_LIMIT, TcpStream::connect(address)).await;
-        let stream = connected.map_err(silent)?.map_err(LinkError::Io)?;
+        let stream = connected.map_err(timed_out)?.map_err(LinkError::Io)?;
         stream.set_nodelay(true).map_err(LinkError::Io)?;
         keep_alive(&stream).map_err(LinkError::Io)?;
-        let is_here = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        let is_local = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
         let name = format!("agent {address}");
         let link = match &self.tls {
-            None => Link::new(name, is_here, stream),
+            None => Link::new(name, is_local, stream),
             Some(tls) => {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let server = ServerName::try_from(host)
-                    .map_err(|_| LinkError::Says("its address has no valid name for a certificate".to_owned()))?;
-                let shaken = TlsConnector::from(Arc::clone(tls)).connect(server, stream);
-                let stream = timeout(CONNECT_LIMIT, shaken).await.map_err(silent)?;
+                    .map_err(|_| LinkError::Reported("its address has no valid name for a certificate".to_owned()))?;
+                let connecting = TlsConnector::from(Arc::clone(tls)).connect(server, stream);
+                let stream = timeout(CONNECT_LIMIT, connecting).await.map_err(timed_out)?;
                 Link::new(name, true, stream.map_err(tls_error)?)
             }
         };
@@ -87,17 +87,17 @@ impl Agents {
 
 /// Probes the other host after 20 s of silence, four times in 20 s, to detect a vanished host.
 pub(crate) fn keep_alive(socket: &impl AsFd) -> std::io::Result<()> {
-    let asked = TcpKeepalive::new()
+    let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(20))
         .with_interval(Duration::from_secs(5))
         .with_retries(4);
-    SockRef::from(socket).set_tcp_keepalive(&asked)
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)
 }
 
 /// Converts a TLS error: a refused certificate is permanent, so a retry does not help.
 fn tls_error(error: std::io::Error) -> LinkError {
     if error.kind() == std::io::ErrorKind::InvalidData {
-        return LinkError::Says(format!(
+        return LinkError::Reported(format!(
             "TLS: {error}; check --agents-ca, --agents-cert and --agents-key"
         ));
     }

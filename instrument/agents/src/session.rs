@@ -1,4 +1,4 @@
-//! Runs from an agent's view. In: a listener, and the work of a run. Out: authenticated runs served one after another,
+//! Runs from an agent's view. In: a listener, and the work of a run. Out: result runs served one after another,
 //! each step started together with the other agents.
 
 use crate::clock::WallClock;
@@ -34,11 +34,11 @@ pub async fn ready<J>(
     clock: &WallClock,
     limit: Duration,
 ) -> Result<Start, LinkError> {
-    output.say(&ToRun::<()>::Ready).await?;
+    output.send(&ToRun::<()>::Ready).await?;
     loop {
-        let heard = tokio::time::timeout(limit, orders.next()).await;
-        match heard.map_err(|_| LinkError::Silent(limit))?? {
-            ToWorker::Ping => output.say(&ToRun::<()>::Pong(clock.now_ns())).await?,
+        let received = tokio::time::timeout(limit, orders.next()).await;
+        match received.map_err(|_| LinkError::Silent(limit))?? {
+            ToWorker::Ping => output.send(&ToRun::<()>::Pong(clock.now_ns())).await?,
             ToWorker::Start(clock_ns) => {
                 let at = clock.instant(clock_ns);
                 let late = Instant::now().saturating_duration_since(at);
@@ -52,21 +52,21 @@ pub async fn ready<J>(
 /// Serves runs, one at a time, until interrupted.
 pub async fn serve<E: Display>(
     listener: TcpListener,
-    door: Door,
+    auth: Auth,
     clock: &WallClock,
     interrupted: impl Future<Output = ()>,
     work: impl AsyncFn(Link, &WallClock) -> Result<(), E>,
 ) {
     let served = Served::default();
     let (sender, mut runs) = mpsc::channel(1);
-    let listening = tokio::spawn(listen(listener, door, served.clone(), sender));
+    let listening = tokio::spawn(listen(listener, auth, served.clone(), sender));
     let mut interrupted = std::pin::pin!(interrupted);
     let mut next = None;
     loop {
         let (run, link) = match next.take() {
-            Some(known) => known,
+            Some(accepted_run) => accepted_run,
             None => tokio::select! {
-                Some(known) = runs.recv() => known,
+                Some(accepted_run) = runs.recv() => accepted_run,
                 () = &mut interrupted => break,
             },
         };
@@ -83,7 +83,7 @@ pub async fn serve<E: Display>(
                 }
             }
             // The same run reconnects after losing this connection.
-            Some(again) = runs.recv() => next = Some(again),
+            Some(reconnected) = runs.recv() => next = Some(reconnected),
             () = &mut interrupted => break,
         }
     }
@@ -91,11 +91,11 @@ pub async fn serve<E: Display>(
 }
 
 /// Maximum number of unauthenticated connections. A further one replaces the oldest of the address with the most.
-const STRANGERS: usize = 16;
+const MAX_UNAUTHENTICATED: usize = 16;
 
 /// Credentials required from a caller.
 #[derive(Debug, Clone, Default)]
-pub struct Door {
+pub struct Auth {
     /// Program whose runs are admitted.
     pub program: &'static str,
     /// Token that the caller must prove.
@@ -103,16 +103,16 @@ pub struct Door {
     /// TLS settings, which may require a client certificate.
     pub tls: Option<Arc<ServerConfig>>,
     /// True if the caller needs a client certificate.
-    pub wants_certificate: bool,
+    pub requires_certificate: bool,
 }
 
-impl Door {
+impl Auth {
     /// Refuses to listen without authentication. Loopback is no exception, because every user of the host reaches it.
     ///
     /// # Errors
     /// Token and mutual TLS are both missing.
     pub fn check(&self) -> Result<(), String> {
-        if self.token.is_some() || self.wants_certificate {
+        if self.token.is_some() || self.requires_certificate {
             return Ok(());
         }
         Err(
@@ -186,13 +186,13 @@ impl Drop for Reservation<'_> {
 
 /// Unauthenticated connections, oldest first: their addresses, and tasks that end with the authentication.
 #[derive(Default)]
-struct Strangers(Vec<(IpAddr, AbortHandle)>);
+struct Unauthenticated(Vec<(IpAddr, AbortHandle)>);
 
-impl Strangers {
+impl Unauthenticated {
     /// Makes room for one more: drops the oldest connection of the address with the most.
     fn make_room(&mut self) {
         self.0.retain(|(_, task)| !task.is_finished());
-        if self.0.len() < STRANGERS {
+        if self.0.len() < MAX_UNAUTHENTICATED {
             return;
         }
         let share = |address: IpAddr| self.0.iter().filter(|(other, _)| *other == address).count();
@@ -203,20 +203,20 @@ impl Strangers {
     }
 }
 
-/// Accepts connections forever; authenticated ones are sent to `runs`.
-async fn listen(listener: TcpListener, door: Door, served: Served, runs: mpsc::Sender<(String, Link)>) {
-    let mut strangers = Strangers::default();
+/// Accepts connections forever; result ones are sent to `runs`.
+async fn listen(listener: TcpListener, auth: Auth, served: Served, runs: mpsc::Sender<(String, Link)>) {
+    let mut unauthenticated = Unauthenticated::default();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Mostly too many open files: others may be closed by then.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        strangers.make_room();
-        let (door, served, runs) = (door.clone(), served.clone(), runs.clone());
+        unauthenticated.make_room();
+        let (auth, served, runs) = (auth.clone(), served.clone(), runs.clone());
         let task = tokio::spawn(async move {
-            let greeted = tokio::time::timeout(2 * handshake::LIMIT, greet(stream, peer, &door, &served)).await;
-            match greeted {
+            let result = tokio::time::timeout(2 * handshake::LIMIT, login(stream, peer, &auth, &served)).await;
+            match result {
                 Ok(Ok(run)) => {
                     // If the receiver is gone, the agent is about to end.
                     tokio::spawn(async move { runs.send(run).await });
@@ -225,14 +225,14 @@ async fn listen(listener: TcpListener, door: Door, served: Served, runs: mpsc::S
                 Err(_) => eprintln!("{peer}: rejected: authentication timed out"),
             }
         });
-        strangers.0.push((peer.ip(), task.abort_handle()));
+        unauthenticated.0.push((peer.ip(), task.abort_handle()));
     }
 }
 
-async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served) -> Result<(String, Link), LinkError> {
+async fn login(stream: TcpStream, peer: SocketAddr, auth: &Auth, served: &Served) -> Result<(String, Link), LinkError> {
     stream.set_nodelay(true).map_err(LinkError::Io)?;
     let name = format!("run at {peer}");
-    let link = match &door.tls {
+    let link = match &auth.tls {
         None => Link::new(name, peer.ip().is_loopback(), stream),
         Some(tls) => {
             let accepted = TlsAcceptor::from(Arc::clone(tls)).accept(stream).await;
@@ -245,7 +245,7 @@ async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served
         reservation.is_open = true;
         Ok(())
     };
-    let run = handshake::receive(link, door.token.as_ref(), door.program, admit).await?;
+    let run = handshake::receive(link, auth.token.as_ref(), auth.program, admit).await?;
     reservation.is_open = false;
     Ok(run)
 }
@@ -256,14 +256,14 @@ mod tests {
 
     #[test]
     fn an_agent_needs_a_token_or_mutual_tls() {
-        let refused = Door::default().check().unwrap_err();
+        let refused = Auth::default().check().unwrap_err();
         assert!(
             refused.contains("--token-env") && refused.contains("--client-ca"),
             "{refused}"
         );
-        let guarded = Door {
+        let guarded = Auth {
             token: Some(Token::new("0123456789abcdef").unwrap()),
-            ..Door::default()
+            ..Auth::default()
         };
         guarded.check().unwrap();
     }
@@ -284,22 +284,22 @@ mod tests {
     #[tokio::test]
     async fn the_address_with_most_strangers_gives_up_its_oldest() {
         let wait = || tokio::spawn(std::future::pending::<()>()).abort_handle();
-        let mut strangers = Strangers::default();
-        for number in 0..STRANGERS {
+        let mut unauthenticated = Unauthenticated::default();
+        for number in 0..MAX_UNAUTHENTICATED {
             let address = if number == 0 { [10, 0, 0, 1] } else { [10, 0, 0, 2] };
-            strangers.0.push((address.into(), wait()));
+            unauthenticated.0.push((address.into(), wait()));
         }
-        let second = strangers.0[1].1.clone();
-        strangers.make_room();
-        assert_eq!(strangers.0.len(), STRANGERS - 1);
-        assert_eq!(strangers.0[0].0, IpAddr::from([10, 0, 0, 1]));
+        let second = unauthenticated.0[1].1.clone();
+        unauthenticated.make_room();
+        assert_eq!(unauthenticated.0.len(), MAX_UNAUTHENTICATED - 1);
+        assert_eq!(unauthenticated.0[0].0, IpAddr::from([10, 0, 0, 1]));
         tokio::task::yield_now().await;
         assert!(second.is_finished());
-        // An authenticated connection does not count.
-        strangers.0[0].1.abort();
+        // An result connection does not count.
+        unauthenticated.0[0].1.abort();
         tokio::task::yield_now().await;
-        strangers.make_room();
-        assert_eq!(strangers.0.len(), STRANGERS - 2);
+        unauthenticated.make_room();
+        assert_eq!(unauthenticated.0.len(), MAX_UNAUTHENTICATED - 2);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Identity {
 ///
 /// # Errors
 /// A file is unreadable or lacks the expected content.
-pub fn server_config(own: &Identity, client_ca: Option<&Path>) -> Result<ServerConfig, String> {
+pub fn server_config(identity: &Identity, client_ca: Option<&Path>) -> Result<ServerConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -33,46 +33,46 @@ pub fn server_config(own: &Identity, client_ca: Option<&Path>) -> Result<ServerC
         Some(ca) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(Some(ca))?), provider)
                 .build()
-                .map_err(|error| at(ca, "CA", &error))?;
+                .map_err(|error| file_error(ca, "CA", &error))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let (chain, key) = read_identity(own)?;
+    let (chain, key) = read_identity(identity)?;
     let config = builder.with_single_cert(chain, key);
-    config.map_err(|error| at(&own.cert, "certificate", &error))
+    config.map_err(|error| file_error(&identity.cert, "certificate", &error))
 }
 
 /// Creates the settings of a client that trusts `ca` (default: the system's roots).
 ///
 /// # Errors
 /// A file is unreadable or lacks the expected content.
-pub fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result<ClientConfig, String> {
+pub fn client_config(ca: Option<&Path>, identity: Option<&Identity>) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("TLS: {error}"))?
         .with_root_certificates(roots(ca)?);
-    let Some(own) = own else {
+    let Some(identity) = identity else {
         return Ok(builder.with_no_client_auth());
     };
-    let (chain, key) = read_identity(own)?;
+    let (chain, key) = read_identity(identity)?;
     let config = builder.with_client_auth_cert(chain, key);
-    config.map_err(|error| format!("{} with {}: {error}", own.cert.display(), own.key.display()))
+    config.map_err(|error| format!("{} with {}: {error}", identity.cert.display(), identity.key.display()))
 }
 
 /// Reads a certificate with its intermediates, and its key.
 ///
 /// # Errors
 /// A file is unreadable or lacks the expected content.
-fn read_identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-    let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| at(&own.key, "key", &error))?;
-    Ok((certificates(&own.cert)?, key))
+fn read_identity(identity: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let key = PrivateKeyDer::from_pem_file(&identity.key).map_err(|error| file_error(&identity.key, "key", &error))?;
+    Ok((certificates(&identity.cert)?, key))
 }
 
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca {
         for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| at(path, "CA", &error))?;
+            roots.add(certificate).map_err(|error| file_error(path, "CA", &error))?;
         }
         return Ok(roots);
     }
@@ -88,13 +88,13 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| at(path, "certificates", &error))?;
+    let certificates = read.map_err(|error| file_error(path, "certificates", &error))?;
     if certificates.is_empty() {
         return Err(format!("{}: no PEM certificate", path.display()));
     }
     Ok(certificates)
 }
 
-fn at(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
+fn file_error(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
     format!("{} ({what}): {error}", path.display())
 }

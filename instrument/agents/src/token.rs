@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Maximum length of a token in bytes: servers accept only a few KiB of headers.
-const MOST_TOKEN_BYTES: u64 = 16 << 10;
+const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// Source of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +50,8 @@ fn token_file(path: &Path) -> Result<String, String> {
     let at = |error: std::io::Error| format!("{}: {error} (--token-file, `target.token_file`)", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(at)?;
-    file.take(MOST_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
-    if text.len() as u64 > MOST_TOKEN_BYTES {
+    file.take(MAX_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
+    if text.len() as u64 > MAX_TOKEN_BYTES {
         return Err(format!("{}: too long for a token", path.display()));
     }
     Ok(text)

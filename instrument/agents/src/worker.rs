@@ -1,9 +1,9 @@
 //! One process from the run's view, on any host, and the common start of several. In: a link, or a number on this host. Out: the
 //! process's clock, and a description of its end.
 
-use crate::clock::{self, ASKED_AT_ONCE, Offset, TRIPS, Trip, WallClock};
+use crate::clock::{self, CONCURRENT_ESTIMATES, Offset, TRIPS, Trip, WallClock};
 use crate::link::{Link, LinkError};
-use crate::message::{MOST_TO_RUN, ToRun, ToWorker};
+use crate::message::{MAX_TO_RUN, ToRun, ToWorker};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::de::DeserializeOwned;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 /// Time limit for the answer to a ping.
 const TRIP_LIMIT: Duration = Duration::from_secs(10);
 /// Time to wait for the last output of an ended process.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINAL_MESSAGE_WAIT: Duration = Duration::from_secs(1);
 
 /// Failure of a process.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ impl WorkerError {
 
 /// Estimate of a process's clock.
 #[derive(Debug, Clone, Copy)]
-pub struct Known {
+pub struct ClockEstimate {
     /// Offset of the clock.
     pub offset: Offset,
     /// Duration of the longest trip.
@@ -85,7 +85,7 @@ impl Worker {
             return Err(WorkerError::Failed(format!("{name} has no pipes")));
         };
         Ok(Self {
-            link: Link::new(name, true, tokio::io::join(stdout, stdin)).admitted(MOST_TO_RUN),
+            link: Link::new(name, true, tokio::io::join(stdout, stdin)).admitted(MAX_TO_RUN),
             process: Some(process),
         })
     }
@@ -94,46 +94,46 @@ impl Worker {
     ///
     /// # Errors
     /// The given error, with the process's name and end.
-    pub async fn check<T>(&mut self, heard: Result<T, LinkError>) -> Result<T, WorkerError> {
-        let error = match heard {
+    pub async fn check<T>(&mut self, received: Result<T, LinkError>) -> Result<T, WorkerError> {
+        let error = match received {
             Ok(message) => return Ok(message),
             Err(error) => error,
         };
         // The peer may have sent the reason before it closed the connection.
-        if error.is_gone()
-            && let Err(LinkError::Says(what)) = self.link.answer::<()>(LAST_WORDS).await
+        if error.is_unreachable()
+            && let Err(LinkError::Reported(what)) = self.link.answer::<()>(FINAL_MESSAGE_WAIT).await
         {
             return Err(WorkerError::Failed(format!("{}: {what}", self.link.name)));
         }
         let name = &self.link.name;
         Err(match &mut self.process {
             Some(process) if error.is_closed() => {
-                let how = how_it_ended(process).await;
+                let exit = describe_exit(process).await;
                 WorkerError::Failed(format!(
-                    "{name} ended {how}; the current step is lost, finished ones are saved: resume with --resume"
+                    "{name} ended {exit}; the current step is lost, finished ones are saved: resume with --resume"
                 ))
             }
-            None if error.is_gone() => WorkerError::Lost(format!("{name} is lost: {error}")),
+            None if error.is_unreachable() => WorkerError::Lost(format!("{name} is lost: {error}")),
             _ => WorkerError::Failed(format!("{name}: {error}")),
         })
     }
 
-    async fn ask_the_time<R: DeserializeOwned>(&mut self, clock: &WallClock) -> Result<Known, WorkerError> {
+    async fn estimate_clock<R: DeserializeOwned>(&mut self, clock: &WallClock) -> Result<ClockEstimate, WorkerError> {
         let mut trips = Vec::with_capacity(TRIPS);
         for _ in 0..TRIPS {
-            let asked_ns = clock.now_ns();
-            let said = self.link.say(&ToWorker::<()>::Ping).await;
-            self.check(said).await?;
-            let heard = match self.link.answer::<R>(TRIP_LIMIT).await {
-                Ok(ToRun::Pong(there_ns)) => Ok((there_ns, clock.now_ns())),
+            let sent_ns = clock.now_ns();
+            let sent = self.link.send(&ToWorker::<()>::Ping).await;
+            self.check(sent).await?;
+            let received = match self.link.answer::<R>(TRIP_LIMIT).await {
+                Ok(ToRun::Pong(peer_ns)) => Ok((peer_ns, clock.now_ns())),
                 Ok(_) => Err(LinkError::Unexpected("Pong")),
                 Err(error) => Err(error),
             };
-            let (there_ns, back_ns) = self.check(heard).await?;
+            let (peer_ns, received_ns) = self.check(received).await?;
             trips.push(Trip {
-                asked_ns,
-                there_ns,
-                back_ns,
+                sent_ns,
+                peer_ns,
+                received_ns,
             });
         }
         let slowest = trips.iter().map(Trip::took_ns).max().unwrap_or_default();
@@ -141,7 +141,7 @@ impl Worker {
             ns: 0,
             uncertainty_ns: u64::MAX,
         });
-        Ok(Known {
+        Ok(ClockEstimate {
             offset,
             slowest: Duration::from_nanos(slowest),
         })
@@ -156,7 +156,7 @@ pub struct CommonStart {
     /// Time from the last start message to the start.
     pub lead: Duration,
     /// Estimates of the processes' clocks.
-    pub known: Vec<Known>,
+    pub clocks: Vec<ClockEstimate>,
 }
 
 /// Waits until every process has prepared its step, compares their clocks, and sends each the start on its own clock.
@@ -177,26 +177,26 @@ pub async fn start_together<R: DeserializeOwned>(
         worker.check(ready).await
     });
     futures::future::try_join_all(ready).await?;
-    let known = workers.iter_mut().map(|worker| worker.ask_the_time::<R>(clock));
-    let known = futures::stream::iter(known).buffered(ASKED_AT_ONCE);
-    let known: Vec<Known> = known.try_collect().await?;
-    let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
+    let estimates = workers.iter_mut().map(|worker| worker.estimate_clock::<R>(clock));
+    let estimates = futures::stream::iter(estimates).buffered(CONCURRENT_ESTIMATES);
+    let clocks: Vec<ClockEstimate> = estimates.try_collect().await?;
+    let slowest = clocks.iter().map(|estimate| estimate.slowest).max().unwrap_or_default();
     let lead = clock::lead(workers.len(), slowest);
     let start_ns = clock.now_ns().saturating_add(clock::nanos(lead));
-    for (worker, known) in workers.iter_mut().zip(&known) {
-        let clock_ns = start_ns.saturating_add(known.offset.ns);
-        let said = worker.link.say(&ToWorker::<()>::Start(clock_ns)).await;
-        worker.check(said).await?;
+    for (worker, estimate) in workers.iter_mut().zip(&clocks) {
+        let clock_ns = start_ns.saturating_add(estimate.offset.ns);
+        let sent = worker.link.send(&ToWorker::<()>::Start(clock_ns)).await;
+        worker.check(sent).await?;
     }
     Ok(CommonStart {
         at: clock.instant(start_ns),
         lead,
-        known,
+        clocks,
     })
 }
 
 /// Describes the end of a process.
-async fn how_it_ended(process: &mut Child) -> String {
+async fn describe_exit(process: &mut Child) -> String {
     use std::os::unix::process::ExitStatusExt;
     match tokio::time::timeout(Duration::from_secs(5), process.wait()).await {
         Ok(Ok(status)) => match (status.code(), status.signal()) {

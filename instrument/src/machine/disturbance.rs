@@ -5,13 +5,14 @@
 
 use tierlab_analysis::record::{Limits, MachineUse};
 
-/// Minimum looks for a verdict: about a second. The kernel counts CPU time in hundredths of a second, so shares of fewer looks are noise.
-pub(super) const LEAST_LOOKS: u32 = 11;
+/// Minimum samples for a verdict: about a second. The kernel counts CPU time in hundredths of a second, so shares of
+/// fewer samples are noise.
+pub(super) const MIN_SAMPLES: u32 = 11;
 
 /// Returns the foreign load that disturbed a step; `None` without any, or if the step was too short to tell. Without `server_is_known`,
 /// foreign load may be the server's, and is ignored. Load that the kernel does not count is also ignored.
 pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool) -> Option<String> {
-    if machine.samples < LEAST_LOOKS {
+    if machine.samples < MIN_SAMPLES {
         return None;
     }
     let foreign_cpu_share = server_is_known.then_some(machine.foreign_cpu_share);
@@ -28,8 +29,8 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
             continue;
         };
         let (value, limit) = match what.ends_with("traffic") {
-            true => apart(value / 1e6, limit / 1e6, "MB/s"),
-            false => apart(100.0 * value, 100.0 * limit, "%"),
+            true => format_distinct(value / 1e6, limit / 1e6, "MB/s"),
+            false => format_distinct(100.0 * value, 100.0 * limit, "%"),
         };
         found.push(format!("foreign {what} was {value} (limit {limit})"));
     }
@@ -38,13 +39,13 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
 
 /// Describes foreign CPU time and steal time above their limits. A limit of 1 is disabled.
 pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, limits: &Limits) -> Vec<String> {
-    let over = |share: Option<f64>, limit: f64, what: &str, whose: &str| {
+    let exceeded = |share: Option<f64>, limit: f64, what: &str, suffix: &str| {
         let share = share.filter(|share| limit < 1.0 && *share > limit)?;
-        let (said, limit) = apart(100.0 * share, 100.0 * limit, "%");
-        Some(format!("{what} {said} of the CPUs{whose} (limit {limit})"))
+        let (formatted, limit) = format_distinct(100.0 * share, 100.0 * limit, "%");
+        Some(format!("{what} {formatted} of the CPUs{suffix} (limit {limit})"))
     };
-    let foreign = over(foreign_share, limits.foreign_cpu_share, "foreign processes used", "");
-    let stolen = over(
+    let foreign = exceeded(foreign_share, limits.foreign_cpu_share, "foreign processes used", "");
+    let stolen = exceeded(
         steal_share,
         limits.steal_share,
         "the hypervisor gave",
@@ -54,13 +55,13 @@ pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, li
 }
 
 /// Formats two different numbers with their unit, with the fewest decimals that show a difference.
-fn apart(value: f64, limit: f64, unit: &str) -> (String, String) {
-    let said = |decimals: i32| {
+fn format_distinct(value: f64, limit: f64, unit: &str) -> (String, String) {
+    let formatted = |decimals: i32| {
         let scale = 10_f64.powi(decimals);
         [value, limit].map(|number| format!("{} {unit}", (number * scale).round() / scale))
     };
-    let is_apart = |[value, limit]: &[String; 2]| value != limit;
-    let [value, limit] = (0..9).map(said).find(is_apart).unwrap_or_else(|| said(9));
+    let is_distinct = |[value, limit]: &[String; 2]| value != limit;
+    let [value, limit] = (0..9).map(formatted).find(is_distinct).unwrap_or_else(|| formatted(9));
     (value, limit)
 }
 

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     roots: Vec<i32>,
-    own: HashMap<i32, Own>,
+    own: HashMap<i32, OwnProcess>,
     /// Ticks of kernel threads at the last scan.
     kernel: HashMap<i32, u64>,
     others: HashSet<i32>,
@@ -21,7 +21,7 @@ pub(super) struct Processes {
     pub(super) own_ticks: u64,
     /// CPU of kernel threads from the first scan to the last.
     pub(super) kernel_ticks: u64,
-    moved: Moved,
+    bytes: Traffic,
     /// Memory of the lab's own processes at the last scan, in bytes.
     pub(super) own_resident_bytes: u64,
     is_hidden: bool,
@@ -29,22 +29,22 @@ pub(super) struct Processes {
 
 /// Bytes read from and written to storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Moved {
+pub(super) struct Traffic {
     pub(super) read: u64,
     pub(super) written: u64,
 }
 
 /// One of the lab's own processes. Its handle stays valid for this process, even if its number is reused.
 #[derive(Debug)]
-struct Own {
+struct OwnProcess {
     process: Process,
     ticks: u64,
-    moved: Moved,
+    bytes: Traffic,
 }
 
 /// New process.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Seen {
+struct NewProcess {
     pid: i32,
     parent: i32,
     is_kernel: bool,
@@ -62,8 +62,8 @@ impl Processes {
 
     /// Returns the storage traffic of the lab's own processes from the first scan to the last, including earlier writes that the kernel had
     /// not yet written to a disk. `None` if this user may not read the counters of one.
-    pub(super) fn own_moved(&self) -> Option<Moved> {
-        (!self.is_hidden).then_some(self.moved)
+    pub(super) fn own_traffic(&self) -> Option<Traffic> {
+        (!self.is_hidden).then_some(self.bytes)
     }
 
     /// Returns the inodes of the lab's own sockets; `None` if this user may not see those of one process.
@@ -96,31 +96,31 @@ impl Processes {
     /// Adds new processes and removes ended ones. Processes running at the first scan count from then on, later ones from
     /// their start. Only new processes and kernel threads are read: a machine has hundreds of others.
     pub(super) fn scan(&mut self) {
-        let running = numbers();
+        let running = all_pids();
         self.own.retain(|pid, _| running.contains(pid));
         self.kernel.retain(|pid, _| running.contains(pid));
         self.others.retain(|pid| running.contains(pid));
         for (pid, before) in &mut self.kernel {
-            if let Some(seen) = see(*pid) {
-                self.kernel_ticks += seen.ticks.saturating_sub(*before);
-                *before = seen.ticks;
+            if let Some(entry) = read_process(*pid) {
+                self.kernel_ticks += entry.ticks.saturating_sub(*before);
+                *before = entry.ticks;
             }
         }
-        let unknown = running.iter().filter(|pid| !self.is_known(**pid));
-        let new: Vec<Seen> = unknown.filter_map(|pid| see(*pid)).collect();
+        let unknown = running.iter().filter(|pid| !self.is_tracked(**pid));
+        let new: Vec<NewProcess> = unknown.filter_map(|pid| read_process(*pid)).collect();
         let is_root = |pid: i32| self.roots.contains(&pid) || self.own.contains_key(&pid);
         let own = descendants(&new, is_root);
-        for seen in new {
-            let since_birth = if self.scanned { seen.ticks } else { 0 };
-            if seen.is_kernel {
+        for entry in new {
+            let since_birth = if self.scanned { entry.ticks } else { 0 };
+            if entry.is_kernel {
                 self.kernel_ticks += since_birth;
-                self.kernel.insert(seen.pid, seen.ticks);
-            } else if !own.contains(&seen.pid) {
-                self.others.insert(seen.pid);
-            } else if let Ok(process) = Process::new(seen.pid) {
+                self.kernel.insert(entry.pid, entry.ticks);
+            } else if !own.contains(&entry.pid) {
+                self.others.insert(entry.pid);
+            } else if let Ok(process) = Process::new(entry.pid) {
                 self.own_ticks += since_birth;
-                let (ticks, moved) = (seen.ticks, Moved::default());
-                self.own.insert(seen.pid, Own { process, ticks, moved });
+                let (ticks, bytes) = (entry.ticks, Traffic::default());
+                self.own.insert(entry.pid, OwnProcess { process, ticks, bytes });
             }
         }
         self.count_bytes();
@@ -133,9 +133,9 @@ impl Processes {
             self.own_resident_bytes += own.process.stat().map_or(0, |stat| stat.rss * procfs::page_size());
             match own.process.io() {
                 Ok(io) => {
-                    self.moved.read += io.read_bytes.saturating_sub(own.moved.read);
-                    self.moved.written += io.write_bytes.saturating_sub(own.moved.written);
-                    own.moved = Moved {
+                    self.bytes.read += io.read_bytes.saturating_sub(own.bytes.read);
+                    self.bytes.written += io.write_bytes.saturating_sub(own.bytes.written);
+                    own.bytes = Traffic {
                         read: io.read_bytes,
                         written: io.write_bytes,
                     };
@@ -147,27 +147,27 @@ impl Processes {
         if !self.scanned {
             // The kernel counts bytes as written before they are on a disk.
             let unwritten = Meminfo::current().map_or(0, |memory| memory.dirty + memory.writeback);
-            let written = self.moved.written.min(unwritten);
-            self.moved = Moved { read: 0, written };
+            let written = self.bytes.written.min(unwritten);
+            self.bytes = Traffic { read: 0, written };
         }
     }
 
-    fn is_known(&self, pid: i32) -> bool {
+    fn is_tracked(&self, pid: i32) -> bool {
         self.own.contains_key(&pid) || self.kernel.contains_key(&pid) || self.others.contains(&pid)
     }
 }
 
 /// Returns the numbers of all processes.
-fn numbers() -> HashSet<i32> {
+fn all_pids() -> HashSet<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
 }
 
-fn see(pid: i32) -> Option<Seen> {
+fn read_process(pid: i32) -> Option<NewProcess> {
     let stat = Process::new(pid).ok()?.stat().ok()?;
-    Some(Seen {
+    Some(NewProcess {
         pid,
         parent: stat.ppid,
         is_kernel: StatFlags::from_bits_truncate(stat.flags).contains(StatFlags::PF_KTHREAD),
@@ -176,14 +176,14 @@ fn see(pid: i32) -> Option<Seen> {
 }
 
 /// Returns the new processes that are roots or descend from one.
-fn descendants(new: &[Seen], is_root: impl Fn(i32) -> bool) -> HashSet<i32> {
+fn descendants(new: &[NewProcess], is_root: impl Fn(i32) -> bool) -> HashSet<i32> {
     let mut own = HashSet::new();
     // Numbers wrap around, so a child may have a lower number than its parent.
     loop {
         let before = own.len();
-        for seen in new {
-            if is_root(seen.pid) || is_root(seen.parent) || own.contains(&seen.parent) {
-                own.insert(seen.pid);
+        for entry in new {
+            if is_root(entry.pid) || is_root(entry.parent) || own.contains(&entry.parent) {
+                own.insert(entry.pid);
             }
         }
         if own.len() == before {
@@ -214,9 +214,9 @@ mod tests {
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let mut said = String::new();
-            std::io::Read::read_to_string(&mut started.stdout.take().unwrap(), &mut said).unwrap();
-            let pid = said.trim().parse().unwrap();
+            let mut printed = String::new();
+            std::io::Read::read_to_string(&mut started.stdout.take().unwrap(), &mut printed).unwrap();
+            let pid = printed.trim().parse().unwrap();
             Self { pid, started }
         }
 
@@ -239,8 +239,8 @@ mod tests {
 
     /// Until a process has used so many ticks more.
     fn work(busy: &Busy, ticks: u64) {
-        let (began, before) = (Instant::now(), see(busy.pid).unwrap().ticks);
-        while see(busy.pid).unwrap().ticks < before + ticks && began.elapsed() < LONG {
+        let (began, before) = (Instant::now(), read_process(busy.pid).unwrap().ticks);
+        while read_process(busy.pid).unwrap().ticks < before + ticks && began.elapsed() < LONG {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -249,9 +249,9 @@ mod tests {
     fn a_busy_child_is_the_labs_own_and_a_stranger_is_not() {
         let child = Busy::start(BUSY);
         // Its parent ends at once, and it is nobody's child here.
-        let stranger = Busy::start(&format!("setsid sh -c '{BUSY}' &"));
+        let foreign = Busy::start(&format!("setsid sh -c '{BUSY}' &"));
         let began = Instant::now();
-        while Process::new(stranger.pid).unwrap().stat().is_ok_and(|stat| {
+        while Process::new(foreign.pid).unwrap().stat().is_ok_and(|stat| {
             let parent = Process::new(stat.ppid).and_then(|parent| parent.stat());
             stat.ppid != 1 && parent.is_ok_and(|parent| parent.ppid == me())
         }) && began.elapsed() < LONG
@@ -261,11 +261,11 @@ mod tests {
         let mut processes = Processes::below(vec![me()]);
         processes.scan();
         assert!(processes.own.contains_key(&me()) && processes.own.contains_key(&child.pid));
-        assert!(processes.others.contains(&stranger.pid), "below {}", stranger.parent());
+        assert!(processes.others.contains(&foreign.pid), "below {}", foreign.parent());
         assert_eq!(processes.own_ticks, 0, "what was before does not count");
-        let before = see(child.pid).unwrap().ticks;
+        let before = read_process(child.pid).unwrap().ticks;
         work(&child, 10);
-        let used = see(child.pid).unwrap().ticks - before;
+        let used = read_process(child.pid).unwrap().ticks - before;
         processes.count();
         assert!(processes.own_ticks >= used, "{} of {used}", processes.own_ticks);
         // What comes later is found, and counted from its beginning.
@@ -283,13 +283,13 @@ mod tests {
         let file = folder.path().join("written");
         let mut processes = Processes::below(vec![me()]);
         processes.scan();
-        let before = processes.own_moved().unwrap();
+        let before = processes.own_traffic().unwrap();
         let child = Busy::start(&format!(
             "echo $$; dd if=/dev/zero of={} bs=1M count=8 2>&-; exec >&-; while :; do :; done",
             file.display()
         ));
         processes.scan();
-        let after = processes.own_moved().unwrap();
+        let after = processes.own_traffic().unwrap();
         assert!(after.written >= before.written + (8 << 20), "{before:?} {after:?}");
         assert!(processes.own_resident_bytes > 0);
         drop(child);
@@ -297,19 +297,19 @@ mod tests {
 
     #[test]
     fn who_descends_from_a_root_is_found_whatever_the_numbers() {
-        let seen = |pid, parent| Seen {
+        let entry = |pid, parent| NewProcess {
             pid,
             parent,
             is_kernel: false,
             ticks: 0,
         };
         let new = [
-            seen(3, 90),
-            seen(90, 80),
-            seen(80, 7),
-            seen(5, 6),
-            seen(6, 1),
-            seen(7, 1),
+            entry(3, 90),
+            entry(90, 80),
+            entry(80, 7),
+            entry(5, 6),
+            entry(6, 1),
+            entry(7, 1),
         ];
         let own = descendants(&new, |pid| pid == 7);
         assert_eq!(own, HashSet::from([3, 7, 80, 90]));

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use url::Url;
 
 /// Programs that listen for others, by kernel name: their forwarding targets are unknown.
-const PASS_ON: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "pasta"];
+const PROXIES: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "pasta"];
 
 /// Port of NFS: the kernel's mounts have connections without a process.
 const NFS_PORT: u16 = 2_049;
@@ -18,13 +18,13 @@ const NFS_PORT: u16 = 2_049;
 /// Returns the processes of this machine that serve some addresses; empty if other machines serve all of them. `None` if this user may
 /// not inspect a local server.
 pub(super) fn servers_at(urls: &[String]) -> Option<Vec<i32>> {
-    let mut here = Vec::new();
+    let mut local = Vec::new();
     for url in urls {
-        here.extend(server_at(url)?);
+        local.extend(server_at(url)?);
     }
-    here.sort_unstable();
-    here.dedup();
-    Some(here)
+    local.sort_unstable();
+    local.dedup();
+    Some(local)
 }
 
 /// Returns the result of [`servers_at`] for one address.
@@ -37,12 +37,12 @@ fn server_at(url: &str) -> Option<Vec<i32>> {
         return Some(Vec::new());
     };
     let addresses = (host.as_str(), port).to_socket_addrs();
-    let is_here = addresses.is_ok_and(|mut all| all.any(|address| is_of_this_machine(address.ip())));
-    if !is_here {
+    let is_local = addresses.is_ok_and(|mut all| all.any(|address| is_of_this_machine(address.ip())));
+    if !is_local {
         return Some(Vec::new());
     }
     let found = listeners(port);
-    let is_hidden = found.is_empty() || found.iter().any(passes_on);
+    let is_hidden = found.is_empty() || found.iter().any(is_proxy);
     (!is_hidden).then(|| found.iter().map(Process::pid).collect())
 }
 
@@ -51,8 +51,8 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
 
-fn passes_on(process: &Process) -> bool {
-    process.stat().is_ok_and(|stat| PASS_ON.contains(&stat.comm.as_str()))
+fn is_proxy(process: &Process) -> bool {
+    process.stat().is_ok_and(|stat| PROXIES.contains(&stat.comm.as_str()))
 }
 
 /// Returns the processes with a socket that listens on a port.
@@ -72,7 +72,7 @@ fn listeners(port: u16) -> Vec<Process> {
 
 /// True if one of the lab's own processes, or an NFS mount of the kernel, has a connection to another machine, or if this user may
 /// not inspect them. The kernel does not count bytes by process, so own traffic cannot be separated from foreign traffic.
-pub(super) fn reach_other_machines(processes: &Processes) -> bool {
+pub(super) fn has_remote_connections(processes: &Processes) -> bool {
     let connected = entries().filter(|entry| entry.state != TcpState::Listen);
     let mut remote = connected
         .filter(|entry| is_remote(entry.local_address.ip(), entry.remote_address.ip()))

@@ -1,32 +1,32 @@
 //! Thread that watches the machine during a step.
 //!
 //! In: the server's address, and the maximum time of a step. Out: the use of the machine in the step's window. The thread
-//! reads up to a few dozen small files of `/proc` every 100 ms, and everything else once a second; between looks it sleeps. It
-//! writes and computes nothing before the step is over.
+//! reads up to a few dozen small files of `/proc` every 100 ms, and everything else once a second; between samples it
+//! sleeps. It writes and computes nothing before the step is over.
 
-use super::between::machine_use;
-use super::look::Look;
+use super::counters::Counters;
 use super::processes::Processes;
 use super::sockets::servers_at;
+use super::usage::machine_use;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::MachineUse;
 
-/// Time between two looks.
-const EVERY: Duration = Duration::from_millis(100);
-/// Number of looks from one thorough look to the next.
-const THOROUGH: u32 = 10;
-/// Maximum looks of a step: more than an hour. In a longer step they are further apart.
-const MOST_LOOKS: u32 = 50_000;
+/// Time between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Number of samples from one detailed sample to the next.
+const DETAILED_EVERY: u32 = 10;
+/// Maximum samples of a step: more than an hour. In a longer step they are further apart.
+const MAX_SAMPLES: u32 = 50_000;
 
 /// Watch over the machine. Ends when dropped.
 #[derive(Debug)]
 pub struct MachineWatch {
     // Dropped in this order: the stop signal before the thread is joined.
     stop: Sender<()>,
-    /// Returns the looks, and true if the server is on another machine or its processes are known.
-    thread: JoinHandle<(Vec<Look>, bool)>,
+    /// Returns the samples, and true if the server is on another machine or its processes are known.
+    thread: JoinHandle<(Vec<Counters>, bool)>,
     began: (SystemTime, Instant),
 }
 
@@ -45,29 +45,29 @@ impl MachineWatch {
     #[must_use]
     pub fn begin(servers: Vec<String>, longest: Duration) -> Option<Self> {
         let (stop, stopped) = mpsc::channel();
-        let every = EVERY.max(longest / MOST_LOOKS);
+        let every = SAMPLE_INTERVAL.max(longest / MAX_SAMPLES);
         let began = (SystemTime::now(), Instant::now());
-        let look = move || {
+        let record = move || {
             let mut roots = vec![i32::try_from(std::process::id()).unwrap_or(0)];
             let server = servers_at(&servers);
             let server_is_known = server.is_some();
             roots.extend(server.into_iter().flatten());
             let mut processes = Processes::below(roots);
-            let mut looks = Vec::new();
-            for number in 0..=MOST_LOOKS {
-                looks.extend(match number % THOROUGH {
-                    0 => Look::thorough(&mut processes),
-                    _ => Look::quick(&mut processes),
+            let mut samples = Vec::new();
+            for number in 0..=MAX_SAMPLES {
+                samples.extend(match number % DETAILED_EVERY {
+                    0 => Counters::detailed(&mut processes),
+                    _ => Counters::quick(&mut processes),
                 });
                 if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
             }
-            looks.extend(Look::thorough(&mut processes));
-            (looks, server_is_known)
+            samples.extend(Counters::detailed(&mut processes));
+            (samples, server_is_known)
         };
         let thread = std::thread::Builder::new().name("machine-watch".into());
-        let thread = thread.spawn(look).ok()?;
+        let thread = thread.spawn(record).ok()?;
         Some(Self { stop, thread, began })
     }
 
@@ -75,11 +75,11 @@ impl MachineWatch {
     #[must_use]
     pub fn end(self, window_began: SystemTime, window: Duration) -> Option<Watched> {
         drop(self.stop);
-        let (looks, server_is_known) = self.thread.join().ok()?;
+        let (samples, server_is_known) = self.thread.join().ok()?;
         let (system, instant) = self.began;
         let from = instant + window_began.duration_since(system).unwrap_or_default();
         Some(Watched {
-            machine: machine_use(&looks, &(from..from + window))?,
+            machine: machine_use(&samples, &(from..from + window))?,
             server_is_known,
         })
     }

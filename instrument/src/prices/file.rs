@@ -96,18 +96,18 @@ pub(super) struct Provenance {
 }
 
 /// Keys of [`Provenance`].
-const OF_PROVENANCE: [&str; 6] = ["provider", "region", "as_of", "checked", "source", "note"];
+const PROVENANCE_KEYS: [&str; 6] = ["provider", "region", "as_of", "checked", "source", "note"];
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Priced<T> {
     // Serde's `flatten` would accept unknown keys.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (provenance, price): (toml::Table, toml::Table) = toml::Table::deserialize(deserializer)?
             .into_iter()
-            .partition(|(key, _)| OF_PROVENANCE.contains(&key.as_str()));
-        let wrong = |error: toml::de::Error| D::Error::custom(error.message());
+            .partition(|(key, _)| PROVENANCE_KEYS.contains(&key.as_str()));
+        let custom_error = |error: toml::de::Error| D::Error::custom(error.message());
         Ok(Self {
-            price: price.try_into().map_err(wrong)?,
-            provenance: provenance.try_into().map_err(wrong)?,
+            price: price.try_into().map_err(custom_error)?,
+            provenance: provenance.try_into().map_err(custom_error)?,
         })
     }
 }
@@ -121,8 +121,8 @@ impl PriceFile {
         let mut file: Self =
             toml::from_str(&text).map_err(|error| PricingError::Invalid(format!("prices {shown}: {error}")))?;
         path.clone_into(&mut file.path);
-        let whole = toml::from_str(&text).unwrap_or_default();
-        if let Some((key, value)) = negative("", &toml::Value::Table(whole)) {
+        let document = toml::from_str(&text).unwrap_or_default();
+        if let Some((key, value)) = negative("", &toml::Value::Table(document)) {
             return Err(file.invalid(&format!("{key} is {value}: a price must be finite and at least 0")));
         }
         let mut entries = file.storage.iter();
@@ -141,17 +141,17 @@ impl PriceFile {
 
     /// Error of a variant that lacks a property of its instance, or does not fit on it.
     pub(super) fn impossible(&self, variant: &str, what: &str) -> PricingError {
-        let (path, known) = (self.path.display(), names(&self.instances));
+        let (path, valid) = (self.path.display(), names(&self.instances));
         PricingError::Impossible(format!(
-            "prices {path}: variant `{variant}`: {what}; choose another `instance` for it: {known}"
+            "prices {path}: variant `{variant}`: {what}; choose another `instance` for it: {valid}"
         ))
     }
 
     /// Returns the instance with a name.
     pub(super) fn instance(&self, name: &str) -> Result<&Priced<Instance>, PricingError> {
         self.instances.get(name).ok_or_else(|| {
-            let known = names(&self.instances);
-            self.invalid(&format!("no [instances.\"{name}\"]: add it, or choose one of {known}"))
+            let valid = names(&self.instances);
+            self.invalid(&format!("no [instances.\"{name}\"]: add it, or choose one of {valid}"))
         })
     }
 
@@ -190,14 +190,14 @@ impl PriceFile {
             (None, None) => return Ok(None),
             (Some(name), _) => (name, format!("`{label}` is priced as")),
             (None, Some(tier)) => {
-                let named = self.tiers.get(tier).ok_or_else(|| {
-                    let known = names(&self.storage);
+                let name = self.tiers.get(tier).ok_or_else(|| {
+                    let valid = names(&self.storage);
                     self.invalid(&format!(
                         "[tiers] has no price of tier `{tier}`: add `{tier} = \"{INCLUDED}\"` if the instance's price covers \
-                        it, or an entry of [storage]: {known}"
+                        it, or an entry of [storage]: {valid}"
                     ))
                 })?;
-                (named.as_str(), format!("tiers.{tier} names"))
+                (name.as_str(), format!("tiers.{tier} names"))
             }
         };
         match name {
@@ -209,9 +209,9 @@ impl PriceFile {
     /// Returns an entry of `[storage]` by its name; `user` is the part of an error with the source of the name.
     pub(super) fn storage_entry(&self, user: &str, name: &str) -> Result<&Storage, PricingError> {
         self.storage.get(name).map(|entry| &entry.price).ok_or_else(|| {
-            let known = names(&self.storage);
+            let valid = names(&self.storage);
             self.invalid(&format!(
-                "{user} `{name}`, but there is no [storage.{name}]; it has {known}, and `{INCLUDED}`"
+                "{user} `{name}`, but there is no [storage.{name}]; it has {valid}, and `{INCLUDED}`"
             ))
         })
     }
@@ -230,7 +230,7 @@ impl PriceFile {
 
     pub(super) fn storage_line(&self, tier: &str, entry: &str) -> String {
         let priced = &self.storage[entry];
-        priced.line(&format!("{tier}: {entry}"), &priced.price.words())
+        priced.line(&format!("{tier}: {entry}"), &priced.price.describe())
     }
 }
 
@@ -260,8 +260,8 @@ impl<T> Priced<T> {
             true => "",
             false => " (from memory, not checked)",
         };
-        let (place, as_of, source) = (format!("{} {}", from.provider, from.region), &from.as_of, &from.source);
-        format!("{name}: {price}, {place}, as of {as_of}{note}, {source}")
+        let (region, as_of, source) = (format!("{} {}", from.provider, from.region), &from.as_of, &from.source);
+        format!("{name}: {price}, {region}, as of {as_of}{note}, {source}")
     }
 }
 

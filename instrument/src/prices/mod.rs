@@ -12,7 +12,7 @@ mod storage;
 mod variants;
 
 pub use storage::{BYTES_PER_GB, HOURS_PER_MONTH};
-pub use variants::{add_variants, grown};
+pub use variants::{add_variants, scaled_copy_bytes};
 
 use file::PriceFile;
 pub use file::{INCLUDED, PricingError};

@@ -53,10 +53,10 @@ pub(super) type Part = (&'static str, f64);
 impl Storage {
     /// Returns a provisioned quantity without a price; `None` if the entry can be charged.
     pub(super) fn unpriced(&self) -> Option<(&'static str, &'static str)> {
-        let mbps_come_with_gb = self.mbps_per_stored_gb > 0.0 && self.usd_per_gb_month > 0.0;
+        let has_included_mbps = self.mbps_per_stored_gb > 0.0 && self.usd_per_gb_month > 0.0;
         if self.iops > self.included_iops && self.usd_per_provisioned_iops_month == 0.0 {
             Some(("iops", "usd_per_provisioned_iops_month"))
-        } else if self.mbps > self.included_mbps && self.usd_per_provisioned_mbps_month == 0.0 && !mbps_come_with_gb {
+        } else if self.mbps > self.included_mbps && self.usd_per_provisioned_mbps_month == 0.0 && !has_included_mbps {
             Some(("mbps", "usd_per_provisioned_mbps_month"))
         } else {
             None
@@ -138,7 +138,7 @@ impl Storage {
     }
 
     /// Describes the entry's prices in words.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let prices: Vec<String> = [
             (self.usd_per_1000_get_requests, "1,000 GET requests"),
             (self.usd_per_gb_read, "GB read"),

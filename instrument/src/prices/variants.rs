@@ -10,7 +10,7 @@ use std::path::Path;
 use tierlab_analysis::record::{BySize, CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
 /// Variant with its pricing inputs.
-struct Found<'a> {
+struct VariantInputs<'a> {
     file: &'a PriceFile,
     variant: &'a PricedVariant,
     instance_name: &'a str,
@@ -37,17 +37,17 @@ pub fn add_variants(
     let file = PriceFile::read(path)?;
     let default_instance = pricing.instance.clone();
     for variant in variants {
-        let found = Found::find(&file, variant, &default_instance, data)?;
-        found.fits()?;
-        let terms = found.terms()?;
+        let inputs = VariantInputs::find(&file, variant, &default_instance, data)?;
+        inputs.check_disk_size()?;
+        let terms = inputs.terms()?;
         let name = &variant.name;
         if variant.servers > 1 {
             pricing.servers_by_variant.insert(name.clone(), variant.servers);
         }
-        let instances = file.instances_for(&variant.tier, found.storage.is_some());
+        let instances = file.instances_for(&variant.tier, inputs.storage.is_some());
         pricing.instances_by_tier.insert(name.clone(), instances);
-        add_source(pricing, found.instance.instance_line(found.instance_name));
-        if let Some((entry, _)) = found.storage {
+        add_source(pricing, inputs.instance.instance_line(inputs.instance_name));
+        if let Some((entry, _)) = inputs.storage {
             add_source(pricing, file.storage_line(&variant.tier, entry));
         }
         let staging = file.staging_line().filter(|_| terms.usd_per_instance_month > 0.0);
@@ -63,7 +63,7 @@ pub fn add_variants(
     Ok(())
 }
 
-impl<'a> Found<'a> {
+impl<'a> VariantInputs<'a> {
     fn find(
         file: &'a PriceFile,
         variant: &'a PricedVariant,
@@ -73,7 +73,7 @@ impl<'a> Found<'a> {
         let instance_name = variant.instance.as_deref().unwrap_or(default_instance);
         let instance = file.instance(instance_name)?;
         let storage = file.storage_price(&variant.name, variant.price.as_deref(), Some(&variant.tier))?;
-        let found = Self {
+        let inputs = Self {
             file,
             variant,
             instance_name,
@@ -93,7 +93,7 @@ impl<'a> Found<'a> {
             let what = format!("its cache of {cache_gib:.1} GiB exceeds the {memory_gib} GiB of {instance_name}");
             return Err(file.impossible(&variant.name, &what));
         }
-        Ok(found)
+        Ok(inputs)
     }
 
     fn stored_bytes(&self) -> u64 {
@@ -122,14 +122,14 @@ impl<'a> Found<'a> {
     }
 
     /// Checks that a variant's data fits on its instance's own disk, if the disk's size is known.
-    fn fits(&self) -> Result<(), PricingError> {
+    fn check_disk_size(&self) -> Result<(), PricingError> {
         let of_tier = if self.is_on_own_disk() { self.stored_bytes() } else { 0 };
-        let kept_gb = (of_tier + self.variant.staged_bytes) as f64 / 1e9;
+        let on_disk_gb = (of_tier + self.variant.staged_bytes) as f64 / 1e9;
         let (disk_gb, instance) = (self.instance.price.local_disk_gb, self.instance_name);
-        if disk_gb == 0.0 || kept_gb <= disk_gb {
+        if disk_gb == 0.0 || on_disk_gb <= disk_gb {
             return Ok(());
         }
-        let what = format!("its {kept_gb:.1} GB on the instance's disk exceed the {disk_gb} GB of {instance}");
+        let what = format!("its {on_disk_gb:.1} GB on the instance's disk exceed the {disk_gb} GB of {instance}");
         Err(self.file.impossible(&self.variant.name, &what))
     }
 
@@ -190,15 +190,16 @@ impl<'a> Found<'a> {
         let by_memory = instance.memory_gib * BYTES_PER_GB / variant.cache_bytes as f64;
         // Unknown or unused capacities set no bound.
         let bounds = [(instance.local_disk_gb, by_disk), (instance.memory_gib, by_memory)].into_iter();
-        let known = bounds.filter(|(size, times)| *size > 0.0 && times.is_finite());
-        known.map(|(_, times)| times).reduce(f64::min)
+        let bounds = bounds.filter(|(size, times)| *size > 0.0 && times.is_finite());
+        bounds.map(|(_, times)| times).reduce(f64::min)
     }
 
-    /// Returns the cost of the instances' copy disks over the table's size. A disk is as large as the copy ([`grown`]).
+    /// Returns the cost of the instances' copy disks over the table's size. A disk is as large as the copy
+    /// ([`scaled_copy_bytes`]).
     fn copy_by_size(&self, usd_per_gb_month: f64) -> Vec<(f64, f64)> {
         let (staged_bytes, table_bytes) = (self.variant.staged_bytes, self.table_bytes as f64);
         let usd = |times: f64| {
-            let bytes = grown(staged_bytes, table_bytes, times);
+            let bytes = scaled_copy_bytes(staged_bytes, table_bytes, times);
             (times, self.servers * bytes / BYTES_PER_GB * usd_per_gb_month)
         };
         let bend = (staged_bytes as f64 / table_bytes).max(1.0);
@@ -210,7 +211,7 @@ impl<'a> Found<'a> {
 
 /// Returns the bytes of a copy that keeps its share of a table `times` as large; a copy with spare room grows when that
 /// room is used up.
-pub fn grown(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
+pub fn scaled_copy_bytes(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
     let staged = staged_bytes as f64;
     if staged < table_bytes {
         staged * times

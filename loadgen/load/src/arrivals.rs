@@ -45,7 +45,7 @@ pub struct Trace {
     /// Seconds from the first request, ascending; at least two, and not all equal.
     pub at_s: Vec<f64>,
     /// Number of recorded requests to other servers, which are left out.
-    pub of_others: usize,
+    pub other_servers: usize,
 }
 
 /// Rate over the window; the load's rate is its mean. The warm-up runs at the mean throughout.
@@ -86,10 +86,10 @@ impl Arrivals {
         let Process::Trace { trace, .. } = &self.process else {
             return None;
         };
-        let (file, all) = (trace.file.display(), trace.at_s.len() + trace.of_others);
-        let of_others = Some(trace.of_others).filter(|number| *number > 0)?;
+        let (file, all) = (trace.file.display(), trace.at_s.len() + trace.other_servers);
+        let other_servers = Some(trace.other_servers).filter(|number| *number > 0)?;
         Some(format!(
-            "{file}: {of_others} of {all} requests left out: they went to other servers than the first"
+            "{file}: {other_servers} of {all} requests left out: they went to other servers than the first"
         ))
     }
 

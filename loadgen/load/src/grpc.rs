@@ -179,7 +179,7 @@ impl Connections {
         if let Some(sender) = open.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let refused = |says: String| NoReply::new(Failure::Connect, says);
+        let refused = |message: String| NoReply::new(Failure::Connect, message);
         let stream = self.endpoint.connect(Alpn::Http2).await.map_err(refused)?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -230,7 +230,7 @@ impl GrpcReply {
     }
 
     /// Checks status and structure, and reads the server's stage times, as for HTTP.
-    pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
+    pub(crate) fn check(&self, expected: &Expected) -> CheckedReply {
         let timings = self.timings();
         match self.decode(expected) {
             Ok(_) => CheckedReply::ok(timings),
@@ -246,16 +246,16 @@ impl GrpcReply {
     /// # Errors
     /// A failed call, or a reply that is not the model's.
     pub fn decode(&self, expected: &Expected) -> Result<InferReply, NoReply> {
-        let wrong = |what: &str| NoReply::new(Failure::WrongReply, what);
+        let wrong_reply = |what: &str| NoReply::new(Failure::WrongReply, what);
         let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
         match (self.status, code) {
             (StatusCode::OK, Some(0)) => {}
-            (StatusCode::OK, None) => return Err(wrong("`grpc-status` is missing in the reply")),
+            (StatusCode::OK, None) => return Err(wrong_reply("`grpc-status` is missing in the reply")),
             (StatusCode::OK, Some(code)) => return Err(Failure::Rpc(code).into()),
             (status, _) => return Err(Failure::Status(status.as_u16()).into()),
         }
         let message = self.message();
-        let message = message.ok_or_else(|| wrong("the reply is not one complete message"))?;
+        let message = message.ok_or_else(|| wrong_reply("the reply is not one complete message"))?;
         expected.check_grpc(&message)
     }
 
@@ -265,12 +265,12 @@ impl GrpcReply {
     }
 
     /// Error message of a failed call.
-    pub fn said(&self) -> String {
+    pub fn error_message(&self) -> String {
         let text = self.metadata("grpc-message").unwrap_or_default();
-        let said: String = text.chars().take(500).collect();
+        let error_message: String = text.chars().take(500).collect();
         match self.status {
-            StatusCode::OK => said,
-            status => format!("HTTP {status} {said}"),
+            StatusCode::OK => error_message,
+            status => format!("HTTP {status} {error_message}"),
         }
     }
 }
@@ -278,7 +278,7 @@ impl GrpcReply {
 #[cfg(test)]
 impl GrpcReply {
     /// Creates a reply with status 0.
-    pub(crate) fn whole(body: Bytes) -> Self {
+    pub(crate) fn complete(body: Bytes) -> Self {
         let trailers = HeaderMap::from_iter([(
             hyper::header::HeaderName::from_static("grpc-status"),
             HeaderValue::from_static("0"),
@@ -286,7 +286,7 @@ impl GrpcReply {
         Self {
             status: StatusCode::OK,
             headers: HeaderMap::new(),
-            body: Received::whole(body, Some(trailers)),
+            body: Received::complete(body, Some(trailers)),
         }
     }
 }
@@ -307,14 +307,14 @@ mod tests {
         GrpcReply {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
-            body: Received::whole(Bytes::from_static(body), Some(trailers)),
+            body: Received::complete(Bytes::from_static(body), Some(trailers)),
         }
     }
 
     #[test]
     fn replies_are_judged_by_status_and_structure() {
         let expected = Expected::new("m", &[], None);
-        let wrong = Outcome::Failed(Failure::WrongReply);
+        let wrong_reply = Outcome::Failed(Failure::WrongReply);
         // Model `m`, and an output with name, type and shape, without elements.
         let whole = b"\0\0\0\0\x10\x0a\x01m\x2a\x0b\x0a\x01y\x12\x04FP32\x18\0";
         let ok = [
@@ -323,19 +323,19 @@ mod tests {
         ];
         for (reply, outcome) in [
             (reply(200, &ok, whole), Outcome::Ok),
-            (reply(200, &ok, b""), wrong),
-            (reply(200, &ok, b"\0\0\0\0\x09ab"), wrong),
-            (reply(200, &[], whole), wrong),
+            (reply(200, &ok, b""), wrong_reply),
+            (reply(200, &ok, b"\0\0\0\0\x09ab"), wrong_reply),
+            (reply(200, &[], whole), wrong_reply),
             (
                 reply(200, &[("grpc-status", "14")], b""),
                 Outcome::Failed(Failure::Rpc(14)),
             ),
             (reply(503, &[], b""), Outcome::Failed(Failure::Status(503))),
         ] {
-            let judged = reply.judge(&expected);
-            assert_eq!(judged.outcome, outcome, "{judged:?}");
+            let checked = reply.check(&expected);
+            assert_eq!(checked.outcome, outcome, "{checked:?}");
         }
-        assert_eq!(reply(200, &ok, whole).judge(&expected).timings.unwrap().batch_rows, 2);
+        assert_eq!(reply(200, &ok, whole).check(&expected).timings.unwrap().batch_rows, 2);
     }
 
     fn connections(url: &str, users: usize) -> Result<Connections, String> {
@@ -440,6 +440,6 @@ mod tests {
         let connections = connections(&format!("http://{closed}"), 8).unwrap();
         let missing = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap_err();
         assert_eq!(missing.failure, Failure::Connect);
-        assert!(missing.says.unwrap().contains("refused"));
+        assert!(missing.message.unwrap().contains("refused"));
     }
 }

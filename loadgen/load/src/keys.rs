@@ -99,7 +99,7 @@ impl Population {
     }
 
     /// Returns the reason for which the entities cannot be used, with the plan lines to add; `None` if they can.
-    pub fn unsuited(&self) -> Option<&'static str> {
+    pub fn unusable_reason(&self) -> Option<&'static str> {
         let is_file = matches!(self.distribution, KeyDistribution::File { .. });
         match (self.keys, self.texts.is_empty()) {
             (Some(DataType::Bytes), true) => Some(
@@ -149,8 +149,8 @@ impl Population {
             return None;
         }
         let last = self.first_id + (self.count - 1).cast_signed();
-        let known = self.first_id..=last;
-        self.listed.iter().copied().find(|id| !known.contains(id))
+        let table_ids = self.first_id..=last;
+        self.listed.iter().copied().find(|id| !table_ids.contains(id))
     }
 
     /// Number of different entities.
@@ -346,12 +346,12 @@ mod tests {
         let body = texts.body(&texts.draw(2, 1), Encoding::Json);
         let body = String::from_utf8_lossy(&body.bytes).into_owned();
         assert!(body.contains("[\"bc\",\"a\"]") && body.contains("BYTES"), "{body}");
-        assert_eq!((texts.unsuited(), texts.unknown_id()), (None, None));
-        assert!(population(None, &["a", "b"]).unsuited().is_some());
-        assert!(population(Some(DataType::Bytes), &[]).unsuited().is_some());
-        assert!(population(Some(DataType::Int64), &[]).unsuited().is_none());
+        assert_eq!((texts.unusable_reason(), texts.unknown_id()), (None, None));
+        assert!(population(None, &["a", "b"]).unusable_reason().is_some());
+        assert!(population(Some(DataType::Bytes), &[]).unusable_reason().is_some());
+        assert!(population(Some(DataType::Int64), &[]).unusable_reason().is_none());
         let uniform = Population::new(0, 10, KeyDistribution::Uniform, 1).with_keys(Some(DataType::Int64));
-        assert!(uniform.unsuited().unwrap().contains("any order"));
+        assert!(uniform.unusable_reason().unwrap().contains("any order"));
     }
 
     #[test]

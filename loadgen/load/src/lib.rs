@@ -20,7 +20,7 @@
 //! - [`workers`]: load from several processes, each with its share of the schedule
 //! - [`live`], [`interrupt`]: live view of a step, and its interruption
 //! - [`null_endpoint`]: server that does nothing, for noise floors
-//! - `template`: text with places for values; [`redact`]: text without credentials
+//! - `template`: text with placeholders; [`redact`]: text without credentials
 
 // Closed loops and journeys are described in every build, and run by goose alone.
 #![cfg_attr(

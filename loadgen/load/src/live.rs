@@ -24,7 +24,7 @@ use std::time::Duration;
 use tierlab_analysis::record::Sample;
 
 /// Interval between two readings.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const READ_INTERVAL: Duration = Duration::from_millis(250);
 /// Period over which rates are computed.
 const RATE_OVER_US: u64 = 1_000_000;
 /// Buckets of each power of two of a latency.
@@ -85,7 +85,7 @@ impl Watch {
     }
 
     /// Counts a finished request.
-    pub fn over(&self, sample: &Sample, in_window: bool) {
+    pub fn record(&self, sample: &Sample, in_window: bool) {
         let Some(meter) = &self.0 else { return };
         meter.ended.fetch_add(1, Ordering::Relaxed);
         if !sample.is_ok() {
@@ -98,7 +98,7 @@ impl Watch {
 
 impl Meter {
     /// Returns the figures of the step so far, over all its parts.
-    fn look(&self, past: &mut VecDeque<Moment>) -> Seen {
+    fn read(&self, past: &mut VecDeque<Moment>) -> Seen {
         let processes = self.processes.load(Ordering::Relaxed);
         if processes > 0 {
             return Seen::Processes(processes);
@@ -111,7 +111,7 @@ impl Meter {
         let now = Moment {
             at_us,
             sent: all.sent as u64,
-            answered: (all.over as u64).saturating_sub(errors),
+            answered: (all.finished as u64).saturating_sub(errors),
         };
         let (sent_rps, answered_rps) = rates(past, now);
         let latencies: Vec<u32> = self.latencies.iter().map(|one| one.load(Ordering::Relaxed)).collect();
@@ -121,7 +121,7 @@ impl Meter {
             p50_us: quantile(&latencies, 0.5),
             p99_us: quantile(&latencies, 0.99),
             errors,
-            in_flight: all.due.saturating_sub(all.over),
+            in_flight: all.due.saturating_sub(all.finished),
         })
     }
 
@@ -133,7 +133,7 @@ impl Meter {
         for counts in parts.iter().map(|(tickets, clock)| tickets.counts(clock.now_us())) {
             all.due += counts.due;
             all.sent += counts.sent;
-            all.over += counts.over;
+            all.finished += counts.finished;
         }
         Some((at_us, all))
     }
@@ -141,11 +141,11 @@ impl Meter {
     /// Counts of a closed loop. Each user is assumed to have a request in flight.
     fn closed_counts(&self) -> Option<(u64, Counts)> {
         let (users, clock) = self.closed_loop.get()?;
-        let over = usize::try_from(self.ended.load(Ordering::Relaxed)).unwrap_or(usize::MAX / 2);
+        let finished = usize::try_from(self.ended.load(Ordering::Relaxed)).unwrap_or(usize::MAX / 2);
         let counts = Counts {
-            due: over + users,
-            sent: over,
-            over,
+            due: finished + users,
+            sent: finished,
+            finished,
         };
         Some((clock.now_us(), counts))
     }
@@ -243,8 +243,8 @@ impl View {
         let thread = thread::Builder::new().name("live view".into()).spawn(move || {
             let mut past = VecDeque::new();
             loop {
-                draw(meter.look(&mut past));
-                if stopped.recv_timeout(LOOK_EVERY) != Err(mpsc::RecvTimeoutError::Timeout) {
+                draw(meter.read(&mut past));
+                if stopped.recv_timeout(READ_INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }
             }
@@ -268,7 +268,7 @@ mod tests {
     use crate::arrivals::Arrivals;
     use crate::schedule::Schedule;
     use crate::tickets::tests::RecordingTaker;
-    use crate::tickets::{Next, Taker};
+    use crate::tickets::{Next, TicketTaker};
     use proptest::prelude::*;
     use std::time::Instant;
     use tierlab_analysis::record::{Failure, Outcome};
@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn a_look_adds_up_the_parts_of_a_step() {
-        let taker: Arc<dyn Taker> = Arc::new(RecordingTaker::default());
+        let taker: Arc<dyn TicketTaker> = Arc::new(RecordingTaker::default());
         let watch = Watch::on();
         let meter = watch.0.clone().unwrap();
-        assert_eq!(meter.look(&mut VecDeque::new()), Seen::Preparing);
+        assert_eq!(meter.read(&mut VecDeque::new()), Seen::Preparing);
         for _ in 0..2 {
             let window = Duration::from_millis(10);
             let schedule = Schedule::new(&Arrivals::constant(), 1_000.0, Duration::ZERO, window, 1);
@@ -350,11 +350,11 @@ mod tests {
                     outcome,
                     timings,
                 };
-                watch.over(&sample, in_window);
+                watch.record(&sample, in_window);
             }
             assert!(matches!(tickets.next(&taker), Next::Ticket(_)));
         }
-        let Seen::Figures(figures) = meter.look(&mut VecDeque::new()) else {
+        let Seen::Figures(figures) = meter.read(&mut VecDeque::new()) else {
             panic!("not begun")
         };
         // Each part has ten due requests: three are finished and one is in flight.
@@ -363,6 +363,6 @@ mod tests {
         let share = figures.answered_rps / figures.sent_rps;
         assert!((share - 0.5).abs() < 1e-9, "{share}");
         watch.sent_by(3);
-        assert_eq!(meter.look(&mut VecDeque::new()), Seen::Processes(3));
+        assert_eq!(meter.read(&mut VecDeque::new()), Seen::Processes(3));
     }
 }

@@ -37,7 +37,7 @@ pub const ROWS: u64 = 1_000_000;
 const BODY_LIMIT: usize = 64 << 20;
 /// Bytes of a request that are searched for its first shape.
 const SEARCHED_BYTES: usize = 1 << 10;
-const MOST_ROWS: usize = 1 << 20;
+const MAX_ROWS: usize = 1 << 20;
 
 /// Script of stalls: `length` at the start of every `every`, from the server's start. A request that arrives in a stall
 /// is answered at the stall's end.
@@ -61,7 +61,7 @@ impl Stalls {
 
 /// Server with a single queue and a known capacity of `1 / service` requests per second.
 #[derive(Debug)]
-pub struct OneByOne {
+pub struct SingleServer {
     service: Duration,
     queue: Mutex<Queue>,
 }
@@ -75,7 +75,7 @@ struct Queue {
     exponential: Option<ChaCha8Rng>,
 }
 
-impl OneByOne {
+impl SingleServer {
     /// Creates an idle server whose requests take `service` each, or an exponential time with that mean if `exponential`
     /// has a seed. With Poisson arrivals it is an M/D/1 or M/M/1 queue, whose percentiles are known.
     pub fn new(service: Duration, exponential: Option<u64>) -> Self {
@@ -104,7 +104,7 @@ pub struct Script {
     /// Script of stalls.
     pub stalls: Option<Stalls>,
     /// Queue in front of a single server; `None` serves all requests at once.
-    pub one_by_one: Option<OneByOne>,
+    pub single_server: Option<SingleServer>,
 }
 
 #[derive(Debug)]
@@ -155,8 +155,8 @@ pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool)
 impl Endpoint {
     /// Waits as the script requires.
     async fn wait(&self) {
-        if let Some(one_by_one) = &self.script.one_by_one {
-            tokio::time::sleep_until(one_by_one.done_at(Instant::now()).into()).await;
+        if let Some(single_server) = &self.script.single_server {
+            tokio::time::sleep_until(single_server.done_at(Instant::now()).into()).await;
         }
         if let Some(stalls) = self.script.stalls {
             let wait = stalls.wait(self.started.elapsed());
@@ -212,7 +212,7 @@ fn rows(body: &[u8]) -> usize {
     let read = std::str::from_utf8(&digits[..len])
         .ok()
         .and_then(|digits| digits.parse().ok());
-    read.unwrap_or(1).min(MOST_ROWS)
+    read.unwrap_or(1).min(MAX_ROWS)
 }
 
 /// Answers over gRPC on the same port: HTTP/2 is detected by its first bytes.
@@ -220,7 +220,7 @@ async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> 
     let request = unframed(&body).and_then(|message| ModelInferRequest::decode(message).ok());
     let request = request.unwrap_or_default();
     let rows = request.inputs.first().and_then(|input| input.shape.first().copied());
-    let rows = rows.unwrap_or(1).clamp(1, MOST_ROWS as i64);
+    let rows = rows.unwrap_or(1).clamp(1, MAX_ROWS as i64);
     drop(body);
     endpoint.wait().await;
     let reply = ModelInferResponse::from(InferReply {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn one_by_one_a_server_does_what_it_can() {
-        let server = OneByOne::new(Duration::from_millis(5), None);
+        let server = SingleServer::new(Duration::from_millis(5), None);
         let now = Instant::now();
         let done: Vec<u128> = (0..4).map(|_| (server.done_at(now) - now).as_millis()).collect();
         assert_eq!(done, [5, 10, 15, 20]);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn exponential_service_times_have_the_mean_of_the_service() {
-        let server = OneByOne::new(Duration::from_millis(5), Some(1));
+        let server = SingleServer::new(Duration::from_millis(5), Some(1));
         let start = Instant::now();
         let last = (0..10_000).map(|_| server.done_at(start)).last().unwrap();
         let mean = (last - start).as_secs_f64() / 10_000.0;

@@ -7,7 +7,7 @@
 
 use crate::lock;
 use crate::schedule::Schedule;
-use crate::tickets::{Next, Taker, Ticket, Tickets};
+use crate::tickets::{Next, Ticket, TicketTaker, Tickets};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,8 @@ const BUSY_US: u64 = 1_000_000;
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Longest busy wait at the end of a sleep before a ticket; it is also limited to this share of the sleep. A core that has been
 /// idle takes tens of microseconds to wake up, a virtual one more.
-const LONGEST_AWAKE: Duration = Duration::from_micros(50);
-const AWAKE_SHARE: u32 = 50;
+const MAX_SPIN: Duration = Duration::from_micros(50);
+const SPIN_SHARE: u32 = 50;
 
 /// Clock of a step: microseconds since its start, monotonic.
 #[derive(Debug, Clone, Copy)]
@@ -123,10 +123,10 @@ fn sleep_until(wake: Instant, before_ticket: bool) {
     if left > LONGEST_SLEEP {
         return thread::sleep(LONGEST_SLEEP);
     }
-    let longest = if before_ticket { LONGEST_AWAKE } else { Duration::ZERO };
-    let awake = (left / AWAKE_SHARE).min(longest);
-    if left > awake {
-        thread::sleep(left - awake);
+    let longest = if before_ticket { MAX_SPIN } else { Duration::ZERO };
+    let spin = (left / SPIN_SHARE).min(longest);
+    if left > spin {
+        thread::sleep(left - spin);
     }
     while before_ticket && Instant::now() < wake {
         // Other threads with work for this core run first.
@@ -141,7 +141,7 @@ struct InFlightSampler {
     every_us: u64,
     span_us: u64,
     at_us: u64,
-    seen: u64,
+    sum: u64,
     count: u64,
 }
 
@@ -156,7 +156,7 @@ impl InFlightSampler {
             end_us: schedule.window_end_us,
             every_us,
             rng,
-            seen: 0,
+            sum: 0,
             count: 0,
         }
     }
@@ -170,7 +170,7 @@ impl InFlightSampler {
         if self.next_us().is_none_or(|at_us| now_us < at_us) {
             return;
         }
-        self.seen += in_flight() as u64;
+        self.sum += in_flight() as u64;
         self.count += 1;
         // A late wake-up skips the spans that it missed.
         self.span_us += self.every_us * ((now_us - self.span_us) / self.every_us).max(1);
@@ -178,7 +178,7 @@ impl InFlightSampler {
     }
 
     fn mean(&self) -> f64 {
-        self.seen as f64 / self.count.max(1) as f64
+        self.sum as f64 / self.count.max(1) as f64
     }
 }
 
@@ -205,7 +205,7 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
         samples: Mutex::new(Vec::with_capacity(tickets.schedule.due_us.len())),
         tickets: Arc::clone(&tickets),
     });
-    let taker: Arc<dyn Taker> = probe.clone();
+    let taker: Arc<dyn TicketTaker> = probe.clone();
     tickets.next(&taker);
     let pacer = start(tickets, clock)?;
     let joined = tokio::task::spawn_blocking(|| pacer.join()).await?;
@@ -220,9 +220,9 @@ struct Probe {
     samples: Mutex<Vec<Sample>>,
 }
 
-impl Taker for Probe {
-    fn hand(self: Arc<Self>, ticket: Ticket) {
-        let me: Arc<dyn Taker> = self.clone();
+impl TicketTaker for Probe {
+    fn assign(self: Arc<Self>, ticket: Ticket) {
+        let taker: Arc<dyn TicketTaker> = self.clone();
         let mut next = Next::Ticket(ticket);
         while let Next::Ticket(ticket) = next {
             let now_us = self.clock.now_us();
@@ -234,7 +234,7 @@ impl Taker for Probe {
                 timings: None,
             });
             self.tickets.finish();
-            next = self.tickets.next(&me);
+            next = self.tickets.next(&taker);
         }
     }
 
@@ -267,17 +267,17 @@ mod tests {
         let count = schedule.due_us.len();
         let tickets = Arc::new(Tickets::new(schedule, 1));
         let recording = Arc::new(RecordingTaker::default());
-        let taker: Arc<dyn Taker> = recording.clone();
-        assert_eq!(tickets.next(&taker), Next::Later);
+        let taker: Arc<dyn TicketTaker> = recording.clone();
+        assert_eq!(tickets.next(&taker), Next::Queued);
         let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
         let observed = pacer.join().unwrap();
-        assert_eq!(*recording.handed.lock().unwrap(), [0]);
+        assert_eq!(*recording.assigned.lock().unwrap(), [0]);
         assert!(observed.limit_hit);
         assert!(observed.mean_in_flight > 1.0, "{observed:?}");
         for index in 1..count {
             assert!(matches!(tickets.next(&taker), Next::Ticket(ticket) if ticket.index == index));
         }
-        assert_eq!(tickets.next(&taker), Next::Never);
+        assert_eq!(tickets.next(&taker), Next::Closed);
     }
 
     #[test]
@@ -285,8 +285,8 @@ mod tests {
         let tickets = Arc::new(Tickets::new(schedule(1.0, 3_600_000), 2));
         let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
         tickets.stop();
-        let taker: Arc<dyn Taker> = Arc::new(RecordingTaker::default());
-        assert_eq!(tickets.next(&taker), Next::Never);
+        let taker: Arc<dyn TicketTaker> = Arc::new(RecordingTaker::default());
+        assert_eq!(tickets.next(&taker), Next::Closed);
         pacer.join().unwrap();
     }
 

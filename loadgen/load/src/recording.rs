@@ -19,7 +19,7 @@ use std::time::UNIX_EPOCH;
 /// Maximum size of a file of requests, which is kept in memory.
 const FILE_BYTES: u64 = 256 << 20;
 /// Maximum requests of a recording.
-const MOST: usize = 4_000_000;
+const MAX_REQUESTS: usize = 4_000_000;
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
@@ -84,7 +84,7 @@ pub struct Call {
     pub line: Option<Arc<Line>>,
     /// Body, if it was recorded.
     pub body: Option<String>,
-    /// Other recorded values by name, for the places of a template.
+    /// Other recorded values by name, for the placeholders of a template.
     pub values: Row,
     /// Line, row or entry of its file, from 1.
     pub place: (&'static str, usize),
@@ -104,7 +104,7 @@ pub struct Recording {
     /// Requests, ascending by time.
     pub calls: Vec<Call>,
     /// Number of requests to other servers, which are left out.
-    pub of_others: usize,
+    pub other_servers: usize,
 }
 
 impl RecordingSpec {
@@ -113,8 +113,8 @@ impl RecordingSpec {
     /// # Errors
     /// A file that cannot be read or is too large, a time or a request that cannot be read, or fewer than two requests.
     pub fn read(&self) -> Result<Recording, String> {
-        let says = |what: String| format!("{}: {what}", self.file.display());
-        let text = text_of(&self.file)?;
+        let at = |what: String| format!("{}: {what}", self.file.display());
+        let text = read_text(&self.file)?;
         let text = text.trim_start_matches('\u{feff}');
         let first = text.trim_start().lines().next().unwrap_or_default();
         let ending = self.file.extension();
@@ -124,50 +124,50 @@ impl RecordingSpec {
                 "" => Ok(None),
                 line => call(line),
             });
-            collected("line", lines)
+            collect_calls("line", lines)
         };
-        let mut of_others = 0;
+        let mut other_servers = 0;
         let calls = if is_har {
-            har(text, &mut of_others)
+            har(text, &mut other_servers)
         } else if first.starts_with('{') {
-            of_lines(&|line| self.fields(of_json(line)?).map(Some))
+            of_lines(&|line| self.fields(parse_json_line(line)?).map(Some))
         } else if first.contains('[') {
-            of_lines(&logged)
+            of_lines(&parse_log_line)
         } else {
-            rows(text, Trim::All).and_then(|rows| collected("row", rows.map(|row| self.fields(row?).map(Some))))
+            rows(text, Trim::All).and_then(|rows| collect_calls("row", rows.map(|row| self.fields(row?).map(Some))))
         };
-        let mut calls = calls.map_err(says)?;
+        let mut calls = calls.map_err(at)?;
         // Stable: requests of one time keep their order.
         calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         let count = calls.len();
         let [first, .., last] = &calls[..] else {
-            return Err(says(format!("{count} requests; a recording needs at least two")));
+            return Err(at(format!("{count} requests; a recording needs at least two")));
         };
         let (first_s, last_s) = (first.at_s, last.at_s);
         if last_s <= first_s {
-            return Err(says("all requests have the same time".to_owned()));
+            return Err(at("all requests have the same time".to_owned()));
         }
         calls.iter_mut().for_each(|call| call.at_s -= first_s);
-        Ok(Recording { calls, of_others })
+        Ok(Recording { calls, other_servers })
     }
 
     /// Creates a request from named values: its time, `method`, `path`, `content_type` and `body`; the others fill
     /// templates.
     fn fields(&self, mut fields: Row) -> Result<Call, String> {
         let Some(time) = fields.remove(&self.column) else {
-            let there: Vec<&str> = fields.keys().map(String::as_str).collect();
-            let there = there.join(", ");
-            return Err(format!("no column `{}`; found {there}", self.column));
+            let names: Vec<&str> = fields.keys().map(String::as_str).collect();
+            let names = names.join(", ");
+            return Err(format!("no column `{}`; found {names}", self.column));
         };
         let is_mooncake = fields.contains_key("hash_ids");
-        let usual = if is_mooncake { Unit::Ms } else { Unit::S };
-        let at_s = seconds(&time, self.unit.unwrap_or(usual))?;
+        let default = if is_mooncake { Unit::Ms } else { Unit::S };
+        let at_s = seconds(&time, self.unit.unwrap_or(default))?;
         let body = fields.remove("body");
         let line = match (fields.remove("path"), fields.remove("method")) {
             (None, _) => None,
             (Some(path), method) => {
-                let usual = if body.is_some() { "POST" } else { "GET" };
-                let method = method.as_deref().unwrap_or(usual);
+                let default = if body.is_some() { "POST" } else { "GET" };
+                let method = method.as_deref().unwrap_or(default);
                 Some(line(method, &path, fields.remove("content_type").as_deref())?)
             }
         };
@@ -185,7 +185,7 @@ impl RecordingSpec {
 ///
 /// # Errors
 /// A file that cannot be read, is not UTF-8, or is too large.
-pub(crate) fn text_of(file: &Path) -> Result<String, String> {
+pub(crate) fn read_text(file: &Path) -> Result<String, String> {
     let at = |error: std::io::Error| format!("{}: {error}", file.display());
     let mut text = String::new();
     let opened = std::fs::File::open(file).map_err(at)?;
@@ -201,7 +201,7 @@ pub(crate) fn text_of(file: &Path) -> Result<String, String> {
 }
 
 /// Collects requests; `unit` names one of them in the file.
-pub(crate) fn collected(
+pub(crate) fn collect_calls(
     unit: &'static str,
     calls: impl Iterator<Item = Result<Option<Call>, String>>,
 ) -> Result<Vec<Call>, String> {
@@ -210,8 +210,8 @@ pub(crate) fn collected(
         let call = call.map_err(|what| format!("{unit} {number}: {what}"))?;
         let place = (unit, number);
         all.extend(call.map(|call| Call { place, ..call }));
-        if all.len() > MOST {
-            return Err(format!("more than {MOST} requests; shorten the file"));
+        if all.len() > MAX_REQUESTS {
+            return Err(format!("more than {MAX_REQUESTS} requests; shorten the file"));
         }
     }
     Ok(all)
@@ -231,7 +231,7 @@ pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result
 }
 
 /// Values of a JSON object: texts without quotes, anything else as it is written.
-fn of_json(line: &str) -> Result<Row, String> {
+fn parse_json_line(line: &str) -> Result<Row, String> {
     let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let value = |raw: Box<RawValue>| serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
     Ok(fields.into_iter().map(|(name, raw)| (name, value(raw))).collect())
@@ -252,14 +252,14 @@ fn line(method: &str, path: &str, content_type: Option<&str>) -> Result<Arc<Line
 
 /// Reads a line of an access log: the time in brackets, then the request line in quotes. Lines that hold no request, such
 /// as those of port scans, are left out.
-fn logged(text: &str) -> Result<Option<Call>, String> {
+fn parse_log_line(text: &str) -> Result<Option<Call>, String> {
     let parts = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     let timed = parts.and_then(|(time, rest)| Some((log_time(time)?, rest)));
     let Some((at_s, rest)) = timed else {
         return Err("no time in brackets, such as [10/Oct/2026:13:55:36 -0700]".to_owned());
     };
-    let mut words = rest.split('"').nth(1).unwrap_or_default().split(' ');
-    let (Some(method), Some(path)) = (words.next(), words.next().filter(|path| path.starts_with('/'))) else {
+    let mut fields = rest.split('"').nth(1).unwrap_or_default().split(' ');
+    let (Some(method), Some(path)) = (fields.next(), fields.next().filter(|path| path.starts_with('/'))) else {
         return Ok(None);
     };
     Ok(line(method, path, None).ok().map(|line| Call {
@@ -304,7 +304,7 @@ struct HarBody {
 
 /// Requests of a HAR file to the server of the first one. Requests to other servers or over other protocols, as in a
 /// browser's file, are counted and left out.
-fn har(text: &str, of_others: &mut usize) -> Result<Vec<Call>, String> {
+fn har(text: &str, other_servers: &mut usize) -> Result<Vec<Call>, String> {
     let har: Har = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let entries = har.log.entries;
     let first = entries.iter().find_map(|entry| authority(&entry.request.url));
@@ -312,7 +312,7 @@ fn har(text: &str, of_others: &mut usize) -> Result<Vec<Call>, String> {
     let calls = entries.into_iter().map(|entry| {
         let HarRequest { method, url, post_data } = entry.request;
         if authority(&url) != Some(first.as_str()) {
-            *of_others += 1;
+            *other_servers += 1;
             return Ok(None);
         }
         Ok(Some(Call {
@@ -322,7 +322,7 @@ fn har(text: &str, of_others: &mut usize) -> Result<Vec<Call>, String> {
             ..Call::default()
         }))
     });
-    collected("entry", calls)
+    collect_calls("entry", calls)
 }
 
 /// Name and port of the server of an HTTP URL, as they are written.
@@ -385,7 +385,7 @@ mod tests {
         spec.read().map(|recording| recording.calls)
     }
 
-    fn asked(call: &Call) -> (f64, &str, &str, &str) {
+    fn summary(call: &Call) -> (f64, &str, &str, &str) {
         let line = call.line.as_ref().unwrap();
         let body = call.body.as_deref().unwrap_or_default();
         ((call.at_s * 1e6).round() / 1e6, line.method.as_str(), &line.path, body)
@@ -396,14 +396,14 @@ mod tests {
         let lines = "{\"timestamp\":2.5,\"path\":\"/b\",\"body\":{\"z\":1,\"a\":2.50}}\n\n\
                      {\"timestamp\":1,\"method\":\"PUT\",\"path\":\"/a?x=1\",\"body\":\"plain\"}\n";
         let calls = read("r.jsonl", lines).unwrap();
-        assert_eq!(asked(&calls[0]), (0.0, "PUT", "/a?x=1", "plain"));
-        assert_eq!(asked(&calls[1]), (1.5, "POST", "/b", "{\"z\":1,\"a\":2.50}"));
+        assert_eq!(summary(&calls[0]), (0.0, "PUT", "/a?x=1", "plain"));
+        assert_eq!(summary(&calls[1]), (1.5, "POST", "/b", "{\"z\":1,\"a\":2.50}"));
         let log = "::1 - - [10/Oct/2026:23:59:59 -0700] \"GET /a?b=%20 HTTP/1.1\" 200 12 \"-\" \"curl\"\n\
                    ::1 - - [11/Oct/2026:07:00:00 +0000] \"\\x16\\x03\" 400 0\n\
                    ::1 - - [11/Oct/2026:07:00:01 +0000] \"POST /c HTTP/2.0\" 200 1\n";
         let calls = read("access.log", log).unwrap();
         assert_eq!(
-            calls.iter().map(asked).collect::<Vec<_>>(),
+            calls.iter().map(summary).collect::<Vec<_>>(),
             [(0.0, "GET", "/a?b=%20", ""), (2.0, "POST", "/c", "")]
         );
         let har = r#"{"log":{"entries":[
@@ -412,7 +412,7 @@ mod tests {
             {"startedDateTime":"2026-11-20T12:00:00Z","request":{"method":"GET","url":"http://h/"}}]}}"#;
         let calls = read("r.har", har).unwrap();
         assert_eq!(
-            calls.iter().map(asked).collect::<Vec<_>>(),
+            calls.iter().map(summary).collect::<Vec<_>>(),
             [(0.0, "GET", "/", ""), (0.25, "POST", "/p?q=1", "hi")]
         );
         assert_eq!(
@@ -425,7 +425,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (asked(&calls[0]), calls[0].values["n"].as_str()),
+            (summary(&calls[0]), calls[0].values["n"].as_str()),
             ((0.0, "GET", "/a", ""), "8")
         );
     }
@@ -454,12 +454,12 @@ mod tests {
             column: "timestamp".into(),
             unit: None,
         };
-        let Recording { calls, of_others } = spec.read().unwrap();
+        let Recording { calls, other_servers } = spec.read().unwrap();
         assert_eq!(
-            calls.iter().map(asked).collect::<Vec<_>>(),
+            calls.iter().map(summary).collect::<Vec<_>>(),
             [(0.0, "GET", "/a", ""), (3.0, "GET", "/b?c", "")]
         );
-        assert_eq!((of_others, calls[1].place()), (4, "entry 5".to_owned()));
+        assert_eq!((other_servers, calls[1].place()), (4, "entry 5".to_owned()));
     }
 
     #[test]
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        for (name, text, says) in [
+        for (name, text, at) in [
             (
                 "r.jsonl",
                 "{\"timestamp\":1}\n{\"at\":2}\n",
@@ -501,7 +501,7 @@ mod tests {
             ),
         ] {
             let error = read(name, text).unwrap_err();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         assert!(
             RecordingSpec {

@@ -20,19 +20,19 @@ pub fn urls(text: &str) -> String {
         let user_len = url[..authority_len]
             .rfind('@')
             .or_else(|| url.find(['?', '#']).map_or(url, |q| &url[..q]).rfind('@'));
-        let place = match user_len {
+        let location = match user_len {
             Some(len) => {
                 out.push_str(HIDDEN);
                 &url[len..]
             }
             None => url,
         };
-        match place.find(['?', '#']) {
+        match location.find(['?', '#']) {
             Some(query) => {
-                out.push_str(&place[..=query]);
+                out.push_str(&location[..=query]);
                 out.push_str(HIDDEN);
             }
-            None => out.push_str(place),
+            None => out.push_str(location),
         }
         rest = more;
     }

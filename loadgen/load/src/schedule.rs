@@ -142,12 +142,12 @@ fn due_times(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
     let length = (span.end - span.start) as f64;
     shares
         .iter()
-        .map(|&share| (span.start + (bend(share, shape) * length).round() as u64).min(span.end.saturating_sub(1)))
+        .map(|&share| (span.start + (time_share(share, shape) * length).round() as u64).min(span.end.saturating_sub(1)))
         .collect()
 }
 
 /// Returns the share of the span's time after which the share `passed` of its requests is due.
-fn bend(passed: f64, shape: &Shape) -> f64 {
+fn time_share(passed: f64, shape: &Shape) -> f64 {
     match shape {
         Shape::Flat => passed,
         Shape::Steps(pieces) => {
@@ -285,7 +285,7 @@ mod tests {
         let trace = Trace {
             file: "t.csv".into(),
             at_s: vec![0.0, 1.0, 1.5, 3.0],
-            of_others: 0,
+            other_servers: 0,
         };
         let arrivals = process(Process::Trace {
             trace: Arc::new(trace),
@@ -305,7 +305,7 @@ mod tests {
         let trace = Arc::new(Trace {
             file: "t.log".into(),
             at_s: vec![0.0, 600.0, 900.0, 900.0, 1_799.9, 1_800.0],
-            of_others: 0,
+            other_servers: 0,
         });
         let replayed = |speed| {
             let trace = Arc::clone(&trace);
@@ -374,7 +374,7 @@ mod tests {
             rate in 1.0_f64..2_000.0, warmup_ms in 0_u64..2_000, window_ms in 1_000_u64..4_000, seed: u64,
             process in 0_usize..5, shape in 0_usize..4,
         ) {
-            let trace = Trace { file: "t.csv".into(), at_s: vec![0.0, 0.5, 0.5, 4.0], of_others: 0 };
+            let trace = Trace { file: "t.csv".into(), at_s: vec![0.0, 0.5, 0.5, 4.0], other_servers: 0 };
             let process = [
                 Process::Poisson,
                 Process::Constant,

@@ -1,13 +1,13 @@
-//! Text with places for values: `{"instances": [{"id": {entity_id}, "name": "{name}"}]}`.
+//! Text with placeholders for values: `{"instances": [{"id": {entity_id}, "name": "{name}"}]}`.
 //!
-//! In: text. Out: its parts. A place is a name between braces with nothing else inside, which is never valid JSON. Any
-//! other brace is literal, so that JSON needs no escapes; `{{name}}` is the text `{name}`.
+//! In: text. Out: its parts. A placeholder is a name between braces with nothing else inside, which is never valid
+//! JSON. Any other brace is literal, so that JSON needs no escapes; `{{name}}` is the text `{name}`.
 
 /// Part of a template; texts are not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
     Text(String),
-    Place {
+    Placeholder {
         name: String,
         /// True within JSON quotes.
         is_quoted: bool,
@@ -27,7 +27,7 @@ pub(crate) fn parts(text: &str) -> Vec<Part> {
             rest = &rest[name.len() + 4..];
         } else if let Some(name) = name_before(&rest[1..], "}") {
             parts.push(Part::Text(std::mem::take(&mut plain)));
-            parts.push(Part::Place {
+            parts.push(Part::Placeholder {
                 name: name.to_owned(),
                 is_quoted: quotes.inside,
             });
@@ -47,8 +47,8 @@ pub(crate) fn parts(text: &str) -> Vec<Part> {
 fn name_before<'a>(text: &'a str, end: &str) -> Option<&'a str> {
     let len = text.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')))?;
     let name = &text[..len];
-    let begins = name.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
-    (begins && text[len..].starts_with(end)).then_some(name)
+    let is_name = name.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
+    (is_name && text[len..].starts_with(end)).then_some(name)
 }
 
 /// Tracks whether a JSON text is inside quotes.

@@ -13,7 +13,7 @@ use crate::store::resume::StoppedRun;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use tierlab_agents::MOST;
+use tierlab_agents::MAX_PROCESSES;
 use tierlab_agents::options::AgentsOptions;
 use tierlab_agents::remote::Agents;
 use tierlab_agents::tls::Identity;
@@ -37,7 +37,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
     search_limit_s: Option<u32>,
     /// Load processes on this host; each sends an interleaved share of every step
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "agents", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "agents", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PROCESSES)))]
     pub workers: u32,
     /// Keeps every request as a row of a Parquet file below `requests` in the run's folder (`keep_requests` in the plan)
     #[arg(long)]

@@ -86,10 +86,10 @@ pub(super) fn validate(
         let given = [("speed", arrival.speed.is_some())];
         only_with("arrival", "`arrivals = \"replay\"`", &given)?;
     }
-    let (mut calls, mut of_others) = (Vec::new(), 0);
+    let (mut calls, mut other_servers) = (Vec::new(), 0);
     if let Some(recording) = recording {
         let read = recording.read().map_err(|what| Fault::new("arrival.file", what))?;
-        (calls, of_others) = (read.calls, read.of_others);
+        (calls, other_servers) = (read.calls, read.other_servers);
     } else {
         let (file, column) = (arrival.file.is_some(), arrival.column.is_some());
         let given = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
@@ -98,7 +98,7 @@ pub(super) fn validate(
     let trace = Arc::new(Trace {
         file: arrival.file.clone().unwrap_or_default(),
         at_s: calls.iter().map(|call| call.at_s).collect(),
-        of_others,
+        other_servers,
     });
     let process = match process {
         RawProcess::Poisson => Process::Poisson,

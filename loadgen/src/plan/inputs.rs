@@ -447,7 +447,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::path::Path;
-    use tierlab_load::inputs::{Declared, Inputs, Wish};
+    use tierlab_load::inputs::{Declared, Demand, Inputs};
     use tierlab_load::payload::Encoding;
     use tierlab_load::payload::Form;
     use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -583,7 +583,7 @@ mod tests {
                 Inputs::resolve(&rules, &declared).map_err(|error| format!("{error}: {said}"))
             });
             let made = made.map_err(TestCaseError::fail)?;
-            let wish = Wish { form: Form::Http(Encoding::Binary), rows: 1, requests: 2, seed: 1, entities: None };
+            let wish = Demand { form: Form::Http(Encoding::Binary), rows: 1, requests: 2, seed: 1, entities: None };
             made.prepare(&wish).map_err(TestCaseError::fail)?;
         }
 

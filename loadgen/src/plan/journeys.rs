@@ -11,8 +11,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
-use tierlab_load::by_goose::journey::Take;
-use tierlab_load::by_goose::journey::template::{Place, Template};
+use tierlab_load::by_goose::journey::Extraction;
+use tierlab_load::by_goose::journey::template::{Template, Usage};
 use tierlab_load::payload::{Encoding, Protocol};
 use tierlab_load::schedule::Load;
 
@@ -51,7 +51,7 @@ pub struct StepPlan {
     /// Request to make.
     pub ask: Ask,
     /// Values passed to later steps.
-    pub take: Vec<Take>,
+    pub take: Vec<Extraction>,
     /// Number of the journey's values that are known when the step begins.
     pub known: usize,
 }
@@ -237,7 +237,7 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
                      give the step `protocol = \"http\"`"
                 );
             }
-            let body = Template::parse(body, Place::Body, names);
+            let body = Template::parse(body, Usage::Body, names);
             Content::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
         }
         (Some(inputs), None) => {
@@ -246,7 +246,7 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
                 let key = format!("{at}.inputs.{name}");
                 let value = json(value, &key)?;
                 if let Some(text) = value.as_str() {
-                    Template::parse(text, Place::Path, names).map_err(|what| Fault::new(key, what))?;
+                    Template::parse(text, Usage::Path, names).map_err(|what| Fault::new(key, what))?;
                 }
                 given.insert(name.clone(), value);
             }
@@ -277,11 +277,11 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
         );
     }
     let wrong = |key: &'static str| move |what: String| Fault::new(format!("{at}.{key}"), what);
-    let body = raw.body.as_ref().map(|body| Template::parse(body, Place::Body, names));
+    let body = raw.body.as_ref().map(|body| Template::parse(body, Usage::Body, names));
     let body = body.transpose().map_err(wrong("body"))?;
     Ok(Ask::Http {
         method: method(raw.method.as_deref(), body.is_some(), at)?,
-        path: Template::parse(path, Place::Path, names).map_err(wrong("path"))?,
+        path: Template::parse(path, Usage::Path, names).map_err(wrong("path"))?,
         path_text: path.to_owned(),
         headers: headers(&raw.headers, body.is_some(), at)?,
         body,
@@ -290,7 +290,7 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
 }
 
 /// Values that a step passes to later steps. Adds their names to `values`.
-fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> Result<Vec<Take>, Fault> {
+fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> Result<Vec<Extraction>, Fault> {
     let mut taken = Vec::new();
     for (name, pointer) in raw {
         let key = format!("{at}.take.{name}");
@@ -311,7 +311,7 @@ fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> R
         if values.len() > MAX_VALUES {
             refuse!(key, "too many values; the limit per journey is {MAX_VALUES}");
         }
-        taken.push(Take {
+        taken.push(Extraction {
             slot: values.len(),
             pointer: pointer.clone(),
         });

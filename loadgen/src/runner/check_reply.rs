@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::Route;
 use tierlab_load::grpc;
-use tierlab_load::inputs::{Entities, Inputs, RowsBy, Wish};
+use tierlab_load::inputs::{Demand, Entities, Inputs, RowsBy};
 use tierlab_load::keys::Population;
 use tierlab_load::payload::{Body, Protocol};
 use tierlab_load::reply::{Expected, Limit, ShapeFit};
@@ -82,7 +82,7 @@ impl Check<'_> {
 
     fn known_ids(&self, population: &Population) -> Result<(), RunError> {
         let Self { plan, model, .. } = self;
-        let what = match (population.unsuited(), population.unknown_id()) {
+        let what = match (population.unusable_reason(), population.unknown_id()) {
             (None, None) => return Ok(()),
             (Some(what), _) => format!("the table of `{model}`: {what}"),
             (None, Some(id)) => {
@@ -105,7 +105,7 @@ impl Check<'_> {
         if self.model == plan.model && most > 1 {
             self.bodies(inputs, population, (most, 1))?;
         }
-        if !is_declared && inputs.takes_rows() {
+        if !is_declared && inputs.accepts_rows() {
             // Requests that cannot be combined are measured one by one.
             probes.extend(self.bodies(inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
         }
@@ -118,7 +118,7 @@ impl Check<'_> {
                 // Some models take one row at a time. The steps find and count any other fault.
                 Err(_) => continue,
             };
-            if is_declared && inputs.takes_rows() {
+            if is_declared && inputs.accepts_rows() {
                 self.one_row(&reply)?;
             } else if is_declared && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
             {
@@ -154,7 +154,7 @@ impl Check<'_> {
             )
         });
         let notes = notes.collect();
-        inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
+        inputs.set_shape_fits(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
         Ok(notes)
     }
 
@@ -192,7 +192,7 @@ impl Check<'_> {
         let Self { plan, model, .. } = *self;
         let count = rows as usize * requests;
         let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); count]);
-        let wish = Wish {
+        let wish = Demand {
             form: plan.form(model),
             rows,
             requests,

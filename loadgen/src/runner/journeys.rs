@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_analysis::record::{AgentStart, DriverFigures, Factors, JourneyFigures, Outcome, Sample};
-use tierlab_load::by_goose::journey::template::{Place, Template};
+use tierlab_load::by_goose::journey::template::{Template, Usage};
 use tierlab_load::by_goose::journey::{
-    self, Check, GrpcCall, Journey, JourneyStep, StepCarrier, StepSample, Travelled, Whole, inputs,
+    self, Check, GrpcCall, Journey, JourneyResults, JourneySample, JourneyStep, StepSample, StepTransport, inputs,
 };
 use tierlab_load::driver::Finished;
 use tierlab_load::grpc::Connections;
@@ -102,7 +102,7 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
             let Some(travelled) = Box::pin(journey::run(step, interrupt)).await? else {
                 return Err(RunError::InterruptedEarly);
             };
-            if let Some((at, failure)) = travelled.journeys.first().and_then(journey::Whole::failure) {
+            if let Some((at, failure)) = travelled.journeys.first().and_then(journey::JourneySample::failure) {
                 let says = travelled.examples[at].get(&failure).cloned().unwrap_or_default();
                 return Err(RunError::Unsound(format!(
                     "journey `{}` at {}: the first attempt failed at step `{}` with {failure}: {says}; fix the step in {}, or the \
@@ -139,12 +139,12 @@ pub(super) async fn send(
     let counted = delta::Requests::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
     let mut parts = vec![whole(journey, &travelled, &schedule, seed)];
     for (samples, examples) in travelled.steps.iter().zip(&travelled.examples) {
-        let samples: Vec<Sample> = samples.iter().map(StepSample::where_due).collect();
+        let samples: Vec<Sample> = samples.iter().map(StepSample::from_journey_due).collect();
         let inside = samples.iter().filter(|sample| schedule.in_window(sample.due_us));
         let stays_us: u64 = inside.map(Sample::latency_us).sum();
         let finished = Finished {
             streams: Vec::new(),
-            kept: Vec::new(),
+            recorded: Vec::new(),
             samples,
             observed: Observed {
                 mean_in_flight: stays_us as f64 / 1e6 / schedule.window_s(),
@@ -160,7 +160,7 @@ pub(super) async fn send(
 }
 
 /// Whole journeys, with goose's own times, and with the failed step named in their failures and examples.
-fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed: u64) -> Part {
+fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, seed: u64) -> Part {
     let mut failures = NamedFailures::default();
     // A journey fails with the one step that ends it.
     for (step, samples) in journey.steps.iter().zip(&all.steps) {
@@ -188,7 +188,7 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
         .filter_map(|whole| whole.goose_us);
     let finished = Finished {
         streams: Vec::new(),
-        kept: Vec::new(),
+        recorded: Vec::new(),
         samples: all.journeys.iter().map(|whole| whole.sample).collect(),
         observed: all.observed,
         window_began: all.window_began,
@@ -263,7 +263,7 @@ impl<'a> Prepared<'a> {
         watch: &Watch,
         workers: Option<&mut Workers>,
         interrupt: &Interrupt,
-    ) -> Result<Option<(Travelled, Vec<AgentStart>)>, RunError> {
+    ) -> Result<Option<(JourneyResults, Vec<AgentStart>)>, RunError> {
         let Some(workers) = workers else {
             let step = self.journey(schedule, seed, watch);
             let travelled = Box::pin(journey::run(step, interrupt)).await?;
@@ -283,7 +283,7 @@ impl<'a> Prepared<'a> {
             sent = workers.run(&order, schedule) => sent?,
             () = interrupt.raised() => return Ok(None),
         };
-        let whole = |sample| Whole {
+        let whole = |sample| JourneySample {
             sample,
             failed_at: None,
             goose_us: None,
@@ -297,7 +297,7 @@ impl<'a> Prepared<'a> {
             .into_iter()
             .map(|step| (step.samples.into_iter().map(of_step).collect::<Vec<_>>(), step.examples))
             .unzip();
-        let travelled = Travelled {
+        let travelled = JourneyResults {
             journeys: sent.finished.samples.into_iter().map(whole).collect(),
             steps,
             observed: sent.finished.observed,
@@ -349,7 +349,7 @@ fn made(
             all.extend(headers.clone());
             Ok(JourneyStep {
                 name: step.name.clone(),
-                carrier: StepCarrier::Http {
+                transport: StepTransport::Http {
                     method: method.clone(),
                     path: path.clone(),
                     headers: all,
@@ -357,7 +357,7 @@ fn made(
                 body: body.clone(),
                 check: Check::Status(*status),
                 limit: Limit::of_replies(plan.reply_limit_bytes, None),
-                take: step.take.clone(),
+                extractions: step.take.clone(),
             })
         }
         Ask::Model {
@@ -371,11 +371,11 @@ fn made(
             let expected = Expected::new(model, &metadata.outputs, rows);
             Ok(JourneyStep {
                 name: step.name.clone(),
-                carrier: carrier(control, connections, model, *protocol)?,
+                transport: carrier(control, connections, model, *protocol)?,
                 body: Some(body),
                 limit: Limit::of_replies(plan.reply_limit_bytes, expected.elements()),
                 check: Check::Model(Arc::new(expected)),
-                take: step.take.clone(),
+                extractions: step.take.clone(),
             })
         }
     }
@@ -387,9 +387,9 @@ fn carrier(
     connections: Option<&Arc<Connections>>,
     model: &str,
     protocol: Protocol,
-) -> Result<StepCarrier, String> {
+) -> Result<StepTransport, String> {
     if let (Protocol::Grpc, Some(connections)) = (protocol, connections) {
-        return Ok(StepCarrier::Grpc(GrpcCall {
+        return Ok(StepTransport::Grpc(GrpcCall {
             connections: Arc::clone(connections),
             model: model.to_owned(),
             version: control.model_version().map(str::to_owned),
@@ -397,9 +397,9 @@ fn carrier(
     }
     let mut headers = control.endpoint.request_headers();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(StepCarrier::Http {
+    Ok(StepTransport::Http {
         method: Method::POST,
-        path: Template::parse(&control.infer_path(model), Place::Path, &[])?,
+        path: Template::parse(&control.infer_path(model), Usage::Path, &[])?,
         headers,
     })
 }

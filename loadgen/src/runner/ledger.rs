@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use crate::store::journal::{FinishedStep, Journal, Points};
 use tierlab_analysis::record::{Factors, Limits, Purpose, Repeat};
 use tierlab_instrument::machine::disturbance::disturbance;
-use tierlab_instrument::machine::quiet::Patience;
+use tierlab_instrument::machine::quiet::QuietWait;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_load::schedule::{Load, step_seed};
 
@@ -23,7 +23,7 @@ pub(super) struct Ledger {
     pub(super) points: Points,
     pub(super) progress: Progress,
     pub(super) unanswered: usize,
-    pub(super) patience: Patience,
+    pub(super) patience: QuietWait,
     /// Saturated rates above which others were left out, in words.
     pub(super) left_out: Vec<String>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Adds a step that is in the journal.
     pub(super) fn add(&mut self, step: FinishedStep) {
-        self.patience.saw(step.repeat.disturbed.as_deref());
+        self.patience.record_step(step.repeat.disturbed.as_deref());
         self.points.add(step);
     }
 

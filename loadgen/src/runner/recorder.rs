@@ -214,7 +214,7 @@ mod tests {
     fn finished(samples: Vec<Sample>) -> Finished {
         Finished {
             streams: Vec::new(),
-            kept: Vec::new(),
+            recorded: Vec::new(),
             examples: BTreeMap::new(),
             samples,
             observed: Observed {

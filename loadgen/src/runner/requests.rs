@@ -13,7 +13,7 @@ use tierlab_analysis::record::SentRequests;
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{Compress, Route, Step};
 use tierlab_load::grpc::{self, Connections};
-use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
+use tierlab_load::inputs::{Demand, Entities, Prepared, joined_requests, other_requests};
 use tierlab_load::keys::Population;
 use tierlab_load::live::Watch;
 use tierlab_load::payload::{self, Body, Protocol};
@@ -118,7 +118,7 @@ impl Requests<'_> {
         let rows = self.load.batch_size as usize;
         match self.target.content_of(self.model) {
             Content::Joined(population) | Content::Mixed(population, _) => (Some(population), rows),
-            Content::Custom { custom, ids } => (ids.as_ref(), if custom.wants_ids() { rows } else { 1 }),
+            Content::Custom { custom, ids } => (ids.as_ref(), if custom.needs_ids() { rows } else { 1 }),
             Content::Inline(_) => (None, 1),
         }
     }
@@ -175,7 +175,7 @@ impl Requests<'_> {
             }
             Content::Inline(inputs) | Content::Mixed(_, inputs) => inputs,
         };
-        let prepared = inputs.prepare(&Wish {
+        let prepared = inputs.prepare(&Demand {
             form,
             rows,
             requests,
@@ -204,7 +204,7 @@ pub(super) fn route(plan: &Plan, server: &Control, model: &str) -> Result<Route,
             let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
             let connections = Connections::http2(Arc::clone(&server.endpoint), users, fixed);
             let connections = Arc::new(connections.map_err(RunError::Usage)?);
-            Ok(Route::Http(server.route(model)?.over(connections)))
+            Ok(Route::Http(server.route(model)?.with_http2(connections)))
         }
         Protocol::Http => Ok(Route::Http(server.route(model)?)),
         Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),

@@ -20,7 +20,7 @@ use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{
     CarriedCertificate, Check, Driven, Environment, Factors, Point, Run, SCHEMA_VERSION, Verdict,
 };
-use tierlab_instrument::machine::quiet::Patience;
+use tierlab_instrument::machine::quiet::QuietWait;
 
 impl<'a> Runner<'a> {
     /// Runs every step that is not in the folder already, of the `new` run or the one to resume, writes the result and prints its answer.
@@ -50,7 +50,7 @@ impl<'a> Runner<'a> {
             points,
             progress: Progress::new(steps as u32, step, search_limit, self.verbose),
             unanswered: 0,
-            patience: Patience::default(),
+            patience: QuietWait::default(),
             left_out: self.plan.arrivals.left_out().into_iter().collect(),
         };
         for line in &ledger.left_out {

@@ -175,7 +175,7 @@ impl Runner<'_> {
             let file = requests::file(factors, step.attempt.index);
             let path = self.folder.join(&file);
             let of = (name(factors), factors.offered_rps, step.attempt.index);
-            let kept = std::mem::take(&mut part.finished.kept);
+            let kept = std::mem::take(&mut part.finished.recorded);
             let writing = tokio::task::spawn_blocking(move || requests::write(&path, &of, kept, &facts));
             part.slowest = writing.await.map_err(|error| RunError::Unsound(error.to_string()))??;
             part.requests_file = Some(file);
@@ -186,7 +186,7 @@ impl Runner<'_> {
     /// Waits until the machine is quiet, if the last step was disturbed.
     async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
-        let wanted = ledger.patience.wants(step, Instant::now());
+        let wanted = ledger.patience.max_wait(step, Instant::now());
         let Some((longest, by)) = wanted.filter(|(longest, _)| !longest.is_zero()) else {
             return;
         };
@@ -199,7 +199,7 @@ impl Runner<'_> {
             became = waiting => became,
             () = self.interrupt.raised() => return,
         };
-        ledger.patience.note_wait(began.elapsed(), became.is_some());
+        ledger.patience.record_wait(began.elapsed(), became.is_some());
         if became.is_none() {
             ledger.progress.say("  it is not quiet yet: measuring anyway");
         }

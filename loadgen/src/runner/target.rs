@@ -34,7 +34,7 @@ pub enum Content {
 impl Content {
     /// Creates the requests to an endpoint of another protocol than the Open Inference Protocol.
     pub fn custom(plan: &Plan, spec: &CustomSpec, custom: &Arc<Custom>) -> Self {
-        let has_ids = custom.wants_an_id() || custom.wants_ids();
+        let has_ids = custom.needs_id() || custom.needs_ids();
         let ids = spec.entities.filter(|_| has_ids).map(|entities| {
             let count = entities.count.max(1);
             Population::new(entities.first_id, count, plan.keys.clone(), plan.seed)

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::null_endpoint::{OneByOne, Script, Stalls, serve};
+use tierlab_load::null_endpoint::{Script, SingleServer, Stalls, serve};
 
 /// Options of the endpoint as a process.
 #[derive(Debug, Args)]
@@ -47,8 +47,8 @@ pub async fn run(options: &Options) -> Result<(), RunError> {
         every: Duration::from_millis(every),
     });
     let service = options.service_us.map(Duration::from_micros);
-    let one_by_one = service.map(|service| OneByOne::new(service, options.exponential));
-    let script = Script { stalls, one_by_one };
+    let single_server = service.map(|service| SingleServer::new(service, options.exponential));
+    let script = Script { stalls, single_server };
     let served = serve(options.listen, script, options.until_stdin_closes).await;
     served.map_err(RunError::io(Path::new(&options.listen.to_string())))
 }

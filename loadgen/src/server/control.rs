@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::Failure;
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::HttpRoute;
-use tierlab_load::endpoint::{Access, Alpn, Answer, Ask, Endpoint, TargetSpec};
+use tierlab_load::endpoint::{Access, Alpn, Answer, Endpoint, Query, TargetSpec};
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
 use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply};
@@ -181,10 +181,10 @@ impl Control {
 
     fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
         let refuse = |what: String| refusal(&tierlab_load::redact::urls(url), &what);
-        let endpoint = self.endpoint.beside(url, access).map_err(refuse)?;
+        let endpoint = self.endpoint.with_same_access(url, access).map_err(refuse)?;
         if endpoint.address.prefix.is_empty() {
             let below = format!("{}/metrics", endpoint.address.url());
-            return self.endpoint.beside(&below, access).map_err(refuse);
+            return self.endpoint.with_same_access(&below, access).map_err(refuse);
         }
         Ok(endpoint)
     }
@@ -238,7 +238,7 @@ impl Control {
     /// No server, no such model, or an answer that is not metadata.
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
         let path = self.model_path(model);
-        let answer = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await?;
+        let answer = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await?;
         let metadata = metadata::read(model, &answer.body).map_err(|what| refusal(&self.shown(&path), &what))?;
         if metadata.batched.is_some() {
             return Ok(metadata);
@@ -255,7 +255,7 @@ impl Control {
     /// `None` without such a document.
     async fn max_batch_size(&self, model_path: &str) -> Option<u32> {
         let path = format!("{model_path}/config");
-        let asked = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await;
+        let asked = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await;
         let config: serde_json::Value = serde_json::from_slice(&asked.ok()?.body).ok()?;
         config["max_batch_size"].as_u64()?.try_into().ok()
     }
@@ -266,7 +266,7 @@ impl Control {
     /// No server, one that does not allow it (`repository.control`, `admin.enabled`), or a model that is refused.
     pub async fn load(&self, model: &str) -> Result<LoadDocument, ControlError> {
         let path = format!("/v2/repository/models/{model}/load");
-        let answer = self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await?;
+        let answer = self.fetch(Query::post(&path), &Limit::of(METADATA_BYTES)).await?;
         serde_json::from_slice(&answer.body)
             .map_err(|error| refusal(&self.shown(&path), &format!("invalid reply to a load: {error}")))
     }
@@ -277,7 +277,7 @@ impl Control {
     /// Those of [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
         let path = format!("/v2/repository/models/{model}/unload");
-        let unloaded = self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await;
+        let unloaded = self.fetch(Query::post(&path), &Limit::of(METADATA_BYTES)).await;
         unloaded.map(drop)
     }
 
@@ -313,7 +313,7 @@ impl Control {
 
     async fn statistics(&self, model: &str) -> Option<Statistics> {
         let path = format!("{}/stats", self.model_path(model));
-        let answer = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await.ok()?;
+        let answer = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await.ok()?;
         Statistics::parse(model, &answer.body)
     }
 
@@ -344,10 +344,10 @@ impl Control {
         limit: &Limit,
     ) -> Result<InferReply, ControlError> {
         let path = self.infer_path(model);
-        let ask = Ask {
+        let ask = Query {
             headers: self.route(model)?.headers(body),
             body: body.bytes.clone(),
-            ..Ask::post(&path)
+            ..Query::post(&path)
         };
         let Answer { headers, body, .. } = self.fetch(ask, limit).await?;
         let json_len = headers.get(HEADER_LENGTH);
@@ -372,14 +372,14 @@ impl Control {
             Some(line) => (&line.method, &line.path),
             None => (&custom.method, &custom.path),
         };
-        let ask = Ask {
+        let ask = Query {
             method: method.clone(),
             path,
             headers: route.headers(body),
             body: body.bytes.clone(),
         };
         let refuse = |what: String| refusal(&route.shown(), &what);
-        let asked = self.endpoint.ask(ask, limit, TIMEOUT.max(timeout)).await;
+        let asked = self.endpoint.send(ask, limit, TIMEOUT.max(timeout)).await;
         let answer = asked.map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
@@ -392,7 +392,7 @@ impl Control {
         checked.map_err(|wrong| refuse(format!("the reply does not meet `target.success`: {wrong}")))
     }
 
-    async fn fetch(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+    async fn fetch(&self, ask: Query<'_>, limit: &Limit) -> Result<Answer, ControlError> {
         let url = self.shown(ask.path);
         fetched(&self.endpoint, &url, ask, limit).await
     }
@@ -416,25 +416,25 @@ pub async fn infer_over_grpc(
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(NoReply { failure, says })) => {
-            let hint = match says.is_none() || failure == Failure::Connect {
+        Ok(Err(NoReply { failure, message })) => {
+            let hint = match message.is_none() || failure == Failure::Connect {
                 true => "; check that the server speaks gRPC there",
                 false => "",
             };
-            let why = says.unwrap_or_else(|| format!("no answer over gRPC ({failure})"));
+            let why = message.unwrap_or_else(|| format!("no answer over gRPC ({failure})"));
             return Err(refuse(format!("{why}{hint}")));
         }
         Err(_) => return Err(refuse(format!("no answer over gRPC in {} s", TIMEOUT.as_secs()))),
     };
     reply.decode(expected).map_err(|failed| {
-        let says = failed.says.unwrap_or_else(|| reply.said());
-        refuse(format!("answered {}: {says}", failed.failure))
+        let message = failed.message.unwrap_or_else(|| reply.error_message());
+        refuse(format!("answered {}: {message}", failed.failure))
     })
 }
 
 async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
     let url = endpoint.address.url();
-    let answer = fetched(endpoint, &url, Ask::get(""), &Limit::of(METRICS_BYTES)).await?;
+    let answer = fetched(endpoint, &url, Query::get(""), &Limit::of(METRICS_BYTES)).await?;
     Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
 }
 
@@ -455,18 +455,18 @@ async fn are_several(endpoint: &Endpoint) -> Result<bool, ControlError> {
 /// Checks for metrics at an address that was only guessed; returns the error if there are none. An endless page is refused.
 async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlError> {
     let url = endpoint.address.url();
-    match endpoint.ask(Ask::get(""), &Limit::of(METRICS_BYTES), TIMEOUT).await {
-        Err(error) if error.is_too_large => Err(refusal(&url, &error.says)),
+    match endpoint.send(Query::get(""), &Limit::of(METRICS_BYTES), TIMEOUT).await {
+        Err(error) if error.is_too_large => Err(refusal(&url, &error.message)),
         _ => Ok(scrape(endpoint).await.map(|_| ())),
     }
 }
 
-async fn fetched(endpoint: &Endpoint, url: &str, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
-    let asked = endpoint.ask(ask, limit, TIMEOUT).await;
+async fn fetched(endpoint: &Endpoint, url: &str, ask: Query<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+    let asked = endpoint.send(ask, limit, TIMEOUT).await;
     let answer = asked.map_err(|error| {
         let hint = match ["no connection", "no answer in"]
             .iter()
-            .any(|text| error.says.starts_with(text))
+            .any(|text| error.message.starts_with(text))
         {
             true => "; check that the server runs there",
             false => "",

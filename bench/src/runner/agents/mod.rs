@@ -121,7 +121,7 @@ impl Fleet {
         Ok(Self {
             runtime,
             workers,
-            clock: WallClock::off_by(0),
+            clock: WallClock::with_offset_ms(0),
             hosts,
         })
     }
@@ -180,7 +180,7 @@ impl Fleet {
 }
 
 async fn send_job(worker: &mut Worker, job: Job) -> Result<(), WorkerError> {
-    let sent = worker.link.say(&ToWorker::Job(job)).await;
+    let sent = worker.link.send(&ToWorker::Job(job)).await;
     worker.check(sent).await
 }
 
@@ -204,12 +204,12 @@ async fn measure(
         send_job(worker, Job::Measure(point.clone(), repeat)).await?;
     }
     let start = start_together::<String>(workers, clock, LIMIT).await?;
-    let results = workers.iter_mut().zip(start.known).map(async |(worker, known)| {
+    let results = workers.iter_mut().zip(start.clocks).map(async |(worker, estimate)| {
         let result: AgentRepeatResult = receive_reply(worker).await?;
         let start = AgentStart {
             agent: worker.link.name.clone(),
-            offset_us: known.offset.ns as f64 / 1e3,
-            uncertainty_us: known.offset.uncertainty_ns as f64 / 1e3,
+            offset_us: estimate.offset.ns as f64 / 1e3,
+            uncertainty_us: estimate.offset.uncertainty_ns as f64 / 1e3,
             late_us: result.late_us,
             requests: result.measured.as_ref().map_or(0, |measured| measured.sums.calls),
         };

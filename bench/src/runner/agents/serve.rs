@@ -84,7 +84,7 @@ fn serve(link: Link, clock: WallClock, flags: &AgentFlags, handle: &Handle) -> R
     };
     let Err(error) = session.run(flags) else { return Ok(()) };
     match error.downcast_ref::<LinkError>() {
-        Some(link) if link.is_gone() => Ok(()),
+        Some(link) if link.is_unreachable() => Ok(()),
         _ => {
             let _ = handle.block_on(session.output.fail(format!("{error:#}")));
             Err(error)
@@ -173,6 +173,6 @@ impl Session<'_> {
 
     fn reply(&mut self, value: &impl serde::Serialize) -> Result<()> {
         let reply = ToRun::Reply(serde_json::to_string(value)?);
-        Ok(self.handle.block_on(self.output.say(&reply))?)
+        Ok(self.handle.block_on(self.output.send(&reply))?)
     }
 }

@@ -60,7 +60,7 @@ fn origin(endpoint: &Endpoint) -> Result<String, DriverError> {
     let address = &endpoint.address;
     let host = match endpoint.tls_name().filter(|name| *name != address.host) {
         Some(name) if name.parse::<std::net::IpAddr>().is_ok() => {
-            return Err(DriverError::Carried(format!(
+            return Err(DriverError::UnsupportedByGoose(format!(
                 "`target.host` is the IP address {name}, and goose's client (closed loops and journeys) connects to the address \
                  that the certificate names: use {}://{name}:{} as the server's address, or measure it in an open loop \
                  (`[[load]]` with `rates`)",

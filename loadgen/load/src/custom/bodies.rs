@@ -5,7 +5,7 @@ use super::replies::{StreamKind, StreamSpec, Success};
 use super::spec::{BodySource, CustomSpec, Drawn};
 use crate::inputs;
 use crate::payload::Body;
-use crate::recording::{Call, RecordingSpec, Row, collected, rows, text_of};
+use crate::recording::{Call, RecordingSpec, Row, collect_calls, read_text, rows};
 use crate::template::{Part, escape, parts};
 use bytes::Bytes;
 use csv::Trim;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Maximum size of all bodies of a step.
 const STEP_BYTES: usize = 1 << 30;
 /// Maximum words of a drawn text.
-const MOST_WORDS: u64 = 1 << 20;
+const MAX_WORDS: u64 = 1 << 20;
 /// Words of a recorded block, as in Mooncake's traces.
 const BLOCK_WORDS: u64 = 512;
 const VALUE_STREAM: u64 = 4;
@@ -61,7 +61,8 @@ impl Custom {
     /// Reads the files of a specification.
     ///
     /// # Errors
-    /// A file that cannot be read or is too large, a place without a column, bodies that should be JSON and are not.
+    /// A file that cannot be read or is too large, a placeholder without a column, bodies that should be JSON and are
+    /// not.
     pub fn open(spec: &CustomSpec) -> Result<Self, String> {
         let method = spec
             .method
@@ -80,7 +81,7 @@ impl Custom {
             BodySource::Empty => Content::Ready([Body::new(Bytes::new())].into()),
             BodySource::Recorded(file) => Content::Ready(recorded(file, is_json)?.into()),
             BodySource::Text(text) => fill(text, None)?,
-            BodySource::File(file) => fill(&text_of(file)?, None)?,
+            BodySource::File(file) => fill(&read_text(file)?, None)?,
             BodySource::Rows { template, rows } => fill(template, Some((rows.as_path(), rows_of(rows)?)))?,
             BodySource::Replay {
                 recording,
@@ -117,12 +118,12 @@ impl Custom {
     }
 
     /// True if a request holds one id.
-    pub fn wants_an_id(&self) -> bool {
+    pub fn needs_id(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_ID))
     }
 
     /// True if a request holds as many ids as a load has rows.
-    pub fn wants_ids(&self) -> bool {
+    pub fn needs_ids(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_IDS))
     }
 
@@ -148,7 +149,7 @@ impl Custom {
                 .iter()
                 .map(|(name, drawn)| Ok((name.as_str(), value(drawn, row, &mut rng)?)));
             let values = values.collect::<Result<BTreeMap<&str, String>, String>>()?;
-            let text = template.fill(|place| match place {
+            let text = template.fill(|placeholder| match placeholder {
                 ENTITY_ID => ids.first().map_or("", String::as_str).into(),
                 ENTITY_IDS => ids.join(",").into(),
                 name => {
@@ -177,7 +178,7 @@ fn value(drawn: &Drawn, row: Option<&Row>, rng: &mut ChaCha8Rng) -> Result<Strin
     match drawn {
         Drawn::Number(lengths) => Ok(inputs::length(lengths, rng)?.to_string()),
         Drawn::Words(lengths) => {
-            let count = inputs::length(lengths, rng)?.min(MOST_WORDS);
+            let count = inputs::length(lengths, rng)?.min(MAX_WORDS);
             Ok(inputs::words(count as u32, rng))
         }
         Drawn::Recorded { words, blocks } => recorded_words(words, blocks.as_deref(), row, rng),
@@ -195,7 +196,7 @@ fn recorded_words(
     let recorded = |name: &str| row.and_then(|row| row.get(name)).ok_or_else(|| missing(name));
     let number = recorded(words)?.parse::<f64>();
     let mut left = number.map_err(|error| format!("recorded `{words}`: {error}"))? as u64;
-    left = left.min(MOST_WORDS);
+    left = left.min(MAX_WORDS);
     let ids: Vec<u64> = match blocks {
         Some(name) => serde_json::from_str(recorded(name)?).map_err(|error| format!("recorded `{name}`: {error}"))?,
         None => Vec::new(),
@@ -212,7 +213,7 @@ fn recorded_words(
 }
 
 fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
-    let text = Bytes::from(text_of(file)?);
+    let text = Bytes::from(read_text(file)?);
     let mut bodies = Vec::new();
     let mut from = 0;
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -247,7 +248,7 @@ fn filled(
 ) -> Result<Content, String> {
     let template = Template::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
     let (file, rows) = rows.map_or((None, Vec::new()), |(file, rows)| (Some(file), rows));
-    let is_filled = |place: &str| place == ENTITY_ID || place == ENTITY_IDS || drawn.contains_key(place);
+    let is_filled = |name: &str| name == ENTITY_ID || name == ENTITY_IDS || drawn.contains_key(name);
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
         return Err("`target.body` has both {entity_id} and {entity_ids}; use one".to_owned());
     }
@@ -259,21 +260,21 @@ fn filled(
         None => "`target.body`".to_owned(),
     };
     let columns = rows.first().map(|call| &call.values);
-    let taken: Vec<&str> = template.places().filter(|place| !is_filled(place)).collect();
-    check_taken(&taken, columns)?;
+    let needed: Vec<&str> = template.placeholders().filter(|name| !is_filled(name)).collect();
+    check_columns(&needed, columns)?;
     let recorded = drawn.values().flat_map(Drawn::recorded);
-    let taken: Vec<&str> = taken.into_iter().chain(recorded).collect();
+    let needed: Vec<&str> = needed.into_iter().chain(recorded).collect();
     for (at, call) in rows.iter().enumerate() {
-        if let Some(missing) = taken.iter().find(|name| !call.values.contains_key(**name)) {
+        if let Some(missing) = needed.iter().find(|name| !call.values.contains_key(**name)) {
             let at = named(at);
             return Err(format!("{at}: `{missing}` is missing, which `target.body` needs"));
         }
     }
-    if template.places().any(is_filled) {
+    if template.placeholders().any(is_filled) {
         if is_json {
-            let example = template.fill(|place| match columns {
-                _ if is_filled(place) => "1".into(),
-                Some(row) => row.get(place).cloned().unwrap_or_default().into(),
+            let example = template.fill(|name| match columns {
+                _ if is_filled(name) => "1".into(),
+                Some(row) => row.get(name).cloned().unwrap_or_default().into(),
                 None => "".into(),
             });
             is_document(example.as_bytes()).map_err(|error| format!("{}: {error}", named(0)))?;
@@ -287,7 +288,7 @@ fn filled(
     let plain = [Call::default()];
     let calls = if rows.is_empty() { &plain[..] } else { rows.as_slice() };
     let body = |call: &Call| {
-        let text = template.fill(|place| call.values.get(place).cloned().unwrap_or_default().into());
+        let text = template.fill(|name| call.values.get(name).cloned().unwrap_or_default().into());
         Body {
             line: call.line.clone(),
             ..Body::new(text.into())
@@ -306,18 +307,18 @@ fn unused(value: &str) -> String {
     format!("`target.values.{value}` is unused: {{{value}}} is missing in `target.body`")
 }
 
-/// Refuses places that nothing fills.
-fn check_taken(taken: &[&str], columns: Option<&Row>) -> Result<(), String> {
-    let is_known = |place: &&&str| columns.is_some_and(|row| row.contains_key(**place));
-    let Some(unknown) = taken.iter().find(|place| !is_known(place)) else {
+/// Refuses placeholders that nothing fills.
+fn check_columns(needed: &[&str], columns: Option<&Row>) -> Result<(), String> {
+    let is_column = |name: &&&str| columns.is_some_and(|row| row.contains_key(**name));
+    let Some(unknown) = needed.iter().find(|name| !is_column(name)) else {
         return Ok(());
     };
-    let known = match columns {
+    let options = match columns {
         Some(row) => row.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
         None => "no columns without `target.rows_file`".to_owned(),
     };
     Err(format!(
-        "`target.body`: unknown placeholder {{{unknown}}}; use {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({known}), \
+        "`target.body`: unknown placeholder {{{unknown}}}; use {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({options}), \
          or write {{{{{unknown}}}}} for the text itself"
     ))
 }
@@ -340,17 +341,17 @@ fn replayed(recording: &RecordingSpec) -> Result<Arc<[Body]>, String> {
 }
 
 fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
-    let says = |what: String| format!("{}: {what}", file.display());
-    let text = text_of(file)?;
-    let rows = rows(&text, Trim::None).map_err(says)?.map(|values| {
+    let at = |what: String| format!("{}: {what}", file.display());
+    let text = read_text(file)?;
+    let rows = rows(&text, Trim::None).map_err(at)?.map(|values| {
         Ok(Some(Call {
             values: values?,
             ..Call::default()
         }))
     });
-    let rows = collected("row", rows).map_err(says)?;
+    let rows = collect_calls("row", rows).map_err(at)?;
     if rows.is_empty() {
-        return Err(says("no rows below the header".to_owned()));
+        return Err(at("no rows below the header".to_owned()));
     }
     Ok(rows)
 }
@@ -359,10 +360,10 @@ fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
 pub(super) const ENTITY_ID: &str = "entity_id";
 /// Place of all ids of a request, separated by commas.
 pub(super) const ENTITY_IDS: &str = "entity_ids";
-/// Maximum places of a template.
-const MOST_PLACES: usize = 10_000;
+/// Maximum placeholders of a template.
+const MAX_PLACEHOLDERS: usize = 10_000;
 
-/// Body with places.
+/// Body with placeholders.
 #[derive(Debug, Clone)]
 pub(super) struct Template {
     parts: Vec<Part>,
@@ -373,37 +374,37 @@ impl Template {
     /// Parses a text.
     ///
     /// # Errors
-    /// Too many places.
+    /// Too many placeholders.
     pub(super) fn parse(text: &str, is_json: bool) -> Result<Self, String> {
         let parts = parts(text);
         let template = Self { parts, is_json };
-        if template.places().count() > MOST_PLACES {
-            return Err(format!("more than {MOST_PLACES} places in braces"));
+        if template.placeholders().count() > MAX_PLACEHOLDERS {
+            return Err(format!("more than {MAX_PLACEHOLDERS} places in braces"));
         }
         Ok(template)
     }
 
-    /// Names of its places.
-    pub(super) fn places(&self) -> impl Iterator<Item = &str> {
+    /// Names of its placeholders.
+    pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Text(_) => None,
-            Part::Place { name, .. } => Some(name.as_str()),
+            Part::Placeholder { name, .. } => Some(name.as_str()),
         })
     }
 
-    /// True if the template has a place of that name.
-    pub(super) fn has(&self, place: &str) -> bool {
-        self.places().any(|name| name == place)
+    /// True if the template has a placeholder of that name.
+    pub(super) fn has(&self, placeholder: &str) -> bool {
+        self.placeholders().any(|name| name == placeholder)
     }
 
-    /// Returns the text with the result of `value` in each place.
+    /// Returns the text with the result of `value` in each placeholder.
     pub(super) fn fill<'a>(&self, mut value: impl FnMut(&str) -> Cow<'a, str>) -> String {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(plain) => text += plain,
-                Part::Place { name, is_quoted: true } if self.is_json => escape(&value(name), &mut text),
-                Part::Place { name, .. } => text += &value(name),
+                Part::Placeholder { name, is_quoted: true } if self.is_json => escape(&value(name), &mut text),
+                Part::Placeholder { name, .. } => text += &value(name),
             }
         }
         text
@@ -444,7 +445,7 @@ mod tests {
         let one = Custom::open(&spec(BodySource::Text(r#"{"id":{entity_id}}"#.into()))).unwrap();
         assert_eq!(texts(&one, 2, &[7, 8], 1), [r#"{"id":7}"#, r#"{"id":8}"#]);
         let many = Custom::open(&spec(BodySource::Text(r#"{"ids":[{entity_ids}]}"#.into()))).unwrap();
-        assert!(many.wants_ids() && !many.wants_an_id());
+        assert!(many.needs_ids() && !many.needs_id());
         assert_eq!(
             texts(&many, 2, &[1, 2, 3, 4], 2),
             [r#"{"ids":[1,2]}"#, r#"{"ids":[3,4]}"#]
@@ -462,9 +463,9 @@ mod tests {
         drawing.values.insert("prompt".into(), Drawn::Words(lengths(2, 9)));
         drawing.values.insert("n".into(), Drawn::Number(lengths(16, 99)));
         let custom = Custom::open(&drawing).unwrap();
-        let made = texts(&custom, 50, &[], 1);
-        assert_eq!((made.len(), &made), (50, &texts(&custom, 50, &[], 1)));
-        for text in &made {
+        let drawn = texts(&custom, 50, &[], 1);
+        assert_eq!((drawn.len(), &drawn), (50, &texts(&custom, 50, &[], 1)));
+        for text in &drawn {
             let body: serde_json::Value = serde_json::from_str(text).unwrap();
             let words = body["p"].as_str().unwrap().split(' ').count();
             assert!((2..=9).contains(&words), "{text}");
@@ -497,12 +498,12 @@ mod tests {
             texts(&custom, 9, &[], 1),
             [r#"{"age":7,"name":"a \"b\""}"#, r#"{"age":8,"name":"c"}"#]
         );
-        for (template, says) in [
+        for (template, message) in [
             (r#"{"age":{size}}"#, "unknown placeholder {size}"),
             (r#"{"name":{name}}"#, "row 1: not JSON"),
         ] {
             let error = rows(template).unwrap_err();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         std::fs::write(&file, "{\"a\":1}\n\n{\"a\":2}\n").unwrap();
         let custom = Custom::open(&spec(BodySource::Recorded(file.clone()))).unwrap();
@@ -575,7 +576,7 @@ mod tests {
             assert_eq!(filled(text, value), body);
         }
         let template = Template::parse("{a}{b}", false).unwrap();
-        assert!(template.places().eq(["a", "b"]) && template.has("b") && !template.has("c"));
+        assert!(template.placeholders().eq(["a", "b"]) && template.has("b") && !template.has("c"));
     }
 
     proptest! {
@@ -588,8 +589,8 @@ mod tests {
 
         #[test]
         fn any_text_is_a_template(text in "[{}a\"\\\\ü ]{0,40}") {
-            let places = Template::parse(&text, true).unwrap().places().count();
-            prop_assert!(places <= text.len());
+            let placeholders = Template::parse(&text, true).unwrap().placeholders().count();
+            prop_assert!(placeholders <= text.len());
         }
     }
 }

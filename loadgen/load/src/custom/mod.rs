@@ -4,7 +4,7 @@
 //! bodies, and the check of a reply. Knows no connection and no schedule.
 //!
 //! - `spec`: the plan's specification, as plain data; `bodies`: the specification with its files read,
-//!   and the bodies built from it, from templates with places
+//!   and the bodies built from it, from templates with placeholders
 //! - `replies`: the rule for [`Success`], and the events of replies that stream, with their times
 
 mod bodies;

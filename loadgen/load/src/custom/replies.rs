@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tierlab_analysis::record::StreamedReply;
 
 /// Maximum pieces and events of one reply, which bounds its times to 5 MiB.
-const MOST: usize = 1 << 18;
+const MAX_PIECES: usize = 1 << 18;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -84,13 +84,14 @@ impl Success {
         }
     }
 
-    /// Checks a stream: no error among its events, the required last event, the pointer in one of them. Calls `seen`
-    /// with the end of each event except the required last one, and returns the last number at the pointer `tokens`.
+    /// Checks a stream: no error among its events, the required last event, the pointer in one of them. Calls
+    /// `on_event` with the end of each event except the required last one, and returns the last number at the pointer
+    /// `tokens`.
     pub(super) fn check_stream(
         &self,
         body: &[u8],
         tokens: Option<&str>,
-        mut seen: impl FnMut(usize),
+        mut on_event: impl FnMut(usize),
     ) -> Result<Option<u64>, String> {
         let (mut last, mut is_found, mut counted) = (None, self.pointer.is_none(), None);
         for event in Events::of(body) {
@@ -108,7 +109,7 @@ impl Success {
                 at_pointer.is_some_and(|found| self.equals.as_ref().is_none_or(|wanted| is_equal(found, wanted)));
             counted = tokens.and_then(|at| document.pointer(at)?.as_u64()).or(counted);
             if self.last_event.as_ref() != Some(&data) {
-                seen(end);
+                on_event(end);
             }
             last = Some(data);
         }
@@ -221,8 +222,8 @@ impl Iterator for Events<'_> {
 
 /// True if the headers of a reply say that its body is a stream of events.
 fn is_stream(headers: &HeaderMap) -> bool {
-    let said = headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok());
-    let kind = said.and_then(|said| said.split(';').next());
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = value.and_then(|value| value.split(';').next());
     kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
@@ -248,10 +249,10 @@ impl Pieces {
     /// # Errors
     /// More pieces than a reply may have.
     pub(crate) fn push(&mut self, bytes: usize, us: u64) -> Result<(), TooLarge> {
-        let is_full = self.arrived.len() == MOST;
+        let is_full = self.arrived.len() == MAX_PIECES;
         match self.arrived.last_mut() {
             Some(last) if last.1 == us => last.0 = bytes,
-            _ if is_full => return Err(TooLarge::pieces(MOST)),
+            _ if is_full => return Err(TooLarge::pieces(MAX_PIECES)),
             _ => self.arrived.push((bytes, us)),
         }
         Ok(())
@@ -276,7 +277,7 @@ impl Pieces {
         let mut before = None;
         let mut event_at = |us: u64| match before.replace(us) {
             None => reply.first_event_us = us,
-            Some(before) if reply.gaps_us.len() < MOST => {
+            Some(before) if reply.gaps_us.len() < MAX_PIECES => {
                 reply.gaps_us.push(u32::try_from(us - before).unwrap_or(u32::MAX));
             }
             Some(_) => {}
@@ -295,8 +296,8 @@ impl Pieces {
         if before.is_none() {
             return Err("the stream has no event besides the required last one".to_owned());
         }
-        if reply.gaps_us.len() == MOST {
-            return Err(format!("the stream has more than {MOST} events"));
+        if reply.gaps_us.len() == MAX_PIECES {
+            return Err(format!("the stream has more than {MAX_PIECES} events"));
         }
         reply.gaps_us.shrink_to_fit();
         Ok(StreamedReply { tokens, ..reply })
@@ -342,13 +343,13 @@ mod tests {
         assert_eq!(rule("/ok", Some(json!(true))).check_body(&plain(), body), Ok(()));
         assert_eq!(rule("/n", Some(json!(1.0))).check_body(&plain(), body), Ok(()));
         assert_eq!(Success::default().check_body(&plain(), b"anything"), Ok(()));
-        for (rule, body, says) in [
+        for (rule, body, message) in [
             (rule("/predictions/1", None), &body[..], "`/predictions/1` is missing"),
             (rule("/ok", Some(json!(false))), body, "`/ok` is true, not false"),
             (rule("/x", None), b"<html>", "not JSON"),
         ] {
             let error = rule.check_body(&plain(), body).unwrap_err();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 
@@ -362,7 +363,7 @@ mod tests {
         let whole = b": hello\n\ndata: {\"choices\":[1]}\r\n\r\ndata: [DONE]\n\n";
         assert_eq!(done.check_body(&events(), whole), Ok(()));
         assert_eq!(Success::default().check_body(&events(), whole), Ok(()));
-        for (rule, body, says) in [
+        for (rule, body, message) in [
             (&done, &b"data: {\"choices\":[1]}\n\n"[..], "before `[DONE]`"),
             (&done, b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n", "`/choices/0`"),
             (&done, b"{\"choices\":[1]}", "not a stream of events"),
@@ -375,7 +376,7 @@ mod tests {
             (&Success::default(), b"data: a\n\ndata: {\"choi", "ends within an event"),
         ] {
             let error = rule.check_body(&events(), body).unwrap_err();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         assert_eq!(
             Success::default().check_body(&events(), b"data: {\"error\": null}\n\n"),
@@ -480,7 +481,7 @@ mod tests {
 
     #[test]
     fn failures_have_no_times() {
-        for (body, says) in [
+        for (body, message) in [
             ("data: [DONE]\n\n", "no event besides"),
             ("data: a\n\n", "before `[DONE]`"),
             ("data: a\n\ndata: b", "ends within an event: `b`"),
@@ -491,7 +492,7 @@ mod tests {
             let mut one = pieces(StreamKind::Sse);
             one.push(body.len(), 10).unwrap();
             let error = one.measure(&done(), &HeaderMap::new(), body.as_bytes()).unwrap_err();
-            assert!(error.contains(says), "{body}: {error}");
+            assert!(error.contains(message), "{body}: {error}");
         }
     }
 
@@ -511,11 +512,11 @@ mod tests {
                 .is_err()
         );
         let mut many = pieces(StreamKind::Sse);
-        (0..MOST).for_each(|bytes| many.push(bytes, bytes as u64).unwrap());
-        assert!(many.push(MOST, MOST as u64).is_err());
+        (0..MAX_PIECES).for_each(|bytes| many.push(bytes, bytes as u64).unwrap());
+        assert!(many.push(MAX_PIECES, MAX_PIECES as u64).is_err());
         // More events than pieces.
         let mut one = pieces(StreamKind::Sse);
-        let body = "data\n\n".repeat(MOST + 1);
+        let body = "data\n\n".repeat(MAX_PIECES + 1);
         one.push(body.len(), 1).unwrap();
         let error = one
             .measure(&Success::default(), &HeaderMap::new(), body.as_bytes())

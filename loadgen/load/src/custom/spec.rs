@@ -22,7 +22,7 @@ pub struct CustomSpec {
     pub rows_per_request: u32,
     /// Entities for `{entity_id}`.
     pub entities: Option<Entities>,
-    /// Values drawn for each request, by the names of their places in the template.
+    /// Values drawn for each request, by the names of their placeholders in the template.
     pub values: BTreeMap<String, Drawn>,
     /// Rule for a successful reply.
     pub success: Success,

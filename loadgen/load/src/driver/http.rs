@@ -59,7 +59,7 @@ pub struct HttpRoute {
 impl HttpRoute {
     /// The same route over HTTP/2.
     #[must_use]
-    pub fn over(self, connections: Arc<Connections>) -> Self {
+    pub fn with_http2(self, connections: Arc<Connections>) -> Self {
         Self {
             http2: Some(connections),
             ..self
@@ -180,7 +180,7 @@ impl Target {
     fn reply(&self, head: Parts, body: Received, pieces: Option<Pieces>) -> HttpReply {
         HttpReply {
             pieces,
-            takes_gzip: self.compress.is_some_and(Compress::replies),
+            accepts_gzip: self.compress.is_some_and(Compress::replies),
             ..HttpReply::new(head.status, head.headers, body, self.route.success.clone())
         }
     }
@@ -221,48 +221,48 @@ pub(super) struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
     connection: http1::Connection<Wire, Full<Bytes>>,
     /// True if nothing can be sent on it any more.
-    pub(super) over: bool,
+    pub(super) ended: bool,
 }
 
 impl HttpConnection {
     /// Connects; over TLS with the handshake done.
     pub(super) async fn open(target: &Target, send_time: Arc<SendTime>) -> Result<Box<Self>, NoReply> {
-        let refused = |says: String| NoReply::new(Failure::Connect, says);
+        let refused = |message: String| NoReply::new(Failure::Connect, message);
         let stream = target.route.endpoint.connect(Alpn::Http1).await.map_err(refused)?;
         let io = TokioIo::new(stream);
         let mut http = http1::Builder::new();
         http.max_buf_size(HEAD_BYTES);
-        let shaken = http.handshake(Wire::new(io, send_time, target.stamps_reads)).await;
-        let (sender, connection) = shaken.map_err(|error| refused(error.to_string()))?;
+        let handshake = http.handshake(Wire::new(io, send_time, target.stamps_reads)).await;
+        let (sender, connection) = handshake.map_err(|error| refused(error.to_string()))?;
         Ok(Box::new(Self {
             sender,
             connection,
-            over: false,
+            ended: false,
         }))
     }
 
     /// Makes the connection ready, and returns true if a request would be written at once. The connection is polled
     /// without a waker, because otherwise handing it the request would wake the user's task for nothing.
     pub(super) fn make_ready(&mut self) -> bool {
-        self.turn(&mut Context::from_waker(Waker::noop()));
-        !self.over && self.sender.is_ready()
+        self.poll_connection(&mut Context::from_waker(Waker::noop()));
+        !self.ended && self.sender.is_ready()
     }
 
     /// Polls an idle connection, and returns true if the server has closed it.
     pub(super) fn is_closed(&mut self, cx: &mut Context<'_>) -> bool {
-        self.turn(cx);
-        self.over
+        self.poll_connection(cx);
+        self.ended
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) {
+    fn poll_connection(&mut self, cx: &mut Context<'_>) {
         // The request on it returns the error.
-        self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
+        self.ended = self.ended || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
 
     async fn exchange(&mut self, target: &Target, body: &Body, times: &SendTime) -> Result<HttpReply, Lost> {
         let response = self.sender.send_request(target.request(body));
         let response = async { response.await.map_err(Lost::of) };
-        let (head, body) = self.carry(response).await?.into_parts();
+        let (head, body) = self.drive(response).await?.into_parts();
         let stream = target.route.stream.as_ref();
         let mut pieces = stream.map(|spec| Pieces::new(Arc::clone(spec), times.first_read_us()));
         let seen = |bytes| match &mut pieces {
@@ -274,26 +274,26 @@ impl HttpConnection {
                 .await
                 .map_err(Lost::of_body)
         };
-        let body = self.carry(body).await?;
+        let body = self.drive(body).await?;
         Ok(target.reply(head, body, pieces))
     }
 
     /// Polls a future that waits for the connection, together with the connection. An ended connection answers no
     /// request: hyper keeps a request that it had not begun to write, neither sent nor refused.
-    async fn carry<T>(&mut self, waits: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
+    async fn drive<T>(&mut self, future: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
         // Without a budget of polls, whose end would require the wake-up that is withheld here.
-        let mut waits = pin!(unconstrained(waits));
+        let mut future = pin!(unconstrained(future));
         poll_fn(|cx| {
             // The future is polled after every poll of the connection, and so needs no waker.
-            let mut unwoken = Context::from_waker(Waker::noop());
+            let mut noop_context = Context::from_waker(Waker::noop());
             // Also before it, because a body is read only on demand.
-            if let Poll::Ready(done) = waits.as_mut().poll(&mut unwoken) {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut noop_context) {
                 return Poll::Ready(done);
             }
-            self.turn(cx);
-            match waits.as_mut().poll(&mut unwoken) {
+            self.poll_connection(cx);
+            match future.as_mut().poll(&mut noop_context) {
                 Poll::Ready(done) => Poll::Ready(done),
-                Poll::Pending if self.over => Poll::Ready(Err(Lost::Closed)),
+                Poll::Pending if self.ended => Poll::Ready(Err(Lost::Closed)),
                 Poll::Pending => Poll::Pending,
             }
         })
@@ -382,7 +382,7 @@ pub(crate) struct HttpReply {
     /// Arrival of the body, piece by piece, if it streams.
     pieces: Option<Pieces>,
     /// True if the request accepts gzip.
-    takes_gzip: bool,
+    accepts_gzip: bool,
 }
 
 impl HttpReply {
@@ -404,7 +404,7 @@ impl HttpReply {
             body,
             success,
             pieces: None,
-            takes_gzip: false,
+            accepts_gzip: false,
         }
     }
 
@@ -415,7 +415,7 @@ impl HttpReply {
 
     /// Body, decompressed if it used the requested compression.
     fn plain(&self) -> Result<Bytes, String> {
-        let coding = self.headers.get(CONTENT_ENCODING).filter(|_| self.takes_gzip);
+        let coding = self.headers.get(CONTENT_ENCODING).filter(|_| self.accepts_gzip);
         if coding.is_none_or(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"gzip")) {
             return Ok(self.body.bytes.clone());
         }
@@ -431,18 +431,18 @@ impl HttpReply {
     }
 
     /// Describes a content encoding that was not requested.
-    fn coded(&self) -> Option<String> {
+    fn unrequested_coding(&self) -> Option<String> {
         let coding = self.headers.get(CONTENT_ENCODING)?.as_bytes();
         (!coding.eq_ignore_ascii_case(b"identity"))
             .then(|| format!("content encoding `{}` was not requested", reply::quoted(coding)))
     }
 
     /// Checks status and structure, and reads the server's stage times.
-    pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
+    pub(crate) fn check(&self, expected: &Expected) -> CheckedReply {
         let timings = self.timings();
         let body = match self.plain() {
             Ok(body) => body,
-            Err(wrong) => return CheckedReply::wrong(&wrong, timings),
+            Err(fault) => return CheckedReply::invalid(&fault, timings),
         };
         if let Some(success) = &self.success {
             if !success.has_status(self.status.as_u16()) {
@@ -457,7 +457,7 @@ impl HttpReply {
             let ok = CheckedReply::ok(timings);
             return match checked {
                 Ok(stream) => CheckedReply { stream, ..ok },
-                Err(wrong) => CheckedReply::wrong(&wrong, timings),
+                Err(fault) => CheckedReply::invalid(&fault, timings),
             };
         }
         if self.status != StatusCode::OK {
@@ -466,16 +466,16 @@ impl HttpReply {
         let json_len = self.headers.get(HEADER_LENGTH);
         let json_len = json_len.map(|value| value.to_str().ok()?.parse::<usize>().ok());
         if json_len == Some(None) {
-            return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is not a number"), timings);
+            return CheckedReply::invalid(&format!("`{HEADER_LENGTH}` is not a number"), timings);
         }
         match expected.check_http(&body, json_len.flatten()) {
             Ok(_) => CheckedReply::ok(timings),
-            Err(wrong) => match self.coded() {
+            Err(fault) => match self.unrequested_coding() {
                 None => CheckedReply {
                     timings,
-                    ..wrong.into()
+                    ..fault.into()
                 },
-                Some(coded) => CheckedReply::wrong(&coded, timings),
+                Some(coding) => CheckedReply::invalid(&coding, timings),
             },
         }
     }
@@ -499,10 +499,10 @@ mod tests {
         HttpReply {
             status: StatusCode::from_u16(status).unwrap(),
             headers,
-            body: Received::whole(Bytes::from_static(body.as_bytes()), None),
+            body: Received::complete(Bytes::from_static(body.as_bytes()), None),
             success: None,
             pieces: None,
-            takes_gzip: false,
+            accepts_gzip: false,
         }
     }
 
@@ -510,57 +510,57 @@ mod tests {
     fn a_compressed_reply_is_checked_without_its_compression() {
         let mut coded = reply(200, None, "");
         coded.headers.insert("content-encoding", "gzip".parse().unwrap());
-        coded.takes_gzip = true;
+        coded.accepts_gzip = true;
         let expected = Expected::new("m", &[], None);
-        coded.body = Received::whole(crate::payload::gzip(GOOD.as_bytes()), None);
-        assert_eq!(coded.judge(&expected).outcome, Outcome::Ok);
-        coded.body = Received::whole(Bytes::from_static(b"{}"), None);
-        let judged = coded.judge(&expected);
-        assert!(judged.says.unwrap().contains("invalid gzip"));
-        coded.body = Received::whole(crate::payload::gzip(&vec![b' '; PLAIN_BYTES as usize + 1]), None);
-        assert!(coded.judge(&expected).says.unwrap().contains("after decompression"));
+        coded.body = Received::complete(crate::payload::gzip(GOOD.as_bytes()), None);
+        assert_eq!(coded.check(&expected).outcome, Outcome::Ok);
+        coded.body = Received::complete(Bytes::from_static(b"{}"), None);
+        let checked = coded.check(&expected);
+        assert!(checked.message.unwrap().contains("invalid gzip"));
+        coded.body = Received::complete(crate::payload::gzip(&vec![b' '; PLAIN_BYTES as usize + 1]), None);
+        assert!(coded.check(&expected).message.unwrap().contains("after decompression"));
     }
 
     #[test]
     fn replies_are_judged_by_status_and_structure() {
         let expected = Expected::new("m", &[], None);
-        let judged = |reply: &HttpReply| reply.judge(&expected).outcome;
-        let wrong = Outcome::Failed(Failure::WrongReply);
+        let checked = |reply: &HttpReply| reply.check(&expected).outcome;
+        let fault = Outcome::Failed(Failure::WrongReply);
         for (reply, outcome) in [
             (reply(200, None, GOOD), Outcome::Ok),
-            (reply(200, None, "{}"), wrong),
-            (reply(200, None, ""), wrong),
-            (reply(200, None, &GOOD[..9]), wrong),
-            (reply(200, Some("900"), GOOD), wrong),
-            (reply(200, Some("x"), GOOD), wrong),
+            (reply(200, None, "{}"), fault),
+            (reply(200, None, ""), fault),
+            (reply(200, None, &GOOD[..9]), fault),
+            (reply(200, Some("900"), GOOD), fault),
+            (reply(200, Some("x"), GOOD), fault),
             (reply(503, None, GOOD), Outcome::Failed(Failure::Status(503))),
         ] {
-            assert_eq!(judged(&reply), outcome);
+            assert_eq!(checked(&reply), outcome);
         }
-        assert_eq!(reply(200, None, GOOD).judge(&expected).timings.unwrap().batch_rows, 2);
+        assert_eq!(reply(200, None, GOOD).check(&expected).timings.unwrap().batch_rows, 2);
     }
 
     #[test]
     fn a_coded_body_is_named_as_such() {
         let mut coded = reply(200, None, "\u{1f}\u{8b}");
         coded.headers.insert("content-encoding", "gzip".parse().unwrap());
-        let judged = coded.judge(&Expected::new("m", &[], None));
-        assert_eq!(judged.outcome, Outcome::Failed(Failure::WrongReply));
-        assert!(judged.says.unwrap().contains("encoding `gzip`"));
+        let checked = coded.check(&Expected::new("m", &[], None));
+        assert_eq!(checked.outcome, Outcome::Failed(Failure::WrongReply));
+        assert!(checked.message.unwrap().contains("encoding `gzip`"));
     }
 
     #[test]
     fn what_a_server_says_of_its_stages_has_a_limit() {
         let mut long = reply(200, None, GOOD);
-        let says = format!("infer;dur=1.5{}", ", x;dur=1".repeat(4 << 10));
-        long.headers.insert("server-timing", says.parse().unwrap());
-        let judged = long.judge(&Expected::new("m", &[], None));
-        assert_eq!((judged.outcome, judged.timings), (Outcome::Ok, None));
+        let header = format!("infer;dur=1.5{}", ", x;dur=1".repeat(4 << 10));
+        long.headers.insert("server-timing", header.parse().unwrap());
+        let checked = long.check(&Expected::new("m", &[], None));
+        assert_eq!((checked.outcome, checked.timings), (Outcome::Ok, None));
     }
 
     #[test]
     fn replies_of_other_endpoints_are_judged_by_their_rule() {
-        let judged = |status, body| {
+        let checked = |status, body| {
             let success = Success {
                 status: vec![200, 202],
                 pointer: Some("/predictions/0".into()),
@@ -571,13 +571,13 @@ mod tests {
                 success: Some(Arc::new(success)),
                 ..reply(status, None, body)
             };
-            reply.judge(&Expected::new("m", &[], None))
+            reply.check(&Expected::new("m", &[], None))
         };
-        assert_eq!(judged(202, r#"{"predictions":[0.5]}"#).outcome, Outcome::Ok);
-        assert_eq!(judged(500, "").outcome, Outcome::Failed(Failure::Status(500)));
-        let wrong = judged(200, r#"{"error":"asleep"}"#);
-        assert_eq!(wrong.outcome, Outcome::Failed(Failure::WrongReply));
-        assert!(wrong.says.unwrap().contains("asleep"));
+        assert_eq!(checked(202, r#"{"predictions":[0.5]}"#).outcome, Outcome::Ok);
+        assert_eq!(checked(500, "").outcome, Outcome::Failed(Failure::Status(500)));
+        let fault = checked(200, r#"{"error":"asleep"}"#);
+        assert_eq!(fault.outcome, Outcome::Failed(Failure::WrongReply));
+        assert!(fault.message.unwrap().contains("asleep"));
     }
 
     #[test]
@@ -599,18 +599,18 @@ mod tests {
 
     fn answer(stream: &mut std::net::TcpStream) {
         use std::io::{Read as _, Write as _};
-        let mut asked = Vec::new();
+        let mut received = Vec::new();
         let mut byte = [0];
-        while !asked.ends_with(b"\r\n\r\n") {
+        while !received.ends_with(b"\r\n\r\n") {
             stream.read_exact(&mut byte).unwrap();
-            asked.push(byte[0]);
+            received.push(byte[0]);
         }
         stream.write_all(REPLY).unwrap();
     }
 
-    /// Sends a request on a connection that the server has closed since the last one, after `look` may have noticed the
-    /// close.
-    async fn after_a_close(look: impl FnOnce(&mut HttpConnection) -> bool) {
+    /// Sends a request on a connection that the server has closed since the last one, after `check` may have noticed
+    /// the close.
+    async fn after_a_close(check: impl FnOnce(&mut HttpConnection) -> bool) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -635,7 +635,7 @@ mod tests {
         beacon.readable().await.unwrap();
         send_time.begin(clock);
         let begun_us = clock.now_us();
-        assert!(look(&mut connection));
+        assert!(check(&mut connection));
         let again = exchange(target, body, Some(connection), Arc::clone(&send_time));
         let limit = std::time::Duration::from_secs(20);
         let (reply, _) = tokio::time::timeout(limit, again).await.expect("the request is lost");
@@ -650,11 +650,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_close_that_is_seen_before_the_request_is_handed_over() {
-        after_a_close(|connection| !connection.make_ready() && connection.over).await;
+        after_a_close(|connection| !connection.make_ready() && connection.ended).await;
     }
 
     #[tokio::test]
     async fn a_close_that_is_seen_in_the_poll_that_would_send_the_request() {
-        after_a_close(|connection| !connection.over).await;
+        after_a_close(|connection| !connection.ended).await;
     }
 }

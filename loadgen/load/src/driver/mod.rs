@@ -29,7 +29,7 @@ pub use http::HttpRoute;
 
 pub(crate) use http::HttpReply;
 pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users};
-pub(crate) use user::{Reply, judge};
+pub(crate) use user::{Reply, check_reply};
 
 /// Runs a step; `None` if it was interrupted.
 ///
@@ -64,7 +64,7 @@ pub async fn run_from<E: From<DriverError>>(
     Ok(ran.map(|(observed, window_began)| Finished {
         samples: std::mem::take(&mut lock(&shared.samples)),
         streams: std::mem::take(&mut lock(&shared.streams)),
-        kept: std::mem::take(&mut lock(&shared.kept)),
+        recorded: std::mem::take(&mut lock(&shared.recorded)),
         observed,
         window_began,
         examples: shared.examples.take(),
@@ -200,7 +200,7 @@ pub struct Finished {
     /// Good replies that streamed, in no order, warm-up included.
     pub streams: Vec<StreamSample>,
     /// Every request in no order, if the step keeps them.
-    pub kept: Vec<KeptRequest>,
+    pub recorded: Vec<KeptRequest>,
     /// The pacer's observations.
     pub observed: Observed,
     /// Start of the measured window.
@@ -215,7 +215,7 @@ impl Finished {
         Self {
             samples,
             streams: Vec::new(),
-            kept: Vec::new(),
+            recorded: Vec::new(),
             observed,
             window_began,
             examples: BTreeMap::new(),
@@ -234,7 +234,7 @@ pub enum DriverError {
     NoGoose,
     /// goose's client cannot carry the requests.
     #[error("{0}")]
-    Carried(String),
+    UnsupportedByGoose(String),
     /// Failed creation of a client for goose's users.
     #[error("cannot create the users' HTTP client: {0}")]
     Client(String),

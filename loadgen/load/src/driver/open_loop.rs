@@ -66,7 +66,7 @@ impl Users {
 
     /// Conducts a step beside the users' run; returns the run's result too if it has ended already. `None` if the step was
     /// interrupted.
-    pub(crate) async fn beside<T, M, E: From<DriverError>>(
+    pub(crate) async fn run_both<T, M, E: From<DriverError>>(
         &self,
         conduct: impl Future<Output = Result<T, E>>,
         run: impl Future<Output = Result<M, DriverError>>,
@@ -121,7 +121,7 @@ impl OpenLoop {
         let _stop = Stop(&self.tickets);
         // Dropped, not awaited, once every user has delivered: goose checks for ended users only twice a second.
         let mut users = Box::pin(users);
-        let conducted = self.users.beside(self.conduct(start), &mut users, interrupt).await?;
+        let conducted = self.users.run_both(self.conduct(start), &mut users, interrupt).await?;
         Ok(conducted.map(|(ended, _)| ended))
     }
 
@@ -159,8 +159,8 @@ impl Drop for Stop<'_> {
 pub(crate) struct Examples(Mutex<BTreeMap<Failure, String>>);
 
 impl Examples {
-    pub(crate) fn note(&self, failure: Failure, says: String) {
-        lock(&self.0).entry(failure).or_insert(says);
+    pub(crate) fn note(&self, failure: Failure, message: String) {
+        lock(&self.0).entry(failure).or_insert(message);
     }
 
     pub(crate) fn take(&self) -> BTreeMap<Failure, String> {
@@ -185,7 +185,7 @@ mod tests {
             Ok(())
         };
         let conduct = users.all_delivered(Duration::from_secs(60));
-        let ended: Result<_, DriverError> = users.beside(conduct, run, &Interrupt::never()).await;
+        let ended: Result<_, DriverError> = users.run_both(conduct, run, &Interrupt::never()).await;
         assert!(matches!(ended, Ok(Some(((), Some(()))))), "{:?}", ended.map(|_| ()));
     }
 }

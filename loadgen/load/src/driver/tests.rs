@@ -27,7 +27,7 @@ fn document() -> &'static [u8] {
 }
 
 /// Received request.
-struct Asked {
+struct Received {
     /// Number of the request on its connection, from 0.
     number: usize,
     body_bytes: usize,
@@ -35,7 +35,7 @@ struct Asked {
 
 /// Starts a server that calls `answer` after each request, and continues while it returns true. Its threads end with
 /// the connections.
-fn server(answer: fn(&mut TcpStream, Asked) -> bool) -> SocketAddr {
+fn server(answer: fn(&mut TcpStream, Received) -> bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -43,9 +43,9 @@ fn server(answer: fn(&mut TcpStream, Asked) -> bool) -> SocketAddr {
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let mut stream = stream;
-                let mut requests =
-                    (0..).map_while(|number| read_request(&mut reader).map(|body_bytes| Asked { number, body_bytes }));
-                while requests.next().is_some_and(|asked| answer(&mut stream, asked)) {}
+                let mut requests = (0..)
+                    .map_while(|number| read_request(&mut reader).map(|body_bytes| Received { number, body_bytes }));
+                while requests.next().is_some_and(|received| answer(&mut stream, received)) {}
             });
         }
     });
@@ -119,7 +119,7 @@ async fn every_reply_is_read_and_its_timings_with_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_has_a_connection_of_its_own_on_demand() {
     // The server leaves a connection open, and answers its first request only.
-    let server = server(|stream, asked| asked.number == 0 && stream.write_all(REPLY).is_ok());
+    let server = server(|stream, received| received.number == 0 && stream.write_all(REPLY).is_ok());
     let new_connections = Step {
         sending: Sending {
             connections: ConnectionUse::New,
@@ -259,7 +259,7 @@ async fn replies_come_in_parts_and_in_chunks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bodies_arrive_whole() {
     const LARGE: usize = 300_000;
-    let counting = server(|stream, asked| asked.body_bytes == LARGE && stream.write_all(REPLY).is_ok());
+    let counting = server(|stream, received| received.body_bytes == LARGE && stream.write_all(REPLY).is_ok());
     let body = Body::new(vec![b' '; LARGE].into());
     let samples = samples(Step {
         bodies: Arc::new(vec![body]),
@@ -272,9 +272,9 @@ async fn large_bodies_arrive_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_breaks_fails_its_request_only() {
     // The second request on each connection is cut off in the middle of its reply.
-    let breaking = server(|stream, asked| {
-        let reply = &REPLY[..REPLY.len() - asked.number];
-        stream.write_all(reply).is_ok() && asked.number == 0
+    let breaking = server(|stream, received| {
+        let reply = &REPLY[..REPLY.len() - received.number];
+        stream.write_all(reply).is_ok() && received.number == 0
     });
     let samples = samples(step(breaking, 1)).await;
     let broken = samples

@@ -17,7 +17,7 @@ use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, Limit, NoReply};
 use crate::schedule::micros;
-use crate::tickets::{Next, Taker, Ticket};
+use crate::tickets::{Next, Ticket, TicketTaker};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -112,8 +112,8 @@ impl Client {
     }
 }
 
-impl Taker for User {
-    fn hand(self: Arc<Self>, ticket: Ticket) {
+impl TicketTaker for User {
+    fn assign(self: Arc<Self>, ticket: Ticket) {
         let Some(clock) = self.shared.open_loop.users.clock() else {
             return;
         };
@@ -185,17 +185,17 @@ impl User {
 
     /// Runs the user; returns its samples of the step.
     pub(super) async fn serve(self: Arc<Self>) -> Vec<Sample> {
-        let me: Arc<dyn Taker> = self.clone();
+        let taker: Arc<dyn TicketTaker> = self.clone();
         let mut samples = Vec::with_capacity(64);
         let mut alarm = pin!(tokio::time::sleep_until(Instant::now().into()));
         loop {
-            match self.shared.open_loop.tickets.next(&me) {
+            match self.shared.open_loop.tickets.next(&taker) {
                 Next::Ticket(ticket) => self.state().activity = Activity::Assigned(ticket),
-                Next::Later => {}
-                Next::Never => return samples,
+                Next::Queued => {}
+                Next::Closed => return samples,
             }
             match poll_fn(|cx| self.poll(alarm.as_mut(), cx)).await {
-                Some(over) => samples.push(self.check(over).await),
+                Some(completed) => samples.push(self.check(completed).await),
                 None => return samples,
             }
         }
@@ -270,7 +270,7 @@ impl User {
         let step = &self.shared.step;
         let server = self.shared.server(ticket);
         let connection = state.connections[server].take();
-        let connection = connection.filter(|connection| !connection.over);
+        let connection = connection.filter(|connection| !connection.ended);
         let limit_us = clock.now_us() + micros(step.timeout);
         Call {
             ticket,
@@ -280,43 +280,43 @@ impl User {
     }
 
     /// Checks the reply and creates a sample. All its times were read before, so this work adds to no latency.
-    async fn check(&self, over: Completed) -> Sample {
+    async fn check(&self, completed: Completed) -> Sample {
         self.shared.open_loop.tickets.finish();
         let step = &self.shared.step;
         let expected = self
             .shared
-            .body(over.ticket)
-            .expected(over.ticket.index, &step.expected);
-        let (status, reply_bytes) = over
+            .body(completed.ticket)
+            .expected(completed.ticket.index, &step.expected);
+        let (status, reply_bytes) = completed
             .reply
             .as_ref()
             .ok()
             .map(|reply| (reply.status(), reply.len()))
             .unzip();
-        let judged = judge(over.reply, expected).await;
-        if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
-            self.shared.examples.note(failure, says);
+        let checked = check_reply(completed.reply, expected).await;
+        if let (Outcome::Failed(failure), Some(message)) = (checked.outcome, checked.message) {
+            self.shared.examples.note(failure, message);
         }
         let sample = Sample {
-            due_us: over.ticket.due_us,
-            sent_us: over.sent_us,
-            done_us: over.done_us,
-            outcome: judged.outcome,
-            timings: judged.timings,
+            due_us: completed.ticket.due_us,
+            sent_us: completed.sent_us,
+            done_us: completed.done_us,
+            outcome: checked.outcome,
+            timings: checked.timings,
         };
-        if let Some(reply) = judged.stream {
+        if let Some(reply) = checked.stream {
             lock(&self.shared.streams).push(StreamSample { sample, reply: *reply });
         }
         if step.sending.keep_requests {
-            lock(&self.shared.kept).push(KeptRequest {
-                index: over.ticket.index,
+            lock(&self.shared.recorded).push(KeptRequest {
+                index: completed.ticket.index,
                 sample,
-                first_byte_us: over.first_byte_us,
+                first_byte_us: completed.first_byte_us,
                 status,
                 reply_bytes,
             });
         }
-        step.watch.over(&sample, step.schedule.in_window(sample.due_us));
+        step.watch.record(&sample, step.schedule.in_window(sample.due_us));
         sample
     }
 
@@ -362,7 +362,7 @@ pub(super) struct Shared {
     /// Good replies that streamed; locked once per reply, after its times were read.
     pub(super) streams: Mutex<Vec<StreamSample>>,
     /// Requests on record; locked once per request, after its times were read.
-    pub(super) kept: Mutex<Vec<KeptRequest>>,
+    pub(super) recorded: Mutex<Vec<KeptRequest>>,
     pub(super) examples: Examples,
 }
 
@@ -393,14 +393,14 @@ impl Shared {
     pub(super) fn new(step: Step) -> Self {
         // Allocated before the clock starts.
         let requests = step.schedule.due_us.len();
-        let kept = if step.sending.keep_requests { requests } else { 0 };
+        let recorded = if step.sending.keep_requests { requests } else { 0 };
         Self {
             clients: step.routes.iter().map(|route| Client::new(route, &step)).collect(),
             open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),
             handshakes: Semaphore::new(HANDSHAKES),
             samples: Mutex::new(Vec::new()),
             streams: Mutex::default(),
-            kept: Mutex::new(Vec::with_capacity(kept)),
+            recorded: Mutex::new(Vec::with_capacity(recorded)),
             examples: Examples::default(),
             step,
         }
@@ -433,10 +433,10 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// Checks that it is a reply of the model.
-    pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
+    pub(crate) fn check(&self, expected: &Expected) -> CheckedReply {
         match self {
-            Self::Http(reply) => reply.judge(expected),
-            Self::Grpc(reply) => reply.judge(expected),
+            Self::Http(reply) => reply.check(expected),
+            Self::Grpc(reply) => reply.check(expected),
         }
     }
 
@@ -459,14 +459,14 @@ impl Reply {
 
 /// Returns the result of a request. Large replies are checked on another thread, because other requests wait for this
 /// one.
-pub(crate) async fn judge(reply: Result<Reply, NoReply>, expected: &Arc<Expected>) -> CheckedReply {
+pub(crate) async fn check_reply(reply: Result<Reply, NoReply>, expected: &Arc<Expected>) -> CheckedReply {
     match reply {
         Err(missing) => missing.into(),
-        Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(expected),
+        Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.check(expected),
         Ok(reply) => {
             let expected = Arc::clone(expected);
-            let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
-            checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
+            let task = tokio::task::spawn_blocking(move || reply.check(&expected));
+            task.await.unwrap_or_else(|error| CheckedReply::invalid(&error, None))
         }
     }
 }

@@ -10,9 +10,9 @@ use tierlab_agents::tls::Identity;
 use tierlab_agents::token::TokenSource;
 
 /// Maximum number of additional headers.
-const MOST_HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 /// Headers that requests always have, or that determine a request's length or connection.
-const TAKEN: [&str; 9] = [
+const RESERVED: [&str; 9] = [
     "content-length",
     "transfer-encoding",
     "connection",
@@ -112,8 +112,8 @@ impl AccessSpec {
     }
 
     fn header_map(&self) -> Result<HeaderMap, String> {
-        if self.headers.len() > MOST_HEADERS {
-            return Err(format!("more than {MOST_HEADERS} headers"));
+        if self.headers.len() > MAX_HEADERS {
+            return Err(format!("more than {MAX_HEADERS} headers"));
         }
         let mut map = HeaderMap::new();
         for Header { name, value } in &self.headers {
@@ -129,7 +129,7 @@ impl AccessSpec {
                         .to_owned(),
                 );
             }
-            if TAKEN.contains(&parsed.as_str()) {
+            if RESERVED.contains(&parsed.as_str()) {
                 return Err(format!("header `{name}` is reserved for the load generator"));
             }
             let mut value = HeaderValue::from_str(value)
@@ -199,14 +199,14 @@ mod tests {
 
     #[test]
     fn headers_that_would_change_the_request_are_refused() {
-        for (name, says) in [
+        for (name, message) in [
             ("Host", "--host-header"),
             ("authorization", "--token-env"),
             ("Content-Length", "is reserved"),
             ("a b", "invalid header name"),
         ] {
             let error = with(|spec| spec.headers = vec![header(name, "S3CRET")]).unwrap_err();
-            assert!(error.contains(says) && !error.contains("S3CRET"), "{error}");
+            assert!(error.contains(message) && !error.contains("S3CRET"), "{error}");
         }
         assert!(with(|spec| spec.headers = vec![header("X", "a\nb")]).is_err());
         assert!(with(|spec| spec.host = Some("h/x".into())).is_err());

@@ -7,14 +7,14 @@
 //! - [`access`](AccessSpec): host, headers, token and certificates, first by name and then read;
 //!   [`TargetSpec`]: description of a server for load processes
 //! - `stream`: an address, and a connection to it, with or without TLS
-//! - `ask`: one request and its reply, for all requests outside of a step
+//! - `query`: one request and its reply, for all requests outside of a step
 
 mod access;
-mod ask;
+mod query;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use access::{Access, AccessSpec, Header, TargetSpec};
-pub use ask::{Answer, Ask, Unanswered};
+pub use query::{Answer, NoAnswer, Query};
 pub use stream::{Address, Alpn, Endpoint, Stream};

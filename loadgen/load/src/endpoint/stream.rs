@@ -179,15 +179,15 @@ impl Endpoint {
     ///
     /// # Errors
     /// Those of [`Endpoint::new`].
-    pub fn beside(&self, url: &str, access: &Access) -> Result<Self, String> {
+    pub fn with_same_access(&self, url: &str, access: &Access) -> Result<Self, String> {
         let address = Address::parse(url)?;
         if address.is_same_origin(&self.address) {
             return Self::new(url, access);
         }
-        let mut stranger = access.clone();
-        stranger.spec.host = None;
-        stranger.headers.clear();
-        Self::new(url, &stranger)
+        let mut anonymous = access.clone();
+        anonymous.spec.host = None;
+        anonymous.headers.clear();
+        Self::new(url, &anonymous)
     }
 
     /// TLS settings for another HTTP/1.1 client: roots, and the client's own certificate.
@@ -228,8 +228,8 @@ impl Endpoint {
             Alpn::Http1 => &tls.http1,
             Alpn::Http2 => &tls.http2,
         };
-        let shaken = connector.connect(tls.name.clone(), stream).await;
-        let stream = shaken.map_err(|error| format!("no TLS connection: {}", explained(&error)))?;
+        let handshake = connector.connect(tls.name.clone(), stream).await;
+        let stream = handshake.map_err(|error| format!("no TLS connection: {}", explain(&error)))?;
         if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
             return Err("no TLS connection: the server does not offer HTTP/2".to_owned());
         }
@@ -246,7 +246,7 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Describes a failed handshake, with advice.
-fn explained(error: &io::Error) -> String {
+fn explain(error: &io::Error) -> String {
     let text = error.to_string();
     let hint = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
         "; pass the certificate of its CA by --ca FILE (`target.ca`)"
@@ -286,8 +286,8 @@ mod tests {
         .unwrap();
         let server = Endpoint::new("http://h:1/p", &access).unwrap();
         assert_eq!(server.authority, "models.internal:9");
-        let same = server.beside("http://h:1/metrics", &access).unwrap();
-        let other = server.beside("http://h:2/metrics", &access).unwrap();
+        let same = server.with_same_access("http://h:1/metrics", &access).unwrap();
+        let other = server.with_same_access("http://h:2/metrics", &access).unwrap();
         assert_eq!(same.headers.len(), 1);
         assert_eq!(
             (other.headers.len(), &other.authority),

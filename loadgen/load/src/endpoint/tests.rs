@@ -1,6 +1,6 @@
 //! Connections over TLS, with servers in the test's own runtime.
 
-use super::{AccessSpec, Alpn, Ask, Endpoint};
+use super::{AccessSpec, Alpn, Endpoint, Query};
 use crate::reply::Limit;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
@@ -74,20 +74,20 @@ async fn a_certificate_is_held_against_the_name_and_the_ca() {
     let folder = tempfile::tempdir().unwrap();
     let address = fixed(acceptor(folder.path(), "models.internal", &[b"http/1.1"])).await;
     let url = format!("https://{address}/p");
-    let ask = |spec: AccessSpec, url: String| async move {
+    let send = |spec: AccessSpec, url: String| async move {
         let endpoint = Endpoint::new(&url, &spec.open().unwrap()).unwrap();
-        let asked = endpoint
-            .ask(Ask::get("/x"), &Limit::of(100), Duration::from_secs(20))
+        let answered = endpoint
+            .send(Query::get("/x"), &Limit::of(100), Duration::from_secs(20))
             .await;
-        asked.map(|answer| answer.body).map_err(|error| error.to_string())
+        answered.map(|answer| answer.body).map_err(|error| error.to_string())
     };
-    let right = trusting(folder.path(), "models.internal");
-    assert_eq!(ask(right.clone(), url.clone()).await.unwrap(), "ok");
-    let other_name = ask(trusting(folder.path(), "other"), url.clone()).await.unwrap_err();
+    let trusted = trusting(folder.path(), "models.internal");
+    assert_eq!(send(trusted.clone(), url.clone()).await.unwrap(), "ok");
+    let other_name = send(trusting(folder.path(), "other"), url.clone()).await.unwrap_err();
     assert!(other_name.contains("--host-header"), "{other_name}");
     let elsewhere = tempfile::tempdir().unwrap();
     acceptor(elsewhere.path(), "models.internal", &[]);
-    let other_ca = ask(trusting(elsewhere.path(), "models.internal"), url.clone())
+    let other_ca = send(trusting(elsewhere.path(), "models.internal"), url.clone())
         .await
         .unwrap_err();
     assert!(other_ca.contains("--ca"), "{other_ca}");
@@ -100,7 +100,7 @@ async fn a_certificate_is_held_against_the_name_and_the_ca() {
         let mut buffer = [0; 4_096];
         while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
     });
-    let no_tls = ask(right, plain_url).await.unwrap_err();
+    let no_tls = send(trusted, plain_url).await.unwrap_err();
     assert!(no_tls.contains("does not use TLS"), "{no_tls}");
 }
 

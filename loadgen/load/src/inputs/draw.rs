@@ -4,7 +4,7 @@
 
 use super::recorded::fits;
 use super::records::Records;
-use super::resolved::{Inputs, Ready, Source, Wanted};
+use super::resolved::{Inputs, Source, TypedRequest, Wanted};
 use super::rule::{Dim, Law, Lengths, Values};
 use crate::element::{self, Number};
 use rand::RngExt;
@@ -21,7 +21,7 @@ const WORD_LETTERS: u32 = 10;
 
 /// Request to draw.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Which {
+pub(super) struct Slot {
     /// Number of the request, from 0.
     pub(super) index: usize,
     /// Rows of the load.
@@ -30,40 +30,40 @@ pub(super) struct Which {
 
 impl Inputs {
     /// Returns the tensors of a request, in the order of the model's inputs.
-    pub(super) fn draw(&self, which: Which, rng: &mut ChaCha8Rng) -> Result<Vec<Tensor>, String> {
-        let shapes = self.shapes(which, rng)?;
+    pub(super) fn draw(&self, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Vec<Tensor>, String> {
+        let shapes = self.shapes(slot, rng)?;
         let mut tensors = Vec::with_capacity(self.wanted.len());
-        for (place, (want, shape)) in self.wanted.iter().zip(shapes).enumerate() {
+        for (index, (want, shape)) in self.wanted.iter().zip(shapes).enumerate() {
             let tensor = match &want.source {
-                Source::Recorded => self.recorded_tensor(place, which)?,
-                Source::Made { values, .. } => made(want, &shape, values, which, rng)?,
+                Source::Recorded => self.recorded_tensor(index, slot)?,
+                Source::Generated { values, .. } => generate(want, &shape, values, slot, rng)?,
             };
             tensors.push(tensor);
         }
         Ok(tensors)
     }
 
-    fn shapes(&self, which: Which, rng: &mut ChaCha8Rng) -> Result<Vec<Vec<u64>>, String> {
+    fn shapes(&self, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Vec<Vec<u64>>, String> {
         let mut shapes = Vec::with_capacity(self.wanted.len());
-        for (place, want) in self.wanted.iter().enumerate() {
+        for (index, want) in self.wanted.iter().enumerate() {
             shapes.push(match &want.source {
-                Source::Recorded => unsigned(&self.recorded_tensor(place, which)?.shape),
-                Source::Made { dims: Some(dims), .. } => {
-                    dims.iter().map(|dim| size(dim, which, rng)).collect::<Result<_, _>>()?
+                Source::Recorded => unsigned(&self.recorded_tensor(index, slot)?.shape),
+                Source::Generated { dims: Some(dims), .. } => {
+                    dims.iter().map(|dim| size(dim, slot, rng)).collect::<Result<_, _>>()?
                 }
-                Source::Made {
+                Source::Generated {
                     values: Values::File(records),
                     ..
-                } => stacked(want, records, which)?.0,
-                Source::Made { .. } => Vec::new(),
+                } => stacked(want, records, slot)?.0,
+                Source::Generated { .. } => Vec::new(),
             });
         }
-        for (place, want) in self.wanted.iter().enumerate() {
+        for (index, want) in self.wanted.iter().enumerate() {
             for (axis, dim) in want.source.dims().into_iter().flatten().enumerate() {
                 let Dim::SameAs { input, axis: of } = dim else { continue };
                 let named = |name: &String| self.wanted.iter().position(|want| want.spec.name == *name);
-                let at = input.as_ref().and_then(named).unwrap_or(place);
-                shapes[place][axis] = shapes[at].get(*of).copied().unwrap_or(0);
+                let at = input.as_ref().and_then(named).unwrap_or(index);
+                shapes[index][axis] = shapes[at].get(*of).copied().unwrap_or(0);
             }
         }
         for (want, shape) in self.wanted.iter().zip(&shapes) {
@@ -79,15 +79,15 @@ impl Inputs {
 
     /// Returns the recorded tensor of an input: of one request, or of as many consecutive requests as the load has
     /// rows.
-    fn recorded_tensor(&self, place: usize, which: Which) -> Result<Tensor, String> {
-        let ready: &[Ready] = self.recorded.as_deref().unwrap_or_default();
-        let rows = which.rows as usize;
+    fn recorded_tensor(&self, index: usize, slot: Slot) -> Result<Tensor, String> {
+        let typed: &[TypedRequest] = self.recorded.as_deref().unwrap_or_default();
+        let rows = slot.rows as usize;
         let part = |row: usize| {
-            let request = &ready[(which.index * rows + row) % ready.len()];
-            request.tensors.get(place).and_then(Option::as_ref)
+            let request = &typed[(slot.index * rows + row) % typed.len()];
+            request.tensors.get(index).and_then(Option::as_ref)
         };
         let Some(first) = part(0) else {
-            return Err(format!("input `{}` is not recorded", self.wanted[place].spec.name));
+            return Err(format!("input `{}` is not recorded", self.wanted[index].spec.name));
         };
         let mut tensor = first.clone();
         if rows == 1 {
@@ -119,13 +119,13 @@ fn unsigned(shape: &[i64]) -> Vec<u64> {
     shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0)).collect()
 }
 
-fn size(dim: &Dim, which: Which, rng: &mut ChaCha8Rng) -> Result<u64, String> {
+fn size(dim: &Dim, slot: Slot, rng: &mut ChaCha8Rng) -> Result<u64, String> {
     Ok(match dim {
-        Dim::Rows => which.rows.into(),
+        Dim::Rows => slot.rows.into(),
         Dim::Fixed(size) => *size,
         Dim::Choices(sizes) => sizes[rng.random_range(0..sizes.len())],
         Dim::Draw(lengths) => length(lengths, rng)?,
-        Dim::Listed { lengths, .. } => lengths[which.index % lengths.len()],
+        Dim::Listed { lengths, .. } => lengths[slot.index % lengths.len()],
         // Set once the other dimension is known.
         Dim::SameAs { .. } => 0,
     })
@@ -144,10 +144,10 @@ pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
 }
 
 /// Returns the shape of a file's records in a request, and the chosen records.
-fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, Range<usize>), String> {
+fn stacked(want: &Wanted, records: &Records, slot: Slot) -> Result<(Vec<u64>, Range<usize>), String> {
     let declared = &want.spec.shape;
     let name = &want.spec.name;
-    let says = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source);
+    let at = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source);
     let (first, _) = records.get(0);
     // An array whose first dimension is one of the model's own.
     if first.len() + 1 == declared.len()
@@ -157,14 +157,14 @@ fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, 
         return Ok((shape, 0..records.count()));
     }
     if first.len() == declared.len() {
-        if which.rows > 1 {
-            return Err(says(format!(
+        if slot.rows > 1 {
+            return Err(at(format!(
                 "each record is a complete input of shape {first:?} and cannot hold {} rows: measure mode \"realtime\"",
-                which.rows
+                slot.rows
             )));
         }
-        let (shape, _) = records.get(which.index);
-        return Ok((shape, which.index..which.index + 1));
+        let (shape, _) = records.get(slot.index);
+        return Ok((shape, slot.index..slot.index + 1));
     }
     // Flat rows of the model: a text for [-1, 1], pixels in a list for [-1, 3, 224, 224].
     let size = |dims: &[u64]| dims.iter().product::<u64>();
@@ -172,32 +172,32 @@ fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, 
     let tail: Option<Vec<u64>> = tail.map(|dim| u64::try_from(*dim).ok()).collect();
     let tail = tail.filter(|tail| !declared.is_empty() && size(tail) == size(&first));
     if first.len() + 1 != declared.len() && tail.is_none() {
-        return Err(says(format!(
+        return Err(at(format!(
             "a record has shape {first:?}, the model's input is {declared:?}"
         )));
     }
-    let (rows, begin) = (which.rows as usize, which.index * which.rows as usize);
+    let (rows, begin) = (slot.rows as usize, slot.index * slot.rows as usize);
     let (shape, _) = records.get(begin);
     for row in begin..begin + rows {
         let (other, _) = records.get(row);
         if other != shape {
-            return Err(says(format!(
+            return Err(at(format!(
                 "rows {begin} and {row} have shapes {shape:?} and {other:?}, which one request cannot hold: measure mode \
                  \"realtime\", or pad them in the file"
             )));
         }
     }
     if tail.as_ref().is_some_and(|tail| size(tail) != size(&shape)) {
-        return Err(says(format!(
+        return Err(at(format!(
             "row {begin} has shape {shape:?}, the model's input is {declared:?}"
         )));
     }
     let row = tail.unwrap_or(shape);
-    let shape = std::iter::once(u64::from(which.rows)).chain(row).collect();
+    let shape = std::iter::once(u64::from(slot.rows)).chain(row).collect();
     Ok((shape, begin..begin + rows))
 }
 
-fn made(want: &Wanted, shape: &[u64], values: &Values, which: Which, rng: &mut ChaCha8Rng) -> Result<Tensor, String> {
+fn generate(want: &Wanted, shape: &[u64], values: &Values, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Tensor, String> {
     let spec = &want.spec;
     let signed = signed(shape);
     let too_large = || {
@@ -212,8 +212,8 @@ fn made(want: &Wanted, shape: &[u64], values: &Values, which: Which, rng: &mut C
     let bytes = count.checked_mul(spec.dtype.size().unwrap_or(4));
     let bytes = bytes.filter(|bytes| *bytes <= INPUT_BYTES).ok_or_else(too_large)?;
     let data = match values {
-        Values::File(records) if want.source.dims().is_none() => records.bytes(stacked(want, records, which)?.1),
-        Values::File(records) => filled(want, records, shape, count, which)?,
+        Values::File(records) if want.source.dims().is_none() => records.bytes(stacked(want, records, slot)?.1),
+        Values::File(records) => filled(want, records, shape, count, slot)?,
         _ => elements(spec.dtype, values, count, bytes, rng).ok_or_else(too_large)?,
     };
     Ok(Tensor {
@@ -225,13 +225,13 @@ fn made(want: &Wanted, shape: &[u64], values: &Values, which: Which, rng: &mut C
 }
 
 /// Returns the values of as many records as fill a shape from the plan.
-fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: Which) -> Result<Vec<u8>, String> {
+fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, slot: Slot) -> Result<Vec<u8>, String> {
     let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
-    let takes = count / of(0).max(1);
-    let first = which.index * takes;
-    let taken = first..first + takes;
-    if taken.clone().map(of).sum::<usize>() == count {
-        return Ok(records.bytes(taken));
+    let per_request = count / of(0).max(1);
+    let first = slot.index * per_request;
+    let range = first..first + per_request;
+    if range.clone().map(of).sum::<usize>() == count {
+        return Ok(records.bytes(range));
     }
     let record = first % records.count();
     Err(format!(

@@ -17,7 +17,7 @@ mod sent;
 pub(crate) use draw::{length, words};
 
 pub use gaps::toml_key;
-pub use prepare::{Entities, Prepared, Wish};
+pub use prepare::{Demand, Entities, Prepared};
 pub use recorded::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
 pub use records::{Records, Shapes, number};
 pub use resolved::{Declared, Inputs, RowsBy};

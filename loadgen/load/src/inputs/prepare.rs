@@ -3,7 +3,7 @@
 //! In: inputs, a form, a seed. Out: bodies with the expectations for their replies. Bounded in number and bytes: bodies
 //! repeat if a step has more requests, and the result gives the number of different ones.
 
-use super::draw::Which;
+use super::draw::Slot;
 use super::resolved::{Inputs, RowsBy, Source};
 use super::rule::{Dim, Order, Values};
 use super::sent::Fact;
@@ -22,15 +22,15 @@ use tierlab_protocol::tensor::DataType;
 /// Maximum bytes of the different bodies of a step, except the first.
 const BODIES_BYTES: usize = 128 << 20;
 /// Maximum number of different generated bodies of a step.
-const MADE_BODIES: usize = 4_096;
+const GENERATED_BODIES: usize = 4_096;
 /// Maximum number of different generated bodies if the plan does not describe inputs.
-const PLAIN_BODIES: usize = 64;
+const DEFAULT_BODIES: usize = 64;
 /// Random stream of orders, separate from that of bodies.
 const ORDER_STREAM: u64 = 3;
 
 /// Requests to prepare.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct Demand<'a> {
     /// Encoding of requests.
     pub form: Form<'a>,
     /// Rows of the load: 1 in real-time mode.
@@ -67,40 +67,40 @@ impl Inputs {
     /// # Errors
     /// Values that cannot be encoded, do not fit the model, or lack rows that the load needs; in words for the plan's
     /// author.
-    pub fn prepare(&self, wish: &Wish<'_>) -> Result<Prepared, String> {
-        self.check_form(wish.form)?;
-        if wish.rows > 1 && wish.entities.is_none() && !self.takes_rows() {
+    pub fn prepare(&self, demand: &Demand<'_>) -> Result<Prepared, String> {
+        self.check_form(demand.form)?;
+        if demand.rows > 1 && demand.entities.is_none() && !self.accepts_rows() {
             return Err(format!(
                 "`load`: no dimension of the inputs of model `{}` takes a batch of {} rows; write \"rows\" for one in \
                  `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` sets the inferences per request)",
-                self.model, wish.rows
+                self.model, demand.rows
             ));
         }
-        let distinct = self.distinct(wish);
-        let mut rng = ChaCha8Rng::seed_from_u64(wish.seed);
-        let mut known: BTreeMap<Option<u32>, Arc<Expected>> = BTreeMap::new();
+        let distinct = self.distinct(demand);
+        let mut rng = ChaCha8Rng::seed_from_u64(demand.seed);
+        let mut expected_by_rows: BTreeMap<Option<u32>, Arc<Expected>> = BTreeMap::new();
         let (mut bodies, mut facts, mut bytes) = (Vec::new(), Vec::new(), 0);
         while bodies.len() < distinct && (bodies.is_empty() || bytes < BODIES_BYTES) {
-            let (body, fact) = self.one(wish, bodies.len(), &mut rng, &mut known)?;
+            let (body, fact) = self.build_body(demand, bodies.len(), &mut rng, &mut expected_by_rows)?;
             bytes += body.bytes.len();
             bodies.push(body);
             facts.push(fact);
         }
         let sent = self.sent(&bodies, &facts);
         Ok(Prepared {
-            bodies: self.ordered(bodies, wish),
+            bodies: self.ordered(bodies, demand),
             sent,
         })
     }
 
     /// Returns the expected reply to a request of `rows` rows.
     pub fn expected(&self, rows: u32) -> Expected {
-        self.expected_rows(Some(rows).filter(|_| self.rows_by != RowsBy::Nothing))
+        self.expected_rows(Some(rows).filter(|_| self.rows_by != RowsBy::Unknown))
     }
 
     /// Returns the expected reply with these rows; `None` leaves first dimensions free.
     fn expected_rows(&self, rows: Option<u32>) -> Expected {
-        let fit = |name: &str| self.loose.get().and_then(|loose| loose.get(name));
+        let fit = |name: &str| self.shape_fits.get().and_then(|shape_fits| shape_fits.get(name));
         Expected::of_rows(&self.model, &self.outputs, |name| rows.filter(|_| fit(name).is_none()))
             .with_any_shape(|name| fit(name) == Some(&ShapeFit::Other))
     }
@@ -124,15 +124,15 @@ impl Inputs {
     }
 
     /// Returns the maximum number of different requests.
-    fn distinct(&self, wish: &Wish<'_>) -> usize {
-        let rows = wish.rows as usize;
+    fn distinct(&self, demand: &Demand<'_>) -> usize {
+        let rows = demand.rows as usize;
         let windows = |count: usize| (count / gcd(count, rows)).max(1);
-        let recorded = self.recorded.as_deref().map(|ready| {
-            let is_whole = ready.iter().any(|ready| ready.whole.is_some());
-            if is_whole { ready.len() } else { windows(ready.len()) }
+        let recorded = self.recorded.as_deref().map(|typed| {
+            let is_whole = typed.iter().any(|typed| typed.whole.is_some());
+            if is_whole { typed.len() } else { windows(typed.len()) }
         });
         let files = self.wanted.iter().filter_map(|want| match &want.source {
-            Source::Made {
+            Source::Generated {
                 values: Values::File(records),
                 ..
             } => Some(windows(records.count())),
@@ -140,50 +140,53 @@ impl Inputs {
         });
         let is_random = self.wanted.iter().any(|want| match &want.source {
             Source::Recorded => false,
-            Source::Made { dims, values, .. } => {
+            Source::Generated { dims, values, .. } => {
                 let constant = matches!(values, Values::Zeros | Values::File(_));
                 let fixed = dims.iter().flatten().all(Dim::is_constant);
                 !constant || !fixed
             }
         });
-        let made = match (is_random, self.is_planned) {
+        let generated = match (is_random, self.is_planned) {
             (false, _) => 1,
-            (true, true) => MADE_BODIES,
-            (true, false) => PLAIN_BODIES,
+            (true, true) => GENERATED_BODIES,
+            (true, false) => DEFAULT_BODIES,
         };
-        let count = files.chain(recorded).fold(made, usize::max);
-        let count = wish.entities.map_or(count, |_| wish.requests.max(1));
+        let count = files.chain(recorded).fold(generated, usize::max);
+        let count = demand.entities.map_or(count, |_| demand.requests.max(1));
         match self.order {
-            Order::Sequential => count.min(wish.requests.max(1)),
+            Order::Sequential => count.min(demand.requests.max(1)),
             // A random order may use any of them.
             Order::Shuffled | Order::Zipf { .. } => count,
         }
     }
 
-    fn one(
+    fn build_body(
         &self,
-        wish: &Wish<'_>,
+        demand: &Demand<'_>,
         index: usize,
         rng: &mut ChaCha8Rng,
-        known: &mut BTreeMap<Option<u32>, Arc<Expected>>,
+        expected_by_rows: &mut BTreeMap<Option<u32>, Arc<Expected>>,
     ) -> Result<(Body, Fact), String> {
-        let ready = self.recorded.as_deref().map(|ready| &ready[index % ready.len()]);
-        if let Some((ready, whole)) = ready.and_then(|ready| Some((ready, ready.whole.as_ref()?))) {
-            return self.whole(whole, &ready.expected, wish);
+        let typed = self.recorded.as_deref().map(|typed| &typed[index % typed.len()]);
+        if let Some((typed, whole)) = typed.and_then(|typed| Some((typed, typed.whole.as_ref()?))) {
+            return self.reuse(whole, &typed.expected, demand);
         }
-        let which = Which { index, rows: wish.rows };
-        let mut tensors = self.draw(which, rng)?;
-        let (rows, reply_rows) = if let Some(Entities { population, ids }) = wish.entities {
-            let begin = index * wish.rows as usize;
-            let ids = ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
+        let slot = Slot {
+            index,
+            rows: demand.rows,
+        };
+        let mut tensors = self.draw(slot, rng)?;
+        let (rows, reply_rows) = if let Some(Entities { population, ids }) = demand.entities {
+            let begin = index * demand.rows as usize;
+            let ids = ids.get(begin..begin + demand.rows as usize).unwrap_or_default();
             tensors.insert(0, population.tensor(ids));
-            (wish.rows, Some(wish.rows))
+            (demand.rows, Some(demand.rows))
         } else {
-            let rows = self.rows_of(&tensors, wish.rows);
+            let rows = self.rows_of(&tensors, demand.rows);
             (rows, self.reply_rows(&tensors, rows))
         };
         let fact = Fact::of(rows, &tensors);
-        if wish.form == Form::Http(Encoding::Json)
+        if demand.form == Form::Http(Encoding::Json)
             && let Some(tensor) = tensors.iter().find(|tensor| !tensor.has_json_form())
         {
             return Err(format!(
@@ -194,31 +197,31 @@ impl Inputs {
         }
         let request = InferRequest {
             inputs: tensors,
-            binary_output: wish.form == Form::Http(Encoding::Binary),
+            binary_output: demand.form == Form::Http(Encoding::Binary),
             ..InferRequest::default()
         };
-        let mut body = Body::encode(request, wish.form);
-        let structure = known
+        let mut body = Body::encode(request, demand.form);
+        let structure = expected_by_rows
             .entry(reply_rows)
             .or_insert_with(|| Arc::new(self.expected_rows(reply_rows)));
-        body.wanted = self.wanted(Arc::clone(structure), self.values(index, wish.rows), wish.seed);
+        body.wanted = self.wanted(Arc::clone(structure), self.values(index, demand.rows), demand.seed);
         Ok((body, fact))
     }
 
     /// Builds a request from a whole recorded one: unchanged, or in another form.
-    fn whole(&self, whole: &bytes::Bytes, values: &[OutputValues], wish: &Wish<'_>) -> Result<(Body, Fact), String> {
-        let mut request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
-        let rows = self.rows_of(&request.inputs, wish.rows);
+    fn reuse(&self, body: &bytes::Bytes, values: &[OutputValues], demand: &Demand<'_>) -> Result<(Body, Fact), String> {
+        let mut request = InferRequest::decode(&body.clone().into(), None).map_err(|error| error.to_string())?;
+        let rows = self.rows_of(&request.inputs, demand.rows);
         let names: Vec<String> = request.outputs.iter().map(|output| output.name.clone()).collect();
         let reply_rows = self.reply_rows(&request.inputs, rows);
         let structure = Arc::new(self.expected_rows(reply_rows).only(&names));
         let fact = Fact::of(rows, &request.inputs);
         request.binary_output = true;
-        let mut body = match wish.form {
-            Form::Http(Encoding::Json) => Body::new(whole.clone()),
+        let mut body = match demand.form {
+            Form::Http(Encoding::Json) => Body::new(body.clone()),
             form => Body::encode(request, form),
         };
-        body.wanted = self.wanted(structure, values.to_vec(), wish.seed);
+        body.wanted = self.wanted(structure, values.to_vec(), demand.seed);
         Ok((body, fact))
     }
 
@@ -248,11 +251,11 @@ impl Inputs {
             }
         });
         let mut values: Vec<OutputValues> = arrays.collect();
-        if let Some(ready) = self.recorded.as_deref().filter(|_| values.is_empty()) {
+        if let Some(typed) = self.recorded.as_deref().filter(|_| values.is_empty()) {
             for row in 0..rows {
-                for output in ready[(index * rows + row) % ready.len()].expected.iter() {
-                    match values.iter_mut().find(|known| known.name == output.name) {
-                        Some(known) => known.data.extend_from_slice(&output.data),
+                for output in typed[(index * rows + row) % typed.len()].expected.iter() {
+                    match values.iter_mut().find(|existing| existing.name == output.name) {
+                        Some(existing) => existing.data.extend_from_slice(&output.data),
                         None => values.push(output.clone()),
                     }
                 }
@@ -264,7 +267,7 @@ impl Inputs {
     fn rows_of(&self, tensors: &[Tensor], of_load: u32) -> u32 {
         let first = tensors.iter().find_map(|tensor| tensor.shape.first());
         match self.rows_by {
-            RowsBy::Nothing => 1,
+            RowsBy::Unknown => 1,
             RowsBy::Plan if self.recorded.is_none() => of_load,
             _ => first.and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
         }
@@ -290,10 +293,10 @@ impl Inputs {
     }
 
     /// Returns the bodies in the order of sending; a body is shared, not copied.
-    fn ordered(&self, bodies: Vec<Body>, wish: &Wish<'_>) -> Vec<Body> {
-        let mut rng = ChaCha8Rng::seed_from_u64(wish.seed);
+    fn ordered(&self, bodies: Vec<Body>, demand: &Demand<'_>) -> Vec<Body> {
+        let mut rng = ChaCha8Rng::seed_from_u64(demand.seed);
         rng.set_stream(ORDER_STREAM);
-        let requests = wish.requests.max(1);
+        let requests = demand.requests.max(1);
         match self.order {
             Order::Sequential => bodies,
             Order::Shuffled => {

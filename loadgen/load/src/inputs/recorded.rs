@@ -167,7 +167,7 @@ impl Leaves {
             }
             return items.iter().try_for_each(|item| self.take(item, depth + 1));
         }
-        let taken = match (value, self.dtype) {
+        let is_valid = match (value, self.dtype) {
             (Value::String(text), DataType::Bytes) => element::push_bytes(text.as_bytes(), &mut self.data),
             (Value::Object(object), DataType::Bytes) => {
                 let encoded = object.get("b64").and_then(Value::as_str).unwrap_or_default();
@@ -184,7 +184,7 @@ impl Leaves {
             }
             _ => false,
         };
-        if !taken {
+        if !is_valid {
             let shown: String = value.to_string().chars().take(60).collect();
             return Err(format!(
                 "element {}: `{shown}` is not a valid {}",

@@ -3,33 +3,33 @@
 //! In: recordings, and the metadata. Out: tensors, and the expected replies; errors name the place in the file.
 
 use super::recorded::{Recorded, RecordedRequest, RecordedTensor, elements, fits};
-use super::resolved::{Declared, Ready, Source, ValuesRule, Wanted};
+use super::resolved::{Declared, Source, TypedRequest, ValuesRule, Wanted};
 use super::rule::{CheckRule, Expectations, InputRules};
 use crate::reply::OutputValues;
 use std::sync::Arc;
 use tierlab_protocol::infer::InferRequest;
 
 /// Refuses names of the plan that are not inputs of the model, and recorded requests for another model.
-pub(super) fn strangers(rules: &InputRules, declared: &Declared<'_>) -> Result<(), String> {
+pub(super) fn check_names(rules: &InputRules, declared: &Declared<'_>) -> Result<(), String> {
     for name in rules.tensors.keys() {
         declared
             .input(name)
             .map_err(|what| format!("`inputs.tensor.{name}`: {what}"))?;
     }
     for request in rules.recorded.iter().flat_map(|recorded| &recorded.requests) {
-        let says = |what| format!("{}: {what}", request.place);
+        let at = |what| format!("{}: {what}", request.place);
         if let Some(whole) = &request.whole {
-            whole_fits(whole, declared).map_err(says)?;
+            check_whole(whole, declared).map_err(at)?;
         }
         for tensor in &request.inputs {
-            declared.input(&tensor.name).map_err(says)?;
+            declared.input(&tensor.name).map_err(at)?;
         }
     }
     Ok(())
 }
 
 /// Checks that a request recorded as a whole is for this model.
-fn whole_fits(whole: &bytes::Bytes, declared: &Declared<'_>) -> Result<(), String> {
+fn check_whole(whole: &bytes::Bytes, declared: &Declared<'_>) -> Result<(), String> {
     let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
     for tensor in &request.inputs {
         let spec = declared.input(&tensor.name)?;
@@ -50,12 +50,12 @@ pub(super) fn is_recorded(recorded: Option<&Recorded>, name: &str) -> bool {
 }
 
 /// Converts recorded requests to the model's types.
-pub(super) fn ready(
+pub(super) fn typed(
     recorded: &Recorded,
     rules: &InputRules,
     wanted: &[Wanted],
     declared: &Declared<'_>,
-) -> Result<Arc<[Ready]>, String> {
+) -> Result<Arc<[TypedRequest]>, String> {
     let checks = rules.check.as_ref();
     let expected = checks.and_then(|check| check.expected.as_deref());
     let others = match expected {
@@ -72,31 +72,32 @@ pub(super) fn ready(
     };
     let mut all = Vec::with_capacity(recorded.requests.len());
     for (index, request) in recorded.requests.iter().enumerate() {
-        let says = |what: String| format!("{}, {}: {what}", recorded.source, request.place);
-        let mut one = Ready {
+        let at = |what: String| format!("{}, {}: {what}", recorded.source, request.place);
+        let mut typed = TypedRequest {
             whole: request.whole.clone(),
-            ..Ready::default()
+            ..TypedRequest::default()
         };
         for want in wanted {
-            if one.whole.is_some() || !matches!(want.source, Source::Recorded) {
-                one.tensors.push(None);
+            if typed.whole.is_some() || !matches!(want.source, Source::Recorded) {
+                typed.tensors.push(None);
                 continue;
             }
             let name = &want.spec.name;
             let Some(tensor) = request.inputs.iter().rfind(|tensor| tensor.name == *name) else {
-                return Err(says(format!("input `{name}` is missing, which other requests have")));
+                return Err(at(format!("input `{name}` is missing, which other requests have")));
             };
             let tensor = tensor.typed(&want.spec, declared.batched);
-            one.tensors
-                .push(Some(tensor.map_err(|what| says(format!("input `{name}`: {what}")))?));
+            typed
+                .tensors
+                .push(Some(tensor.map_err(|what| at(format!("input `{name}`: {what}")))?));
         }
         if checks.is_some() {
             let own = others.map_or(request, |others| &others[index]);
-            one.expected = typed_expectations(&own.expected, declared).map_err(says)?;
+            typed.expected = typed_expectations(&own.expected, declared).map_err(at)?;
         }
-        all.push(one);
+        all.push(typed);
     }
-    if checks.is_some() && expected.is_none() && all.iter().all(|ready| ready.expected.is_empty()) {
+    if checks.is_some() && expected.is_none() && all.iter().all(|typed| typed.expected.is_empty()) {
         return Err(format!(
             "`inputs.check`: {} has no validation data; set `inputs.check.expected`",
             recorded.source
@@ -136,10 +137,10 @@ fn typed_expectations(expected: &[RecordedTensor], declared: &Declared<'_>) -> R
     let mut all = Vec::with_capacity(expected.len());
     for tensor in expected {
         let spec = declared.output(&tensor.name)?;
-        let says = |what| format!("expected output `{}`: {what}", tensor.name);
-        let (data, _) = tensor.elements(spec.dtype).map_err(says)?;
+        let at = |what| format!("expected output `{}`: {what}", tensor.name);
+        let (data, _) = tensor.elements(spec.dtype).map_err(at)?;
         if elements(spec.dtype, &data).is_none() {
-            return Err(says("its bytes are not a whole number of elements".to_owned()));
+            return Err(at("its bytes are not a whole number of elements".to_owned()));
         }
         all.push(OutputValues {
             name: spec.name.clone(),

@@ -278,10 +278,10 @@ mod tests {
         fn records_share_out_all_bytes_or_are_refused(
             lengths in prop::collection::vec(0_u64..5, 1..8),
             extra in 0_usize..3,
-            which in 0_usize..14,
+            type_index in 0_usize..14,
             bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
-            let dtype = DataType::ALL[which];
+            let dtype = DataType::ALL[type_index];
             if let Some(size) = dtype.size() {
                 let whole = lengths.iter().sum::<u64>() as usize * size;
                 let data = vec![1; whole + extra];

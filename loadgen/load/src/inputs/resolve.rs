@@ -5,7 +5,7 @@
 //! is taken as the rows, and the result says so.
 
 use super::gaps::{Gap, gaps};
-use super::recordings::{check_of, is_recorded, ready, strangers};
+use super::recordings::{check_names, check_of, is_recorded, typed};
 use super::resolved::{Declared, Inputs, RowsBy, Source, Wanted};
 use super::rule::{Dim, InputRules, TensorRule, Values};
 use crate::element::{self, Number, is_float};
@@ -18,10 +18,10 @@ impl Inputs {
     /// # Errors
     /// Inputs that the plan does not describe, or that the model does not accept, in words for the plan's author.
     pub fn resolve(rules: &InputRules, declared: &Declared<'_>) -> Result<Self, String> {
-        strangers(rules, declared)?;
+        check_names(rules, declared)?;
         let mut found = Vec::new();
         let mut wanted = Vec::new();
-        let has_rows = declared.batched || assumable(declared);
+        let has_rows = declared.batched || can_assume_rows(declared);
         for spec in declared.inputs {
             let rule = rules.tensors.get(&spec.name);
             let source = if is_recorded(rules.recorded.as_deref(), &spec.name) {
@@ -33,7 +33,7 @@ impl Inputs {
                 }
                 Ok(Source::Recorded)
             } else {
-                made(spec, rule, has_rows)?
+                generated(spec, rule, has_rows)?
             };
             match source {
                 Ok(source) => wanted.push(Wanted {
@@ -46,11 +46,11 @@ impl Inputs {
         if !found.is_empty() {
             return Err(gaps(declared, &found));
         }
-        same_as(&wanted)?;
+        check_same_as(&wanted)?;
         let rows_by = rows_by(&wanted, declared);
         let recorded = rules.recorded.as_deref();
         let recorded = recorded
-            .map(|recorded| ready(recorded, rules, &wanted, declared))
+            .map(|recorded| typed(recorded, rules, &wanted, declared))
             .transpose()?;
         let check = rules.check.as_ref();
         let check = check.map(|check| check_of(check, recorded.is_some(), declared));
@@ -64,14 +64,14 @@ impl Inputs {
             order: rules.order,
             rows_per_request: rules.rows_per_request,
             is_planned: !rules.tensors.is_empty() || rules.recorded.is_some(),
-            loose: Arc::default(),
+            shape_fits: Arc::default(),
         })
     }
 }
 
 /// True if the first dimension may be taken as the rows although the server does not declare it: it is free in every
 /// input, and no input is a vector, which may just as well be a sequence.
-fn assumable(declared: &Declared<'_>) -> bool {
+fn can_assume_rows(declared: &Declared<'_>) -> bool {
     let is_like = |spec: &TensorSpec| spec.shape.len() > 1 && spec.shape[0] < 0;
     !declared.inputs.is_empty() && declared.inputs.iter().all(is_like)
 }
@@ -88,32 +88,32 @@ fn rows_by(wanted: &[Wanted], declared: &Declared<'_>) -> RowsBy {
     };
     let is_free = |wanted: &Wanted| wanted.source.dims().is_none();
     match wanted.iter().any(is_planned) {
-        true if assumable(declared) && wanted.iter().all(is_own) => RowsBy::Assumed,
+        true if can_assume_rows(declared) && wanted.iter().all(is_own) => RowsBy::Assumed,
         true => RowsBy::Plan,
-        false if assumable(declared) && wanted.iter().any(is_free) => RowsBy::Assumed,
-        false => RowsBy::Nothing,
+        false if can_assume_rows(declared) && wanted.iter().any(is_free) => RowsBy::Assumed,
+        false => RowsBy::Unknown,
     }
 }
 
 /// Source of an input's values, or the gap in its description.
-fn made(spec: &TensorSpec, rule: Option<&TensorRule>, has_rows: bool) -> Result<Result<Source, Gap>, String> {
+fn generated(spec: &TensorSpec, rule: Option<&TensorRule>, has_rows: bool) -> Result<Result<Source, Gap>, String> {
     let planned = rule.and_then(|rule| rule.values.clone());
-    let is_told = planned.is_some();
+    let by_plan = planned.is_some();
     let values = match planned {
-        Some(values) => Some(suited(spec, values)?),
+        Some(values) => Some(convert_values(spec, values)?),
         None => default_values(spec.dtype),
     };
     let from_file = matches!(values, Some(Values::File(_)));
     let dims = match rule.and_then(|rule| rule.shape.as_ref()) {
         Some(dims) => {
-            fits(spec, dims)?;
+            check_shape(spec, dims)?;
             Some(Some(dims.clone()))
         }
         None if from_file => Some(None),
         None => own_dims(spec, has_rows).map(Some),
     };
     Ok(match (dims, values) {
-        (Some(dims), Some(values)) => Ok(Source::Made { dims, values, is_told }),
+        (Some(dims), Some(values)) => Ok(Source::Generated { dims, values, by_plan }),
         (dims, values) => Err(Gap {
             spec: spec.clone(),
             lacks_shape: dims.is_none(),
@@ -143,7 +143,7 @@ fn default_values(dtype: DataType) -> Option<Values> {
 }
 
 /// Converts values to the input's type.
-fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
+fn convert_values(spec: &TensorSpec, values: Values) -> Result<Values, String> {
     let key = format!("inputs.tensor.{}.values", spec.name);
     let refuse =
         |kind: &str, instead: &str| Err(format!("`{key}`: {kind} are not valid for {}; {instead}", spec.dtype));
@@ -157,11 +157,11 @@ fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
             refuse("floats", instead)
         }
         Values::Integers { least, most } => {
-            let holds = |value: i128| element::push(spec.dtype, Number::Int(value), &mut Vec::new());
+            let is_valid = |value: i128| element::push(spec.dtype, Number::Int(value), &mut Vec::new());
             if spec.dtype == DataType::Bytes {
                 return refuse("integers", "write { text = { words = [3, 12] } }");
             }
-            if holds(*least) && holds(*most) {
+            if is_valid(*least) && is_valid(*most) {
                 return Ok(values);
             }
             Err(format!("`{key}`: {least} to {most} is out of range for {}", spec.dtype))
@@ -178,7 +178,7 @@ fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
 }
 
 /// Checks that a plan's shape fits the model's.
-fn fits(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
+fn check_shape(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
     let key = format!("inputs.tensor.{}.shape", spec.name);
     if dims.len() != spec.shape.len() {
         return Err(format!(
@@ -211,7 +211,7 @@ fn fits(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
 }
 
 /// Checks that every `same_as` names an existing dimension with a rule of its own.
-fn same_as(wanted: &[Wanted]) -> Result<(), String> {
+fn check_same_as(wanted: &[Wanted]) -> Result<(), String> {
     for own in wanted {
         for (at, dim) in own.source.dims().into_iter().flatten().enumerate() {
             let Dim::SameAs { input, axis } = dim else { continue };

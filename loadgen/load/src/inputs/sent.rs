@@ -43,7 +43,7 @@ impl Inputs {
             bytes: bytes(bodies),
             inferences_per_request: self.rows_per_request.map_or(mean_rows, f64::from),
             mean_rows: Some(mean_rows),
-            rows_by: self.rows_by.words().to_owned(),
+            rows_by: self.rows_by.describe().to_owned(),
             inputs: self.sent_inputs(facts),
             checked: self.check.as_ref().map(|check| ValueCheck {
                 share: check.share,
@@ -62,10 +62,10 @@ impl Inputs {
         let values = |name: &str| {
             let wanted = self.wanted.iter().find(|want| want.spec.name == name);
             match wanted.map(|want| &want.source) {
-                Some(Source::Made {
-                    values, is_told: true, ..
+                Some(Source::Generated {
+                    values, by_plan: true, ..
                 }) => values.to_string(),
-                Some(Source::Made { values, .. }) => format!("{values}, by default"),
+                Some(Source::Generated { values, .. }) => format!("{values}, by default"),
                 Some(Source::Recorded) => "recorded".to_owned(),
                 None => "keys of the feature table".to_owned(),
             }

@@ -33,8 +33,8 @@ fn resolve(rules: &InputRules, inputs: &[TensorSpec], batched: bool) -> Result<I
     )
 }
 
-fn wish(rows: u32, requests: usize) -> Wish<'static> {
-    Wish {
+fn demand(rows: u32, requests: usize) -> Demand<'static> {
+    Demand {
         form: Form::Http(Encoding::Binary),
         rows,
         requests,
@@ -85,7 +85,7 @@ fn without_rules_only_the_rows_are_free() {
     let none = InputRules::default();
     let plain = resolve(&none, &[spec("x", DataType::Fp32, &[-1, 4])], false).unwrap();
     assert_eq!(plain.rows_by, RowsBy::Assumed);
-    let prepared = plain.prepare(&wish(3, 1_000)).unwrap();
+    let prepared = plain.prepare(&demand(3, 1_000)).unwrap();
     assert_eq!(prepared.sent.distinct, 64);
     assert_eq!(decoded(&prepared.bodies[0]).inputs[0].shape, [3, 4]);
     assert_ne!(prepared.bodies[0], prepared.bodies[1]);
@@ -118,10 +118,10 @@ fn without_rules_only_the_rows_are_free() {
         false,
     )
     .unwrap();
-    assert_eq!(fixed.rows_by, RowsBy::Nothing);
-    let refused = fixed.prepare(&wish(4, 10)).unwrap_err();
+    assert_eq!(fixed.rows_by, RowsBy::Unknown);
+    let refused = fixed.prepare(&demand(4, 10)).unwrap_err();
     assert!(refused.contains("takes a batch of 4 rows"), "{refused}");
-    assert!((fixed.prepare(&wish(1, 10)).unwrap().sent.inferences_per_request - 1.0).abs() < 1e-9);
+    assert!((fixed.prepare(&demand(1, 10)).unwrap().sent.inferences_per_request - 1.0).abs() < 1e-9);
 }
 
 #[test]
@@ -132,14 +132,14 @@ fn every_type_is_made() {
         .collect();
     let words = Values::Words { least: 1, most: 3 };
     let rules = rules(&[("BYTES", None, Some(words))]);
-    let made = resolve(&rules, &inputs, true).unwrap();
-    let prepared = made.prepare(&wish(2, 5)).unwrap();
+    let resolved = resolve(&rules, &inputs, true).unwrap();
+    let prepared = resolved.prepare(&demand(2, 5)).unwrap();
     let request = decoded(&prepared.bodies[0]);
     assert_eq!(request.inputs.len(), 14);
     assert!(request.inputs.iter().all(|input| input.shape == [2, 2]));
-    let json = made.prepare(&Wish {
+    let json = resolved.prepare(&Demand {
         form: Form::Http(Encoding::Json),
-        ..wish(2, 5)
+        ..demand(2, 5)
     });
     let refused = json.unwrap_err();
     assert!(
@@ -185,9 +185,9 @@ fn dimensions_follow_each_other_and_stay_in_their_bounds() {
             Some(Values::Integers { least: 5, most: 9 }),
         ),
     ]);
-    let made = resolve(&rules, &inputs, false).unwrap();
-    assert_eq!(made.rows_by, RowsBy::Plan);
-    let prepared = made.prepare(&wish(2, 200)).unwrap();
+    let resolved = resolve(&rules, &inputs, false).unwrap();
+    assert_eq!(resolved.rows_by, RowsBy::Plan);
+    let prepared = resolved.prepare(&demand(2, 200)).unwrap();
     assert_eq!(prepared.sent.distinct, 200);
     assert_eq!(
         prepared
@@ -208,7 +208,7 @@ fn dimensions_follow_each_other_and_stay_in_their_bounds() {
         assert!(ids.chunks_exact(8).all(|id| (5..=9).contains(&id[0])));
     }
     // The same seed, the same requests.
-    assert_eq!(prepared.bodies, made.prepare(&wish(2, 200)).unwrap().bodies);
+    assert_eq!(prepared.bodies, resolved.prepare(&demand(2, 200)).unwrap().bodies);
 }
 
 #[test]
@@ -264,8 +264,8 @@ fn what_does_not_fit_the_model_is_refused() {
 fn records_of_files_are_rows_or_whole_inputs() {
     let x = [spec("x", DataType::Fp32, &[-1, 4])];
     let from = rules(&[("x", None, Some(Values::File(records(6, 4))))]);
-    let made = resolve(&from, &x, false).unwrap();
-    let prepared = made.prepare(&wish(2, 10)).unwrap();
+    let resolved = resolve(&from, &x, false).unwrap();
+    let prepared = resolved.prepare(&demand(2, 10)).unwrap();
     assert_eq!(prepared.sent.distinct, 3);
     let second = decoded(&prepared.bodies[1]);
     assert_eq!(
@@ -279,14 +279,14 @@ fn records_of_files_are_rows_or_whole_inputs() {
     let deep = [spec("x", DataType::Fp32, &[-1, 2, 2])];
     let flat = resolve(&from, &deep, false).unwrap();
     assert_eq!(
-        decoded(&flat.prepare(&wish(2, 3)).unwrap().bodies[0]).inputs[0].shape,
+        decoded(&flat.prepare(&demand(2, 3)).unwrap().bodies[0]).inputs[0].shape,
         [2, 2, 2]
     );
     // A state in a single array.
     let state = [spec("h", DataType::Fp32, &[6, 4])];
     let whole = resolve(&rules(&[("h", None, Some(Values::File(records(6, 4))))]), &state, false).unwrap();
     assert_eq!(
-        decoded(&whole.prepare(&wish(1, 3)).unwrap().bodies[0]).inputs[0].shape,
+        decoded(&whole.prepare(&demand(1, 3)).unwrap().bodies[0]).inputs[0].shape,
         [6, 4]
     );
     // A shape from the plan that records fill.
@@ -299,15 +299,15 @@ fn records_of_files_are_rows_or_whole_inputs() {
     )
     .unwrap();
     assert_eq!(
-        decoded(&filled.prepare(&wish(1, 3)).unwrap().bodies[1]).inputs[0]
+        decoded(&filled.prepare(&demand(1, 3)).unwrap().bodies[1]).inputs[0]
             .data
             .whole()[0..4],
         8_f32.to_le_bytes()
     );
-    let wrong = resolve(&rules(&[("x", None, Some(Values::File(records(6, 3))))]), &x, false).unwrap();
+    let mismatched = resolve(&rules(&[("x", None, Some(Values::File(records(6, 3))))]), &x, false).unwrap();
     assert!(
-        wrong
-            .prepare(&wish(1, 3))
+        mismatched
+            .prepare(&demand(1, 3))
             .unwrap_err()
             .contains("the model's is [-1, 4]")
     );
@@ -350,7 +350,7 @@ fn recorded_requests_come_in_their_order_in_batches_and_with_what_they_expect() 
         ..InputRules::default()
     };
     let sequential = resolve(&with(Order::Sequential), &inputs, true).unwrap();
-    let one = sequential.prepare(&wish(1, 10)).unwrap();
+    let one = sequential.prepare(&demand(1, 10)).unwrap();
     assert_eq!(firsts(&one.bodies), [1.0, 2.0, 3.0, 4.0]);
     assert_eq!(one.sent.checked.unwrap().requests, 4);
     assert_eq!(decoded(&one.bodies[0]).inputs[0].shape, [1, 2]);
@@ -368,16 +368,16 @@ fn recorded_requests_come_in_their_order_in_batches_and_with_what_they_expect() 
             .map(drop)
     };
     assert_eq!(reply([2.0, 1.0]), Ok(()));
-    let wrong = reply([2.0, 1.5]).unwrap_err().to_string();
-    assert!(wrong.contains("output `y`, element 1: expected 1, got 1.5"), "{wrong}");
+    let fault = reply([2.0, 1.5]).unwrap_err().to_string();
+    assert!(fault.contains("output `y`, element 1: expected 1, got 1.5"), "{fault}");
 
-    let two = sequential.prepare(&wish(2, 10)).unwrap();
+    let two = sequential.prepare(&demand(2, 10)).unwrap();
     assert_eq!(firsts(&two.bodies), [1.0, 3.0]);
     assert_eq!(decoded(&two.bodies[0]).inputs[0].shape, [2, 2]);
 
     let shuffled = resolve(&with(Order::Shuffled), &inputs, true)
         .unwrap()
-        .prepare(&wish(1, 40))
+        .prepare(&demand(1, 40))
         .unwrap();
     let mut order = firsts(&shuffled.bodies);
     assert!(order.len() >= 40 && order != firsts(&one.bodies).repeat(10));
@@ -387,7 +387,7 @@ fn recorded_requests_come_in_their_order_in_batches_and_with_what_they_expect() 
 
     let zipf = resolve(&with(Order::Zipf { exponent: 2.0 }), &inputs, true)
         .unwrap()
-        .prepare(&wish(1, 1_000))
+        .prepare(&demand(1, 1_000))
         .unwrap();
     let mut counts = BTreeMap::new();
     for value in firsts(&zipf.bodies) {
@@ -412,20 +412,20 @@ fn whole_requests_are_sent_as_they_stand() {
         ..InputRules::default()
     };
     let inputs = [spec("x", DataType::Fp32, &[-1, 2])];
-    let made = resolve(&rules, &inputs, true).unwrap();
-    let json = made
-        .prepare(&Wish {
+    let resolved = resolve(&rules, &inputs, true).unwrap();
+    let json = resolved
+        .prepare(&Demand {
             form: Form::Http(Encoding::Json),
-            ..wish(1, 5)
+            ..demand(1, 5)
         })
         .unwrap();
     assert_eq!(json.bodies[0].bytes, line.as_bytes());
     assert!((json.sent.inferences_per_request - 3.0).abs() < 1e-9);
     assert_eq!(
-        decoded(&made.prepare(&wish(1, 5)).unwrap().bodies[0]).inputs[0].shape,
+        decoded(&resolved.prepare(&demand(1, 5)).unwrap().bodies[0]).inputs[0].shape,
         [3, 2]
     );
-    assert!(made.prepare(&wish(4, 5)).is_err());
+    assert!(resolved.prepare(&demand(4, 5)).is_err());
     let others = [spec("z", DataType::Fp32, &[-1, 2])];
     let refused = resolve(&rules, &others, true).map(|_| ()).unwrap_err();
     assert!(refused.contains("line 1") && refused.contains("`x`"), "{refused}");
@@ -439,10 +439,10 @@ fn bodies_are_bounded() {
         true,
     )
     .unwrap();
-    assert!(large.prepare(&wish(1, 5)).unwrap_err().contains("256 MiB"));
+    assert!(large.prepare(&demand(1, 5)).unwrap_err().contains("256 MiB"));
     let image = rules(&[("x", Some(vec![Dim::Rows, Dim::Fixed(4 << 20)]), None)]);
-    let made = resolve(&image, &[spec("x", DataType::Uint8, &[-1, -1])], true).unwrap();
-    let prepared = made.prepare(&wish(4, 1_000)).unwrap();
+    let resolved = resolve(&image, &[spec("x", DataType::Uint8, &[-1, -1])], true).unwrap();
+    let prepared = resolved.prepare(&demand(4, 1_000)).unwrap();
     assert_eq!(prepared.sent.distinct, 8, "128 MiB");
 }
 
@@ -484,8 +484,8 @@ proptest! {
             .enumerate()
             .map(|(index, (shape, dtype))| spec(&format!("x{index}"), DataType::ALL[*dtype], shape))
             .collect();
-        if let Ok(made) = resolve(&InputRules::default(), &inputs, batched)
-            && let Ok(prepared) = made.prepare(&wish(rows, 3)) {
+        if let Ok(resolved) = resolve(&InputRules::default(), &inputs, batched)
+            && let Ok(prepared) = resolved.prepare(&demand(rows, 3)) {
                 let request = decoded(&prepared.bodies[0]);
                 for (tensor, spec) in request.inputs.iter().zip(&inputs) {
                     let fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;

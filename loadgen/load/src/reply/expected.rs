@@ -1,6 +1,6 @@
 //! Expected form of a reply, by a model's metadata.
 
-use super::judged::{NoReply, quoted, wrong};
+use super::checked::{NoReply, quoted, wrong_reply};
 use super::values::ReplyValues;
 use crate::schedule::split_mix;
 use std::sync::Arc;
@@ -145,14 +145,14 @@ impl Expected {
     /// require.
     pub(super) fn check_structure(&self, reply: &InferReply) -> Result<(), NoReply> {
         if reply.model_name != self.model {
-            return Err(wrong(format_args!(
+            return Err(wrong_reply(format_args!(
                 "the reply is from model `{}`, not `{}`",
                 quoted(reply.model_name.as_bytes()),
                 self.model
             )));
         }
         if reply.outputs.is_empty() {
-            return Err(wrong("the reply has no outputs"));
+            return Err(wrong_reply("the reply has no outputs"));
         }
         if self.outputs.is_empty() {
             return Ok(());
@@ -160,7 +160,7 @@ impl Expected {
         for (index, found) in reply.outputs.iter().enumerate() {
             let refuse = |what: &str| {
                 let name = quoted(found.name.as_bytes());
-                Err(wrong(format_args!("output `{name}` {what}")))
+                Err(wrong_reply(format_args!("output `{name}` {what}")))
             };
             let Some(output) = self.declared(&found.name) else {
                 return refuse("is not an output of the model");
@@ -177,7 +177,7 @@ impl Expected {
         }
         let has = |output: &&Output| reply.outputs.iter().any(|found| found.name == output.name);
         match self.outputs.iter().find(|output| !has(output)) {
-            Some(missing) => Err(wrong(format_args!("output `{}` is missing", missing.name))),
+            Some(missing) => Err(wrong_reply(format_args!("output `{}` is missing", missing.name))),
             None => Ok(()),
         }
     }
@@ -236,8 +236,8 @@ mod tests {
         let valued = Arc::new(Expected::new("v", &[], None));
         for (share, least, most) in [(0.0, 0, 0), (0.01, 60, 140), (0.5, 4_800, 5_200), (1.0, 10_000, 10_000)] {
             let wanted = WantedReply::new(Arc::clone(&structure), Some((Arc::clone(&valued), share)), 7);
-            let looked_at = (0..10_000).filter(|index| **wanted.at(*index) == *valued).count();
-            assert!((least..=most).contains(&looked_at), "{share}: {looked_at}");
+            let checked = (0..10_000).filter(|index| **wanted.at(*index) == *valued).count();
+            assert!((least..=most).contains(&checked), "{share}: {checked}");
         }
     }
 }

@@ -5,20 +5,20 @@
 //! time was read. Values are compared on a stated sample of the replies if expected values are known (`values`).
 //! Independent of connections and of the handling of wrong replies.
 
+mod checked;
 mod expected;
-mod judged;
 mod received;
 mod values;
 
+pub use checked::{CheckedReply, NoReply};
 pub use expected::{Expected, ShapeFit, WantedReply};
-pub use judged::{CheckedReply, NoReply};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read, read_pieces};
 pub use values::{OutputValues, ReplyValues};
 
-pub(crate) use judged::{quoted, stages};
+pub(crate) use checked::{quoted, stages};
 
 use bytes::Bytes;
-use judged::wrong;
+use checked::wrong_reply;
 use prost::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -76,27 +76,27 @@ fn decode_body(body: &Bytes, json_len: Option<usize>) -> Result<InferReply, NoRe
         let refusal: Result<Refusal<'_>, _> = serde_json::from_slice(body);
         match refusal {
             Ok(Refusal { error }) => {
-                let said = quoted(error.get().as_bytes());
-                wrong(format_args!("the reply is an error: `{said}`"))
+                let text = quoted(error.get().as_bytes());
+                wrong_reply(format_args!("the reply is an error: `{text}`"))
             }
             Err(_) if !body.trim_ascii_start().starts_with(b"{") => {
-                wrong(format_args!("the reply is not a JSON object: `{}`", quoted(body)))
+                wrong_reply(format_args!("the reply is not a JSON object: `{}`", quoted(body)))
             }
-            Err(_) => wrong(printable(&error)),
+            Err(_) => wrong_reply(printable(&error)),
         }
     })
 }
 
 /// Decodes the message of a gRPC reply.
 pub(crate) fn decode_message(message: &Bytes) -> Result<InferReply, NoReply> {
-    let malformed = |error| wrong(format_args!("invalid protobuf message: {error}"));
+    let malformed = |error| wrong_reply(format_args!("invalid protobuf message: {error}"));
     // An empty output is two bytes on the wire and hundreds once it is decoded, so outputs are counted first.
     let entries = Entries::decode(message.clone()).map_err(malformed)?;
     if entries.outputs.len().max(entries.raw_contents.len()) > MAX_TENSORS {
-        return Err(wrong(format_args!("more than {MAX_TENSORS} outputs")));
+        return Err(wrong_reply(format_args!("more than {MAX_TENSORS} outputs")));
     }
     let decoded = ModelInferResponse::decode(message.clone()).map_err(malformed)?;
-    InferReply::try_from(decoded).map_err(|error| wrong(printable(&error)))
+    InferReply::try_from(decoded).map_err(|error| wrong_reply(printable(&error)))
 }
 
 /// Error about a server's text as a printable line.

@@ -20,16 +20,16 @@ const REPLY_HEAD_BYTES: u64 = 64 << 10;
 /// Maximum bytes of an element: in JSON, with white space around it.
 const ELEMENT_BYTES: u64 = 64;
 /// Minimum of the limit on all replies being read together.
-const TOGETHER_BYTES: usize = 512 << 20;
+const SHARED_BYTES: usize = 512 << 20;
 /// Limit on all replies being read together, in replies of the plan's limit.
-const TOGETHER_REPLIES: usize = 8;
+const SHARED_REPLIES: usize = 8;
 /// Maximum length of a reply that is not counted among those being read together.
 const SMALL_BYTES: usize = 64 << 10;
 /// Maximum capacity reserved at once for an announced length.
 const RESERVED_BYTES: usize = 1 << 20;
 
 /// Advice on the limit of infer replies.
-pub(super) const RAISE: &str = "raise `reply_limit_bytes` in the plan";
+pub(super) const ADVICE: &str = "raise `reply_limit_bytes` in the plan";
 
 /// Limit on received bytes.
 #[derive(Debug, Clone)]
@@ -37,14 +37,14 @@ pub struct Limit {
     /// Maximum bytes of one body.
     pub(super) bytes: usize,
     /// Key of the plan, or another source of the limit.
-    says: &'static str,
-    together: Arc<Together>,
+    source: &'static str,
+    shared: Arc<SharedLimit>,
 }
 
 #[derive(Debug)]
-struct Together {
-    held: AtomicUsize,
-    most: usize,
+struct SharedLimit {
+    reserved: AtomicUsize,
+    max: usize,
 }
 
 /// Received data that exceeds a limit, in words.
@@ -67,42 +67,42 @@ impl TooLarge {
         Self(format!("headers of more than {bytes} bytes (a fixed limit)"))
     }
 
-    /// Creates the error for a stream that arrives in more pieces than `most`.
-    pub fn pieces(most: usize) -> Self {
-        Self(format!("a stream of more than {most} pieces (a fixed limit)"))
+    /// Creates the error for a stream that arrives in more pieces than `max`.
+    pub fn pieces(max: usize) -> Self {
+        Self(format!("a stream of more than {max} pieces (a fixed limit)"))
     }
 }
 
 impl Limit {
     /// Limit of a body that is not an infer reply.
     pub fn of(bytes: usize) -> Self {
-        Self::new(bytes, "a fixed limit", TOGETHER_BYTES)
+        Self::new(bytes, "a fixed limit", SHARED_BYTES)
     }
 
     /// Limit of infer replies: the plan's, else the maximum size of the declared outputs' elements, else 64 MiB.
     pub fn of_replies(planned: Option<usize>, elements: Option<u64>) -> Self {
         if let Some(bytes) = planned {
-            return Self::new(bytes, RAISE, TOGETHER_BYTES.max(bytes.saturating_mul(TOGETHER_REPLIES)));
+            return Self::new(bytes, ADVICE, SHARED_BYTES.max(bytes.saturating_mul(SHARED_REPLIES)));
         }
         let declared = elements.map(|elements| elements.saturating_mul(ELEMENT_BYTES));
         let bytes = declared.map_or(u64::MAX, |bytes| bytes.saturating_add(REPLY_HEAD_BYTES));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(REPLY_BYTES);
-        Self::new(bytes, RAISE, TOGETHER_BYTES)
+        Self::new(bytes, ADVICE, SHARED_BYTES)
     }
 
-    pub(super) fn new(bytes: usize, says: &'static str, together: usize) -> Self {
+    pub(super) fn new(bytes: usize, source: &'static str, shared: usize) -> Self {
         Self {
             bytes,
-            says,
-            together: Arc::new(Together {
-                held: AtomicUsize::new(0),
-                most: together,
+            source,
+            shared: Arc::new(SharedLimit {
+                reserved: AtomicUsize::new(0),
+                max: shared,
             }),
         }
     }
 
     fn refuse(&self, what: impl Display) -> TooLarge {
-        TooLarge(format!("{what} ({})", self.says))
+        TooLarge(format!("{what} ({})", self.source))
     }
 }
 
@@ -114,12 +114,12 @@ pub struct Received {
     /// Trailers after the body.
     pub trailers: Option<HeaderMap>,
     /// Share of the common limit, released on drop.
-    _held: Held,
+    _reserved: Reserved,
 }
 
 #[cfg(test)]
 impl Received {
-    pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+    pub(crate) fn complete(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self {
             bytes,
             trailers,
@@ -130,20 +130,20 @@ impl Received {
 
 /// Share of one body in the bytes of all bodies; `None` while it is small.
 #[derive(Debug, Default)]
-struct Held(Option<(Arc<Together>, usize)>);
+struct Reserved(Option<(Arc<SharedLimit>, usize)>);
 
-impl Held {
-    fn grow(&mut self, together: &Arc<Together>, bytes: usize) -> bool {
-        let (together, held) = self.0.get_or_insert_with(|| (Arc::clone(together), 0));
-        *held += bytes;
-        together.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= together.most
+impl Reserved {
+    fn grow(&mut self, shared: &Arc<SharedLimit>, bytes: usize) -> bool {
+        let (shared, reserved) = self.0.get_or_insert_with(|| (Arc::clone(shared), 0));
+        *reserved += bytes;
+        shared.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes <= shared.max
     }
 }
 
-impl Drop for Held {
+impl Drop for Reserved {
     fn drop(&mut self) {
-        if let Some((together, held)) = &self.0 {
-            together.held.fetch_sub(*held, Ordering::Relaxed);
+        if let Some((shared, reserved)) = &self.0 {
+            shared.reserved.fetch_sub(*reserved, Ordering::Relaxed);
         }
     }
 }
@@ -156,14 +156,14 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(body: B, limit: &Limit) -> Resu
     read_pieces(body, limit, |_| Ok(())).await
 }
 
-/// Reads a body, and calls `seen` with its length so far as soon as a piece arrives.
+/// Reads a body, and calls `on_piece` with its length so far as soon as a piece arrives.
 ///
 /// # Errors
-/// See [`BodyError`]; also those of `seen`.
+/// See [`BodyError`]; also those of `on_piece`.
 pub async fn read_pieces<B: Body<Data = Bytes> + Unpin>(
     mut body: B,
     limit: &Limit,
-    mut seen: impl FnMut(usize) -> Result<(), TooLarge>,
+    mut on_piece: impl FnMut(usize) -> Result<(), TooLarge>,
 ) -> Result<Received, BodyError<B::Error>> {
     let too_long = || BodyError::TooLarge(limit.refuse(format_args!("a body of more than {} bytes", limit.bytes)));
     let announced = body.size_hint().lower();
@@ -171,7 +171,7 @@ pub async fn read_pieces<B: Body<Data = Bytes> + Unpin>(
         return Err(too_long());
     }
     let (mut first, mut more, mut trailers) = (Bytes::new(), Vec::new(), None);
-    let mut held = Held::default();
+    let mut reserved = Reserved::default();
     while let Some(frame) = body.frame().await {
         let data = match frame.map_err(BodyError::Lost)?.into_data() {
             Ok(data) => data,
@@ -181,14 +181,14 @@ pub async fn read_pieces<B: Body<Data = Bytes> + Unpin>(
             }
         };
         let len = first.len() + more.len() + data.len();
-        seen(len).map_err(BodyError::TooLarge)?;
+        on_piece(len).map_err(BodyError::TooLarge)?;
         if len > limit.bytes {
             return Err(too_long());
         }
-        if len > SMALL_BYTES && !held.grow(&limit.together, data.len()) {
-            let most = limit.together.most;
+        if len > SMALL_BYTES && !reserved.grow(&limit.shared, data.len()) {
+            let max = limit.shared.max;
             return Err(BodyError::TooLarge(
-                limit.refuse(format_args!("replies of more than {most} bytes at a time")),
+                limit.refuse(format_args!("replies of more than {max} bytes at a time")),
             ));
         }
         if more.is_empty() && first.is_empty() {
@@ -205,6 +205,6 @@ pub async fn read_pieces<B: Body<Data = Bytes> + Unpin>(
     Ok(Received {
         bytes: if more.is_empty() { first } else { more.into() },
         trailers,
-        _held: held,
+        _reserved: reserved,
     })
 }

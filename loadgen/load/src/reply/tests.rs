@@ -46,9 +46,9 @@ fn check(text: &str) -> Result<(), NoReply> {
 }
 
 #[track_caller]
-fn says(checked: Result<(), NoReply>, what: &str) {
-    let wrong = checked.expect_err(what).to_string();
-    assert!(wrong.contains(what), "`{wrong}` does not say `{what}`");
+fn assert_fault(checked: Result<(), NoReply>, what: &str) {
+    let fault = checked.expect_err(what).to_string();
+    assert!(fault.contains(what), "`{fault}` does not say `{what}`");
 }
 
 #[test]
@@ -136,11 +136,11 @@ fn what_is_no_reply_is_told_apart() {
             "more than 16 dimensions",
         ),
     ] {
-        says(check(text), what);
+        assert_fault(check(text), what);
     }
     let bare = Expected::new("m", &[], None);
     assert_eq!(check_json(&bare, &good), Ok(()));
-    says(check_json(&bare, &good.replace("7,NaN", "0")), "3 elements in `data`");
+    assert_fault(check_json(&bare, &good.replace("7,NaN", "0")), "3 elements in `data`");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn integers_have_no_fraction() {
         assert_eq!(check(data), Ok(()), "{data}");
     }
     for data in ["0.5", "7.0", "NaN", "-Infinity", "true", "null"] {
-        says(check(data), "in `data` is not a valid INT64");
+        assert_fault(check(data), "in `data` is not a valid INT64");
     }
 }
 
@@ -172,7 +172,7 @@ fn a_shape_fits_its_rows_its_declaration_or_neither() {
     let any = expected.with_any_shape(|name| name == "y");
     let cube = document(&[&Y.replace("[2,2]", "[2,1,2]"), LABEL]);
     assert_eq!(check_json(&any, &cube), Ok(()));
-    says(check_json(&any, &cube.replace("7,NaN", "0")), "3 elements in `data`");
+    assert_fault(check_json(&any, &cube.replace("7,NaN", "0")), "3 elements in `data`");
     assert_eq!(any.elements(), None);
 }
 
@@ -207,18 +207,18 @@ fn binary_tensors_have_the_length_of_their_shape() {
     let raw = [&[0; 16][..], b"\x01\0\0\0a\0\0\0\0"].concat();
     let check = |(body, len): (Vec<u8>, usize)| expected().check_http(&body.into(), Some(len)).map(drop);
     assert_eq!(check(binary((16, 9), &raw)), Ok(()));
-    says(check(binary((12, 13), &raw)), "output `y`: 12 bytes of data");
-    says(
+    assert_fault(check(binary((12, 13), &raw)), "output `y`: 12 bytes of data");
+    assert_fault(
         check(binary((16, 9), &raw[..20])),
         "output `label`: `binary_data_size` is 9, but 4 bytes are left",
     );
-    says(
+    assert_fault(
         check(binary((16, 9), &[&raw[..], b"x"].concat())),
         "1 bytes follow the last binary output",
     );
-    says(check(binary((16, 5), &raw[..21])), "output `label`: 1 BYTES elements");
-    says(check(binary((16, usize::MAX), &raw)), "are left in the body");
-    says(check((b"{}".to_vec(), 9)), "is 9, but the body has 2 bytes");
+    assert_fault(check(binary((16, 5), &raw[..21])), "output `label`: 1 BYTES elements");
+    assert_fault(check(binary((16, usize::MAX), &raw)), "are left in the body");
+    assert_fault(check((b"{}".to_vec(), 9)), "is 9, but the body has 2 bytes");
 }
 
 fn message(change: impl FnOnce(&mut ModelInferResponse)) -> Vec<u8> {
@@ -236,38 +236,38 @@ fn message(change: impl FnOnce(&mut ModelInferResponse)) -> Vec<u8> {
 fn messages_are_held_to_the_same() {
     let check = |bytes: &[u8]| expected().check_grpc(&Bytes::copy_from_slice(bytes)).map(drop);
     assert_eq!(check(&message(|_| ())), Ok(()));
-    says(check(&message(|m| m.model_name = "other".into())), "from model `other`");
-    says(check(&message(|m| m.outputs.truncate(1))), "2 entries for 1 outputs");
-    says(check(&message(|m| m.outputs.clear())), "2 entries for 0 outputs");
-    says(
+    assert_fault(check(&message(|m| m.model_name = "other".into())), "from model `other`");
+    assert_fault(check(&message(|m| m.outputs.truncate(1))), "2 entries for 1 outputs");
+    assert_fault(check(&message(|m| m.outputs.clear())), "2 entries for 0 outputs");
+    assert_fault(
         check(&message(|m| m.outputs[0].shape = vec![1, 2])),
         "output `y`: 16 bytes of data",
     );
-    says(
+    assert_fault(
         check(&message(|m| m.outputs[0].shape = vec![-1, 2])),
         "has a negative dimension",
     );
-    says(
+    assert_fault(
         check(&message(|m| m.outputs[0].datatype = "INT8".into())),
         "output `y`: 16 bytes of data",
     );
-    says(
+    assert_fault(
         check(&message(|m| m.raw_output_contents[0].truncate(12))),
         "output `y`: 12 bytes of data",
     );
-    says(
+    assert_fault(
         check(&message(|m| m.raw_output_contents.truncate(1))),
         "1 entries for 2 outputs",
     );
-    says(
+    assert_fault(
         check(&message(|m| m.raw_output_contents.push(Bytes::new()))),
         "3 entries for 2 outputs",
     );
-    says(check(b"{\"error\":\"x\"}"), "invalid protobuf message");
+    assert_fault(check(b"{\"error\":\"x\"}"), "invalid protobuf message");
     let whole = message(|_| ());
-    says(check(&whole[..whole.len() - 1]), "invalid protobuf message");
+    assert_fault(check(&whole[..whole.len() - 1]), "invalid protobuf message");
     // 2 bytes each, of which a message library makes hundreds.
-    says(check(&[0x2a, 0].repeat(100_000)), "more than 256 outputs");
+    assert_fault(check(&[0x2a, 0].repeat(100_000)), "more than 256 outputs");
 }
 
 proptest! {
@@ -346,7 +346,7 @@ async fn bodies_are_read_to_their_end_or_to_their_limit() {
 
 #[tokio::test]
 async fn all_replies_together_have_a_limit_that_those_read_give_back() {
-    let limit = Limit::new(200_000, received::RAISE, 500_000);
+    let limit = Limit::new(200_000, received::ADVICE, 500_000);
     let body = || Full::new(Bytes::from(vec![0; 200_000]));
     let held = [read(body(), &limit).await.unwrap(), read(body(), &limit).await.unwrap()];
     let Err(BodyError::TooLarge(what)) = read(body(), &limit).await else {

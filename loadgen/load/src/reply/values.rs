@@ -1,7 +1,7 @@
 //! Check of a reply's values. In: the expected values of each output, and a reply with a correct structure. Out:
 //! nothing, or the first difference in words.
 
-use super::judged::{NoReply, quoted, wrong_value};
+use super::checked::{NoReply, quoted, wrong_value};
 use crate::element::{self, Number};
 use tierlab_protocol::infer::{InferReply, Tensor, bytes_elements};
 use tierlab_protocol::tensor::DataType;
@@ -186,9 +186,9 @@ mod tests {
                 "output `label`, element 0: expected `cat`, got `dog`",
             ),
         ] {
-            let wrong = check(&strict, reply(y, label)).unwrap_err();
-            assert_eq!(wrong.failure, Failure::WrongValue);
-            assert!(wrong.to_string().contains(what), "{wrong} does not say {what}");
+            let fault = check(&strict, reply(y, label)).unwrap_err();
+            assert_eq!(fault.failure, Failure::WrongValue);
+            assert!(fault.to_string().contains(what), "{fault} does not say {what}");
         }
         assert!(check(&expected(0.0), reply(&good, b"cat")).is_err());
         // An invalid reply is not a wrong value.

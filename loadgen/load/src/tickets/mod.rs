@@ -4,7 +4,7 @@ mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use queue::{Counts, Next, Taker, Ticket, Tickets};
+pub use queue::{Counts, Next, Ticket, TicketTaker, Tickets};
 
 /// Synchronisation types. `tests::interleavings` replaces them by those of a scheduler that tries thread orders.
 mod sync {

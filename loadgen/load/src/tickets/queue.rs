@@ -19,9 +19,9 @@ pub struct Ticket {
 }
 
 /// A user that takes tickets.
-pub trait Taker: Send + Sync {
+pub trait TicketTaker: Send + Sync {
     /// Takes a ticket, on the pacer's thread, which waits meanwhile.
-    fn hand(self: Arc<Self>, ticket: Ticket);
+    fn assign(self: Arc<Self>, ticket: Ticket);
 
     /// Signals that there are no more tickets.
     fn end(&self);
@@ -33,9 +33,9 @@ pub enum Next {
     /// Ticket that was waiting.
     Ticket(Ticket),
     /// No ticket yet: the taker is queued, and will be called.
-    Later,
+    Queued,
     /// No more tickets.
-    Never,
+    Closed,
 }
 
 /// Tickets of a step. Released tickets wait without any limit but the schedule's length; each taken ticket must be
@@ -54,7 +54,7 @@ struct Queue {
     taken: usize,
     closed: bool,
     stopped: bool,
-    idle: Vec<Arc<dyn Taker>>,
+    idle: Vec<Arc<dyn TicketTaker>>,
 }
 
 impl Tickets {
@@ -70,17 +70,17 @@ impl Tickets {
     }
 
     /// Returns a waiting ticket, or queues the taker.
-    pub fn next(&self, taker: &Arc<dyn Taker>) -> Next {
+    pub fn next(&self, taker: &Arc<dyn TicketTaker>) -> Next {
         let mut queue = self.queue();
         if queue.stopped {
-            Next::Never
+            Next::Closed
         } else if let Some(ticket) = self.take(&mut queue) {
             Next::Ticket(ticket)
         } else if queue.closed {
-            Next::Never
+            Next::Closed
         } else {
             queue.idle.push(Arc::clone(taker));
-            Next::Later
+            Next::Queued
         }
     }
 
@@ -98,11 +98,11 @@ impl Tickets {
     /// Counts at `now_us` on the step's clock; a few atomic loads, without a lock.
     pub fn counts(&self, now_us: u64) -> Counts {
         // In this order, so that no request counts as finished before it is sent.
-        let over = self.finished.load(Ordering::Acquire);
+        let finished = self.finished.load(Ordering::Acquire);
         Counts {
             due: self.schedule.due_us.partition_point(|&due_us| due_us <= now_us),
             sent: self.taken.load(Ordering::Relaxed),
-            over,
+            finished,
         }
     }
 
@@ -127,7 +127,7 @@ impl Tickets {
             };
             // After the lock is released: takers send, and others finish meanwhile.
             drop(queue);
-            taker.hand(ticket);
+            taker.assign(ticket);
         }
     }
 
@@ -177,5 +177,5 @@ pub struct Counts {
     /// Tickets taken by users.
     pub sent: usize,
     /// Finished requests.
-    pub over: usize,
+    pub finished: usize,
 }

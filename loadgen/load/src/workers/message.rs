@@ -14,7 +14,7 @@ use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tierlab_protocol::timing::{Stage, StageTimings, TierSplit};
 use tierlab_protocol::via::Via;
 
-/// Samples of one message, which is far below [`MOST_TO_RUN`](shared::MOST_TO_RUN) even if every number in them is long.
+/// Samples of one message, which is far below [`MAX_TO_RUN`](shared::MAX_TO_RUN) even if every number in them is long.
 pub const SAMPLES_AT_ONCE: usize = 4_000;
 
 /// Sample as it is sent: due, sent and done, the outcome, and stages.
@@ -201,7 +201,7 @@ pub struct StepDone {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tierlab_agents::message::{MOST_TO_RUN, decode, encode};
+    use tierlab_agents::message::{MAX_TO_RUN, decode, encode};
 
     fn timings() -> impl Strategy<Value = StageTimings> {
         (
@@ -280,7 +280,7 @@ mod tests {
         let failed = Outcome::Failed(Failure::Status(u16::MAX));
         let longest: SentSample = (u64::MAX, u64::MAX, u64::MAX, failed, Some(timings));
         let message = ToRun::Reply(Reply::Samples(vec![longest; SAMPLES_AT_ONCE]));
-        assert!(encode(&message).unwrap().len() < MOST_TO_RUN);
+        assert!(encode(&message).unwrap().len() < MAX_TO_RUN);
         assert!(super::sample(longest).timings.unwrap().total() > Duration::from_micros(u64::MAX));
     }
 

@@ -88,7 +88,7 @@ impl Workers {
             plan,
             step_limit,
             agents,
-            clock: WallClock::off_by(0),
+            clock: WallClock::with_offset_ms(0),
         };
         all.set_up().await?;
         Ok(all)
@@ -125,7 +125,7 @@ impl Workers {
                 .plan
                 .files
                 .iter()
-                .map(|file| head_of(file))
+                .map(|file| file_head(file))
                 .collect::<Result<_, _>>()?,
         };
         let workers = self.workers.len() as u32;
@@ -137,8 +137,8 @@ impl Workers {
                 share,
                 of: workers,
             }));
-            let said = worker.link.say(&setup).await;
-            worker.check(said).await?;
+            let sent = worker.link.send(&setup).await;
+            worker.check(sent).await?;
             for head in &heads {
                 send_file(worker, head).await?;
             }
@@ -150,14 +150,14 @@ impl Workers {
     ///
     /// # Errors
     /// One of them failed, ended or timed out; the error names it.
-    pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<Sent, WorkerError> {
+    pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<MergedResults, WorkerError> {
         for worker in &mut self.workers {
             share::check_privacy(&worker.link, !order.target.access.headers.is_empty())?;
-            let said = match order.message() {
-                Ok(message) => worker.link.say(&message).await,
+            let sent = match order.message() {
+                Ok(message) => worker.link.send(&message).await,
                 Err(error) => Err(error),
             };
-            worker.check(said).await?;
+            worker.check(sent).await?;
         }
         let start = start_together::<Reply>(&mut self.workers, &self.clock, PREPARE_LIMIT).await?;
         let to_window = start.at.saturating_duration_since(Instant::now());
@@ -168,16 +168,16 @@ impl Workers {
         let steps = order.journey.as_ref().map_or(0, |journey| journey.steps);
         let shares = shares.map(|(number, worker)| share::finished(worker, schedule.share(number, of), steps, limit));
         let shares = futures::future::try_join_all(shares).await?;
-        let starts = self.workers.iter().zip(&start.known).zip(&shares);
-        let starts = starts.map(|((worker, known), share)| AgentStart {
+        let starts = self.workers.iter().zip(&start.clocks).zip(&shares);
+        let starts = starts.map(|((worker, estimate), share)| AgentStart {
             agent: worker.link.name.clone(),
-            offset_us: known.offset.ns as f64 / 1e3,
-            uncertainty_us: known.offset.uncertainty_ns as f64 / 1e3,
+            offset_us: estimate.offset.ns as f64 / 1e3,
+            uncertainty_us: estimate.offset.uncertainty_ns as f64 / 1e3,
             late_us: share.late_us as f64,
             requests: share.whole.samples.len() as u64,
         });
         let starts = starts.filter(|_| self.agents.is_some()).collect();
-        Ok(together(shares, window_began, steps, starts))
+        Ok(merge(shares, window_began, steps, starts))
     }
 }
 
@@ -185,11 +185,11 @@ impl Workers {
 ///
 /// # Errors
 /// A file that does not exist.
-fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
-    let about = std::fs::metadata(path).map_err(WorkerError::io(path))?;
+fn file_head(path: &Path) -> Result<FileHead, WorkerError> {
+    let metadata = std::fs::metadata(path).map_err(WorkerError::io(path))?;
     Ok(FileHead {
         path: path.to_owned(),
-        bytes: about.len(),
+        bytes: metadata.len(),
     })
 }
 
@@ -201,15 +201,15 @@ async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerErr
     let at = || WorkerError::io(&head.path);
     let mut file = File::open(&head.path).map_err(at())?;
     let mut left = head.bytes;
-    let mut piece = vec![0; PIECE];
+    let mut part = vec![0; PIECE];
     while left > 0 {
-        let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        let read = file.read(&mut piece[..most]).map_err(at())?;
+        let len = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let read = file.read(&mut part[..len]).map_err(at())?;
         if read == 0 {
             return Err(at()(ErrorKind::UnexpectedEof.into()));
         }
-        let said = worker.link.say(&ToWorker::Job(Job::File(piece[..read].to_vec()))).await;
-        worker.check(said).await?;
+        let sent = worker.link.send(&ToWorker::Job(Job::File(part[..read].to_vec()))).await;
+        worker.check(sent).await?;
         left -= read as u64;
     }
     Ok(())
@@ -217,7 +217,7 @@ async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerErr
 
 /// Results of a step from all processes.
 #[derive(Debug)]
-pub struct Sent {
+pub struct MergedResults {
     /// Samples of requests, or of whole journeys.
     pub finished: Finished,
     /// For journeys, the results of each step.
@@ -227,23 +227,23 @@ pub struct Sent {
 }
 
 /// Merged results of several processes.
-fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: Vec<AgentStart>) -> Sent {
+fn merge(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: Vec<AgentStart>) -> MergedResults {
     let (mut whole, mut observed) = (StepShare::default(), Observed::default());
-    let mut of_steps: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
+    let mut by_step: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
     for share in shares {
         whole.add(share.whole);
         observed.limit_hit |= share.observed.limit_hit;
         observed.mean_in_flight += share.observed.mean_in_flight;
-        for (of_step, own) in of_steps.iter_mut().zip(share.steps) {
+        for (of_step, own) in by_step.iter_mut().zip(share.steps) {
             of_step.add(own);
         }
     }
-    Sent {
+    MergedResults {
         finished: Finished {
             examples: whole.examples,
             ..Finished::of(whole.samples, observed, window_began)
         },
-        steps: of_steps,
+        steps: by_step,
         starts,
     }
 }

@@ -33,8 +33,8 @@ impl StepShare {
     /// Adds the results of another process.
     pub(super) fn add(&mut self, mut other: Self) {
         self.samples.append(&mut other.samples);
-        for (failure, says) in other.examples {
-            self.examples.entry(failure).or_insert(says);
+        for (failure, message) in other.examples {
+            self.examples.entry(failure).or_insert(message);
         }
     }
 }
@@ -58,31 +58,31 @@ pub(super) async fn finished(
     steps: usize,
     limit: Duration,
 ) -> Result<Share, WorkerError> {
-    let heard = tokio::time::timeout(limit, hear_samples(&mut worker.link, &schedule, steps, limit)).await;
-    let share = worker.check(heard.unwrap_or(Err(LinkError::Silent(limit)))).await?;
+    let received = tokio::time::timeout(limit, read_samples(&mut worker.link, &schedule, steps, limit)).await;
+    let share = worker.check(received.unwrap_or(Err(LinkError::Silent(limit)))).await?;
     check_share(&share, &schedule, limit)
         .map_err(|what| WorkerError::Failed(format!("{}: {what}", worker.link.name)))?;
     Ok(share)
 }
 
-async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit: Duration) -> Result<Share, LinkError> {
+async fn read_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit: Duration) -> Result<Share, LinkError> {
     let ToRun::Reply(Reply::Done(done)) = link.answer(limit).await? else {
         return Err(LinkError::Unexpected("Done"));
     };
-    let most = schedule.due_us.len();
-    if done.samples != most {
-        return Err(LinkError::Says(format!(
-            "it reported {} samples instead of {most}: its files or its build differ",
+    let requests = schedule.due_us.len();
+    if done.samples != requests {
+        return Err(LinkError::Reported(format!(
+            "it reported {} samples instead of {requests}: its files or its build differ",
             done.samples
         )));
     }
     // A journey reaches each step at most once.
-    if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > most) {
-        return Err(LinkError::Says(
+    if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > requests) {
+        return Err(LinkError::Reported(
             "its journeys have other steps: its plan or its build differs".to_owned(),
         ));
     }
-    let whole = most + done.steps.iter().map(|step| step.samples).sum::<usize>();
+    let whole = requests + done.steps.iter().map(|step| step.samples).sum::<usize>();
     let mut all = Vec::with_capacity(whole);
     while all.len() < whole {
         match link.answer(limit).await? {
@@ -91,12 +91,12 @@ async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
             }
             ToRun::Reply(Reply::Samples(_)) => {
                 let what = "it sent no samples, or more than its share of the schedule";
-                return Err(LinkError::Says(what.to_owned()));
+                return Err(LinkError::Reported(what.to_owned()));
             }
             _ => return Err(LinkError::Unexpected("Samples")),
         }
     }
-    let mut rest = all.split_off(most);
+    let mut rest = all.split_off(requests);
     let steps = done.steps.into_iter().map(|step| {
         let later = rest.split_off(step.samples);
         StepShare {
@@ -116,8 +116,8 @@ async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
 }
 
 /// Makes an example of a failure printable.
-fn shown((failure, says): (Failure, String)) -> (Failure, String) {
-    (failure, printable(&says))
+fn shown((failure, message): (Failure, String)) -> (Failure, String) {
+    (failure, printable(&message))
 }
 
 /// Checks that samples belong to a share: due times of the schedule, and ends within the limit.
@@ -128,17 +128,17 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
     if due_us != schedule.due_us {
         return Err("its samples belong to another schedule: its files or its build differ".to_owned());
     }
-    let of_steps = || share.steps.iter().flat_map(|step| &step.samples);
-    if of_steps().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
+    let by_step = || share.steps.iter().flat_map(|step| &step.samples);
+    if by_step().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
         return Err("its samples belong to unknown journeys".to_owned());
     }
     let failed = samples.iter().filter(|sample| !sample.is_ok()).count();
-    if !share.steps.is_empty() && of_steps().filter(|sample| !sample.is_ok()).count() != failed {
+    if !share.steps.is_empty() && by_step().filter(|sample| !sample.is_ok()).count() != failed {
         return Err("a failed journey must fail at exactly one step".to_owned());
     }
     let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
     let is_late = |sample: &Sample| sample.done_us.max(sample.sent_us) > last_us;
-    if samples.iter().chain(of_steps()).any(is_late) {
+    if samples.iter().chain(by_step()).any(is_late) {
         return Err("some of its samples end after the step".to_owned());
     }
     if !share.observed.mean_in_flight.is_finite() || share.observed.mean_in_flight < 0.0 {
@@ -196,13 +196,13 @@ mod tests {
         let begun = |second| vec![sample(0, Outcome::Ok), sample(1_000, second)];
         let ended = vec![sample(0, Outcome::Ok)];
         assert_eq!(share(begun(failed), ended.clone()), Ok(()));
-        for (first, second, says) in [
+        for (first, second, message) in [
             (begun(failed), vec![sample(5, Outcome::Ok)], "unknown journeys"),
             (begun(Outcome::Ok), ended.clone(), "exactly one step"),
             (begun(failed), vec![sample(0, failed)], "exactly one step"),
         ] {
             let refused = share(first, second).unwrap_err();
-            assert!(refused.contains(says), "{refused}");
+            assert!(refused.contains(message), "{refused}");
         }
     }
 }

@@ -112,7 +112,7 @@ fn with_table(priced: &PricedVariants, key: &str, gib: f64) -> Result<PricedVari
     priced.stored.table_bytes = scaled(measured);
     for variant in &mut priced.variants {
         let table_bytes = variant.laid_out_bytes.unwrap_or(measured) as f64;
-        variant.staged_bytes = prices::grown(variant.staged_bytes, table_bytes, times) as u64;
+        variant.staged_bytes = prices::scaled_copy_bytes(variant.staged_bytes, table_bytes, times) as u64;
         variant.cache_bytes = scaled(variant.cache_bytes);
         variant.laid_out_bytes = variant.laid_out_bytes.map(scaled);
     }

@@ -67,13 +67,13 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
         stream: stream(raw, place)?,
     };
     let read = open(&spec, place.at)?;
-    if (read.wants_an_id() || read.wants_ids()) && spec.entities.is_none() {
+    if (read.needs_id() || read.needs_ids()) && spec.entities.is_none() {
         return missing(
             at("entities"),
             "ids for {entity_id}; `entities = 100000` takes 0 to 99999 (`first_id` sets another start), drawn by `[keys]`",
         );
     }
-    if read.wants_ids() && raw.rows_per_request.is_some() {
+    if read.needs_ids() && raw.rows_per_request.is_some() {
         refuse!(
             at("rows_per_request"),
             "a request has as many rows as {{entity_ids}}, which the load sets; leave it out"
@@ -202,7 +202,7 @@ fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault>
 
 /// Sets the rows per request of loads on a custom target with a fixed number of rows.
 pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result<(), Fault> {
-    if open(spec, "target")?.wants_ids() {
+    if open(spec, "target")?.needs_ids() {
         return Ok(());
     }
     for load in loads {
@@ -217,7 +217,7 @@ pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result
 
 /// Refuses a server whose requests carry other numbers of rows than the loads.
 pub(in crate::plan) fn carries(spec: &CustomSpec, batch_sizes: &[u32], at: &str) -> Result<(), Fault> {
-    if open(spec, at)?.wants_ids() {
+    if open(spec, at)?.needs_ids() {
         return Ok(());
     }
     let other = batch_sizes.iter().find(|rows| **rows != spec.rows_per_request);

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::{Link, LinkError, Orders, Output};
-use tierlab_agents::message::MOST_TO_WORKER;
+use tierlab_agents::message::MAX_TO_WORKER;
 use tierlab_agents::options::AgentOptions;
 use tierlab_agents::session::{self, ready};
 use tierlab_analysis::record::Sample;
-use tierlab_load::by_goose::journey::{self, Journey, StepSample, Travelled};
+use tierlab_load::by_goose::journey::{self, Journey, JourneyResults, StepSample};
 use tierlab_load::driver::{self, Finished};
 use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::interrupt::Interrupt;
@@ -63,7 +63,7 @@ pub async fn serve_here() -> Result<(), RunError> {
     };
     let (stdin, stdout) = pipes().map_err(RunError::io(at))?;
     let link = Link::new("the run".into(), true, tokio::io::join(stdin, stdout));
-    serve(link.admitted(MOST_TO_WORKER), &WallClock::off_by(0), Files::Here).await
+    serve(link.admitted(MAX_TO_WORKER), &WallClock::with_offset_ms(0), Files::Here).await
 }
 
 /// Serves runs of other hosts, one at a time, until interrupted.
@@ -91,7 +91,7 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<()
     };
     let error = match worked {
         Ok(never) => match never {},
-        Err(RunError::Link(error)) if error.is_gone() => return Ok(()),
+        Err(RunError::Link(error)) if error.is_unreachable() => return Ok(()),
         Err(error) => error,
     };
     match output.fail(error.to_string()).await {
@@ -110,7 +110,7 @@ async fn work(
     let ToWorker::Job(Job::Setup(setup)) = orders.next().await? else {
         return Err(LinkError::Unexpected("Setup").into());
     };
-    if setup.of > tierlab_agents::MOST || setup.share >= setup.of {
+    if setup.of > tierlab_agents::MAX_PROCESSES || setup.share >= setup.of {
         let what = format!("invalid share {} of {}", setup.share, setup.of);
         return Err(RunError::Usage(what));
     }
@@ -159,9 +159,11 @@ async fn work(
         };
         if let Some((done, samples)) = finished {
             let late_us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
-            output.say(&ToRun::Reply(Reply::Done(Done { late_us, ..done }))).await?;
+            output
+                .send(&ToRun::Reply(Reply::Done(Done { late_us, ..done })))
+                .await?;
             for some in samples.chunks(SAMPLES_AT_ONCE) {
-                output.say(&Reply::samples(some)).await?;
+                output.send(&Reply::samples(some)).await?;
             }
         }
         known = Some((order.target, target));
@@ -231,12 +233,12 @@ fn of_requests(finished: Finished) -> (Done, Vec<Sample>) {
 }
 
 /// Results of journeys for the run, without their lateness, and all samples: of the whole journeys, then of each step.
-fn of_journeys(travelled: Travelled) -> (Done, Vec<Sample>) {
+fn of_journeys(travelled: JourneyResults) -> (Done, Vec<Sample>) {
     let mut samples: Vec<Sample> = travelled.journeys.iter().map(|whole| whole.sample).collect();
     let of_whole = samples.len();
     let mut steps = Vec::new();
     for (step, examples) in travelled.steps.iter().zip(travelled.examples) {
-        samples.extend(step.iter().map(StepSample::where_due));
+        samples.extend(step.iter().map(StepSample::from_journey_due));
         steps.push(StepDone {
             samples: step.len(),
             example: examples.into_iter().next(),

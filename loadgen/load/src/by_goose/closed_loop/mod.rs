@@ -33,7 +33,7 @@ use tokio::sync::watch;
 
 /// Result of a closed loop.
 #[derive(Debug)]
-pub struct Ran {
+pub struct ClosedLoopRun {
     /// Samples, due at their send times.
     pub finished: Finished,
     /// Send times as a schedule.
@@ -51,7 +51,7 @@ pub struct Ran {
 /// # Errors
 /// [`DriverError::NoGoose`].
 #[cfg(not(feature = "goose"))]
-pub async fn run(_: ClosedLoop, _: &crate::interrupt::Interrupt) -> Result<Option<Ran>, DriverError> {
+pub async fn run(_: ClosedLoop, _: &crate::interrupt::Interrupt) -> Result<Option<ClosedLoopRun>, DriverError> {
     Err(DriverError::NoGoose)
 }
 
@@ -87,7 +87,7 @@ pub struct ClosedLoop {
 
 /// One request of a user.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+struct Cycle {
     sample: Sample,
     /// Pause since the user's last reply; `None` for its first request.
     pause_us: Option<u64>,
@@ -99,8 +99,8 @@ struct Turn {
 /// State shared by the users of a step.
 struct Shared {
     step: ClosedLoop,
-    carrier: Carrier,
-    thinks_us: Vec<u64>,
+    transport: Transport,
+    think_times_us: Vec<u64>,
     users: Users,
     started: watch::Sender<bool>,
     window_start_us: u64,
@@ -108,8 +108,8 @@ struct Shared {
     next_body: AtomicUsize,
     next_user: AtomicUsize,
     stopped: AtomicBool,
-    /// Turns of all users; locked once per user, at its end.
-    turns: Mutex<Vec<Turn>>,
+    /// Cycles of all users; locked once per user, at its end.
+    cycles: Mutex<Vec<Cycle>>,
     examples: Examples,
 }
 
@@ -117,8 +117,8 @@ impl Shared {
     fn new(step: ClosedLoop) -> Result<Self, DriverError> {
         let window_start_us = micros(step.warmup);
         Ok(Self {
-            carrier: Carrier::new(&step.route, step.timeout)?,
-            thinks_us: step.think.draw(step.seed),
+            transport: Transport::new(&step.route, step.timeout)?,
+            think_times_us: step.think.draw(step.seed),
             users: Users::new(step.users),
             started: watch::channel(false).0,
             window_start_us,
@@ -126,7 +126,7 @@ impl Shared {
             next_body: AtomicUsize::new(0),
             next_user: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
-            turns: Mutex::default(),
+            cycles: Mutex::default(),
             examples: Examples::default(),
             step,
         })
@@ -149,7 +149,7 @@ impl Shared {
 }
 
 /// Prepared [`Route`].
-enum Carrier {
+enum Transport {
     Http(Box<Http>),
     Grpc(Arc<Connections>, Duration),
 }
@@ -162,7 +162,7 @@ struct Http {
     route: HttpRoute,
 }
 
-impl Carrier {
+impl Transport {
     fn new(route: &Route, timeout: Duration) -> Result<Self, DriverError> {
         let route = match route.clone() {
             Route::Grpc(connections) => return Ok(Self::Grpc(connections, timeout)),
@@ -180,7 +180,7 @@ impl Carrier {
 
 const THINK_STREAM: u64 = 3;
 /// Pauses of a step; users take them in turn, repeatedly.
-const DRAWN: usize = 8_192;
+const THINK_TIMES: usize = 8_192;
 
 /// Distribution of the think times, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -206,7 +206,7 @@ impl Think {
     pub fn draw(&self, seed: u64) -> Vec<u64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(THINK_STREAM);
-        (0..DRAWN)
+        (0..THINK_TIMES)
             .map(|_| match *self {
                 Self::Fixed(ms) => ms,
                 Self::Uniform { least_ms, most_ms } => least_ms + (most_ms - least_ms) * rng.random_range(0.0..1.0),
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn pauses_have_their_laws_mean_and_their_seeds_order() {
-        assert_eq!(Think::Fixed(1.5).draw(1), [1_500; DRAWN]);
+        assert_eq!(Think::Fixed(1.5).draw(1), [1_500; THINK_TIMES]);
         let uniform = Think::Uniform {
             least_ms: 10.0,
             most_ms: 30.0,

@@ -1,9 +1,9 @@
 //! Run of a closed loop by goose, its users, and the terms of its law. A transaction is one request with the pause
-//! before it; users deliver their turns after the window.
+//! before it; users deliver their cycles after the window.
 
-use super::{Carrier, ClosedLoop, LAST_BYTE, Ran, Shared, Turn};
+use super::{ClosedLoop, ClosedLoopRun, Cycle, LAST_BYTE, Shared, Transport};
 use crate::by_goose::send::{Sent, attack, send};
-use crate::driver::{DriverError, Finished, LEAD, Reply, Route, judge};
+use crate::driver::{DriverError, Finished, LEAD, Reply, Route, check_reply};
 use crate::interrupt::Interrupt;
 use crate::lock;
 use crate::pacer::{Clock, Observed};
@@ -26,7 +26,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// See [`DriverError`]; if the server does not answer, its requests fail one by one without an error here.
-pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>, DriverError> {
+pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<ClosedLoopRun>, DriverError> {
     let shared = Arc::new(Shared::new(step)?);
     // Ends the users on every return.
     let _stop = Stop(&shared);
@@ -34,7 +34,7 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
     let users = shared.step.users;
     let conducted = shared
         .users
-        .beside(conduct(&shared), (&mut attack).map_err(DriverError::from), interrupt)
+        .run_both(conduct(&shared), (&mut attack).map_err(DriverError::from), interrupt)
         .await?;
     let Some((window_began, ended)) = conducted else {
         return Ok(None);
@@ -80,7 +80,7 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
     let own = Arc::clone(shared);
     let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
         let shared = Arc::clone(&own);
-        Box::pin(async move { turn(user, &shared).await })
+        Box::pin(async move { run_cycle(user, &shared).await })
     });
     let host = match &shared.step.route {
         Route::Http(route) => route.endpoint.address.url(),
@@ -90,11 +90,11 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
     attack(host, shared.users.count, scenario, true)
 }
 
-fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> Ran {
-    let mut turns = std::mem::take(&mut *lock(&shared.turns));
-    turns.sort_unstable_by_key(|turn| turn.sample.sent_us);
+fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> ClosedLoopRun {
+    let mut cycles = std::mem::take(&mut *lock(&shared.cycles));
+    cycles.sort_unstable_by_key(|cycle| cycle.sample.sent_us);
     let window_s = (shared.window_end_us - shared.window_start_us) as f64 / 1e6;
-    let samples: Vec<Sample> = turns.iter().map(|turn| turn.sample).collect();
+    let samples: Vec<Sample> = cycles.iter().map(|cycle| cycle.sample).collect();
     let inside = |sample: &Sample| {
         let from = sample.sent_us.max(shared.window_start_us);
         sample.done_us.min(shared.window_end_us).saturating_sub(from)
@@ -105,12 +105,12 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
         ..Observed::default()
     };
     let counted = metrics.requests.iter().filter(|(name, _)| name.starts_with(LAST_BYTE));
-    Ran {
-        figures: figures(&turns, |us| shared.in_window(us), window_s),
-        goose_us: turns
+    ClosedLoopRun {
+        figures: figures(&cycles, |us| shared.in_window(us), window_s),
+        goose_us: cycles
             .iter()
-            .filter(|turn| turn.sample.is_ok() && shared.in_window(turn.sample.sent_us))
-            .filter_map(|turn| turn.goose_us)
+            .filter(|cycle| cycle.sample.is_ok() && shared.in_window(cycle.sample.sent_us))
+            .filter_map(|cycle| cycle.goose_us)
             .collect(),
         goose_counted: counted.map(|(_, request)| request.raw_data.counter as u64).sum(),
         schedule: Schedule {
@@ -128,16 +128,16 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
 }
 
 /// Computes the terms of the law, over the cycles that ended in the window.
-fn figures(turns: &[Turn], in_window: impl Fn(u64) -> bool, window_s: f64) -> ClosedLoopFigures {
-    let ended: Vec<&Turn> = turns.iter().filter(|turn| in_window(turn.sample.done_us)).collect();
+fn figures(cycles: &[Cycle], in_window: impl Fn(u64) -> bool, window_s: f64) -> ClosedLoopFigures {
+    let ended: Vec<&Cycle> = cycles.iter().filter(|cycle| in_window(cycle.sample.done_us)).collect();
     let paused: Vec<(u64, u64)> = ended
         .iter()
-        .filter_map(|turn| Some((turn.pause_us?, turn.think_us)))
+        .filter_map(|cycle| Some((cycle.pause_us?, cycle.think_us)))
         .collect();
     let mean = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
     ClosedLoopFigures {
         ended_rps: ended.len() as f64 / window_s,
-        mean_response_us: mean(ended.iter().map(|turn| turn.sample.service_us()).sum(), ended.len()),
+        mean_response_us: mean(ended.iter().map(|cycle| cycle.sample.service_us()).sum(), ended.len()),
         mean_pause_us: mean(paused.iter().map(|(pause_us, _)| pause_us).sum(), paused.len()),
         mean_think_us: mean(paused.iter().map(|(_, think_us)| think_us).sum(), paused.len()),
     }
@@ -149,13 +149,13 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 /// State that a user carries from one transaction to the next.
 #[derive(Clone, Default)]
 struct State {
-    turns: Vec<Turn>,
+    cycles: Vec<Cycle>,
     last_done_us: Option<u64>,
     next_think: usize,
 }
 
 /// Runs one request with its pause. After the window it ends the user.
-async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
+async fn run_cycle(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
     let mut state = match user.get_session_data_mut::<State>() {
         Some(state) => std::mem::take(state),
         None => begin(user, shared).await,
@@ -163,7 +163,7 @@ async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
     let Some(clock) = shared.users.clock().filter(|_| !shared.is_stopped()) else {
         return end(user, shared, state);
     };
-    let think_us = shared.thinks_us[state.next_think % shared.thinks_us.len()];
+    let think_us = shared.think_times_us[state.next_think % shared.think_times_us.len()];
     state.next_think += 1;
     if let Some(done_us) = state.last_done_us {
         pause(shared, clock, done_us + think_us).await;
@@ -171,16 +171,16 @@ async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
     if clock.now_us() >= shared.window_end_us || shared.is_stopped() {
         return end(user, shared, state);
     }
-    let turn = request(user, shared, clock, &state, think_us).await?;
-    let in_window = shared.in_window(turn.sample.sent_us);
-    shared.step.watch.over(&turn.sample, in_window);
-    state.last_done_us = Some(turn.sample.done_us);
-    state.turns.push(turn);
+    let cycle = request(user, shared, clock, &state, think_us).await?;
+    let in_window = shared.in_window(cycle.sample.sent_us);
+    shared.step.watch.record(&cycle.sample, in_window);
+    state.last_done_us = Some(cycle.sample.done_us);
+    state.cycles.push(cycle);
     user.set_session_data(state);
     Ok(())
 }
 
-impl Carrier {
+impl Transport {
     /// Prepares a user's first request: sets the step's client, or opens a connection.
     async fn begin(&self, user: &mut GooseUser) {
         match self {
@@ -208,7 +208,7 @@ impl Carrier {
 
 /// Prepares a user's first transaction: sets the step's client, and waits for all others.
 async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
-    shared.carrier.begin(user).await;
+    shared.transport.begin(user).await;
     let number = shared.next_user.fetch_add(1, Ordering::Relaxed);
     let mut started = shared.started.subscribe();
     shared.users.ready.add_permits(1);
@@ -218,9 +218,9 @@ async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
         tokio::time::sleep_until(clock.at(0).into()).await;
     }
     State {
-        turns: Vec::with_capacity(256),
+        cycles: Vec::with_capacity(256),
         // Distinct offsets, because otherwise all users would pause alike.
-        next_think: number * shared.thinks_us.len() / shared.step.users.max(1),
+        next_think: number * shared.think_times_us.len() / shared.step.users.max(1),
         ..State::default()
     }
 }
@@ -242,30 +242,30 @@ async fn request(
     clock: Clock,
     state: &State,
     think_us: u64,
-) -> Result<Turn, Box<goose::goose::TransactionError>> {
+) -> Result<Cycle, Box<goose::goose::TransactionError>> {
     let (body, expected) = shared.next();
     let sent_us = clock.now_us();
-    let sent = shared.carrier.send(user, body, &shared.step.limit).await;
+    let sent = shared.transport.send(user, body, &shared.step.limit).await;
     let done_us = clock.now_us();
     // All times were read: the work from here on is part of the pause.
-    let judged = judge(sent.reply, expected).await;
+    let checked = check_reply(sent.reply, expected).await;
     let mut error = None;
-    if let Outcome::Failed(failure) = judged.outcome {
+    if let Outcome::Failed(failure) = checked.outcome {
         error = Some(failure.to_string());
-        if let Some(says) = judged.says {
-            shared.examples.note(failure, says);
+        if let Some(message) = checked.message {
+            shared.examples.note(failure, message);
         }
     }
     let took = Duration::from_micros(done_us - sent_us);
     user.record_custom_request_duration(LAST_BYTE, "infer", took, error.is_none(), sent.status, error.as_deref())
         .await?;
-    Ok(Turn {
+    Ok(Cycle {
         sample: Sample {
             due_us: sent_us,
             sent_us,
             done_us,
-            outcome: judged.outcome,
-            timings: judged.timings,
+            outcome: checked.outcome,
+            timings: checked.timings,
         },
         pause_us: state.last_done_us.map(|last_us| sent_us - last_us),
         think_us,
@@ -273,9 +273,9 @@ async fn request(
     })
 }
 
-/// Delivers the turns, and lets goose end the user after this transaction.
+/// Delivers the cycles, and lets goose end the user after this transaction.
 fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
-    lock(&shared.turns).append(&mut state.turns);
+    lock(&shared.cycles).append(&mut state.cycles);
     // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
     user.config.iterations = Some(1);
     shared.users.delivered.add_permits(1);
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_terms_of_the_law_are_of_the_cycles_that_end_in_the_window() {
-        let turn = |sent_us: u64, done_us: u64, pause_us| Turn {
+        let cycle = |sent_us: u64, done_us: u64, pause_us| Cycle {
             sample: Sample {
                 due_us: sent_us,
                 sent_us,
@@ -302,10 +302,10 @@ mod tests {
             goose_us: None,
         };
         // One user: 4 ms per request, 1 ms of pause, from 0 to 100 ms; the window is the second half.
-        let turns: Vec<Turn> = (0..20)
-            .map(|i| turn(i * 5_000, i * 5_000 + 4_000, (i > 0).then_some(1_000)))
+        let cycles: Vec<Cycle> = (0..20)
+            .map(|i| cycle(i * 5_000, i * 5_000 + 4_000, (i > 0).then_some(1_000)))
             .collect();
-        let figures = figures(&turns, |us| (50_000..100_000).contains(&us), 0.05);
+        let figures = figures(&cycles, |us| (50_000..100_000).contains(&us), 0.05);
         assert!((figures.ended_rps - 200.0).abs() < 1e-9);
         assert!((figures.mean_response_us - 4_000.0).abs() < 1e-9);
         assert!((figures.users_by_law() - 1.0).abs() < 1e-9, "{figures:?}");

@@ -1,7 +1,7 @@
 //! Body of a step that queries a model: an infer request of the Open Inference Protocol as a template. In: a value for
 //! each input, as JSON whose strings may be templates, and the model's declaration. Out: a [`Template`]. Knows no HTTP.
 
-use super::template::{Form, Piece, Place, Template, Value, shape};
+use super::template::{Form, Piece, Template, Usage, Value, shape};
 use crate::template::escape;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[Stri
     for (index, (name, value)) in inputs.iter().enumerate() {
         let spec = specs.iter().find(|spec| spec.name == *name);
         let Some(spec) = spec.or_else(|| (name == ENTITY_ID).then_some(&of_rows)) else {
-            let there: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-            return Err(format!("the model has no input `{name}` (it has {})", there.join(", ")));
+            let valid: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+            return Err(format!("the model has no input `{name}` (it has {})", valid.join(", ")));
         };
         let between = if index > 0 { "," } else { "" };
         let mut head = format!("{between}{{\"name\":\"");
@@ -47,7 +47,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
     let at = |what: String| format!("input `{}`: {what}", spec.name);
     let data = |text: &str| Piece::Text(format!(",\"data\":{text}"));
     if let Json::String(text) = value {
-        let template = Template::parse(text, Place::Path, names).map_err(at)?;
+        let template = Template::parse(text, Usage::Path, names).map_err(at)?;
         if let Some(slot) = template.alone() {
             return Ok(vec![
                 Piece::Shape {
@@ -68,7 +68,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
         let mut quoted = String::from("\"");
         escape(text, &mut quoted);
         quoted.push('"');
-        let inside = Template::parse(&quoted, Place::Body, names).map_err(at)?;
+        let inside = Template::parse(&quoted, Usage::Body, names).map_err(at)?;
         let shape = shape(&spec.name, &spec.shape, 1)?;
         let mut pieces = vec![Piece::Text(format!("{shape:?}")), data("[")];
         pieces.extend(inside.pieces);
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    fn made(inputs: Json, specs: &[TensorSpec], value: &Json) -> Result<Json, String> {
+    fn built(inputs: Json, specs: &[TensorSpec], value: &Json) -> Result<Json, String> {
         let inputs: BTreeMap<String, Json> = serde_json::from_value(inputs).unwrap();
         let template = body(&inputs, specs, &["entity_id".to_owned(), "v".to_owned()])?;
         let text = template.fill(&[Some(Value::of(&json!(42))), Some(Value::of(value))])?;
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn inputs_become_a_request() {
         let specs = [spec("x", DataType::Fp32, &[-1, 4]), spec("t", DataType::Bytes, &[-1])];
-        let request = made(json!({"x": "{v}", "t": "say \"{v}\" {{v}}"}), &specs, &json!("a"));
+        let request = built(json!({"x": "{v}", "t": "say \"{v}\" {{v}}"}), &specs, &json!("a"));
         // One element does not fill rows of four.
         assert!(request.unwrap_err().contains("1 elements do not fill"));
-        let request = made(json!({"x": "{v}", "t": "of {entity_id}"}), &specs, &json!([1, 2, 3, 4])).unwrap();
+        let request = built(json!({"x": "{v}", "t": "of {entity_id}"}), &specs, &json!([1, 2, 3, 4])).unwrap();
         assert_eq!(
             request,
             json!({"inputs": [
@@ -118,7 +118,7 @@ mod tests {
                 {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]},
             ]})
         );
-        let request = made(json!({"entity_id": "{entity_id}"}), &specs, &json!(0)).unwrap();
+        let request = built(json!({"entity_id": "{entity_id}"}), &specs, &json!(0)).unwrap();
         assert_eq!(
             request["inputs"][0],
             json!({"name": "entity_id", "datatype": "INT64", "shape": [1], "data": [42]})
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         let specs = [spec("x", DataType::Fp32, &[-1, 4])];
-        for (inputs, says) in [
+        for (inputs, message) in [
             (json!({"y": 1}), "no input `y` (it has x)"),
             (json!({}), "input `x` of the model is missing"),
             (json!({"x": "text"}), "text is not valid for FP32"),
@@ -136,8 +136,8 @@ mod tests {
             (json!({"x": "{w}"}), "unknown value `{w}`"),
             (json!({"x": {"a": 1}}), "give a number"),
         ] {
-            let refused = made(inputs, &specs, &json!(1)).unwrap_err();
-            assert!(refused.contains(says), "{refused}");
+            let refused = built(inputs, &specs, &json!(1)).unwrap_err();
+            assert!(refused.contains(message), "{refused}");
         }
     }
 }

@@ -18,7 +18,7 @@ pub mod template;
 
 #[cfg(feature = "goose")]
 pub use run::{run, run_from};
-pub use step::{Check, GrpcCall, JourneyStep, StepCarrier, Take};
+pub use step::{Check, Extraction, GrpcCall, JourneyStep, StepTransport};
 
 use crate::by_goose::client::ServerClient;
 use crate::driver::{DriverError, Examples, OpenLoop};
@@ -34,9 +34,9 @@ use tierlab_analysis::record::{Failure, Outcome, Sample};
 
 /// Result of journeys.
 #[derive(Debug)]
-pub struct Travelled {
+pub struct JourneyResults {
     /// One entry per ticket, warm-up included.
-    pub journeys: Vec<Whole>,
+    pub journeys: Vec<JourneySample>,
     /// Samples by step, one for each journey that reached it.
     pub steps: Vec<Vec<StepSample>>,
     /// The pacer's observations of journeys.
@@ -52,7 +52,7 @@ pub struct Travelled {
 /// # Errors
 /// [`DriverError::NoGoose`].
 #[cfg(not(feature = "goose"))]
-pub async fn run(_: Journey, _: &crate::interrupt::Interrupt) -> Result<Option<Travelled>, DriverError> {
+pub async fn run(_: Journey, _: &crate::interrupt::Interrupt) -> Result<Option<JourneyResults>, DriverError> {
     Err(DriverError::NoGoose)
 }
 
@@ -65,7 +65,7 @@ pub async fn run_from<E: From<DriverError>>(
     _: Journey,
     _: impl Future<Output = Result<std::time::Instant, E>>,
     _: &crate::interrupt::Interrupt,
-) -> Result<Option<Travelled>, E> {
+) -> Result<Option<JourneyResults>, E> {
     Err(DriverError::NoGoose.into())
 }
 
@@ -104,7 +104,7 @@ pub struct StepSample {
 
 /// One journey, from its due time to the end of its last step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Whole {
+pub struct JourneySample {
     /// Times and outcome, those of the last or the failed step.
     pub sample: Sample,
     /// Index of the failed step.
@@ -134,7 +134,7 @@ impl Journey {
 
 impl StepSample {
     /// Returns the sample with its due time replaced by its journey's.
-    pub fn where_due(&self) -> Sample {
+    pub fn from_journey_due(&self) -> Sample {
         let later = self.sample.due_us.saturating_sub(self.journey_due_us);
         Sample {
             due_us: self.journey_due_us,
@@ -160,7 +160,7 @@ struct Shared {
 /// Results of users.
 #[derive(Debug, Clone, Default)]
 struct Done {
-    journeys: Vec<Whole>,
+    journeys: Vec<JourneySample>,
     steps: Vec<Vec<StepSample>>,
 }
 
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-impl Whole {
+impl JourneySample {
     /// Returns the failure with its step; `None` for a success.
     pub const fn failure(&self) -> Option<(usize, Failure)> {
         match (self.failed_at, self.sample.outcome) {
@@ -216,7 +216,7 @@ mod tests {
             },
             journey_due_us: 1_000,
         };
-        let moved = step.where_due();
+        let moved = step.from_journey_due();
         assert_eq!((moved.due_us, moved.sent_us, moved.done_us), (1_000, 1_100, 2_000));
         assert_eq!(moved.latency_us(), step.sample.latency_us());
         assert_eq!(moved.lag_us(), step.sample.lag_us());

@@ -4,16 +4,16 @@
 //! goose calls one transaction after the other; the first takes a ticket, and a failed journey skips the remaining
 //! ones. The time to extract values from a reply and to build the next request belongs to the next step.
 
-use super::step::{Judged, StepRequest};
+use super::step::{CheckedStep, StepRequest};
 use super::template::Value;
-use super::{Done, Journey, JourneyStep, Shared, StepSample, Travelled, Whole};
+use super::{Done, Journey, JourneyResults, JourneySample, JourneyStep, Shared, StepSample};
 use crate::by_goose::send::{Sent, attack, send};
 use crate::driver::{DriverError, Examples, LEAD, Reply};
 use crate::interrupt::Interrupt;
 use crate::lock;
 use crate::pacer::Clock;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, NoReply};
-use crate::tickets::{Next, Taker, Ticket};
+use crate::tickets::{Next, Ticket, TicketTaker};
 use futures::TryFutureExt as _;
 use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, TransactionResult};
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 ///
 /// # Errors
 /// See [`DriverError`]; if the server does not answer, its requests fail one by one without an error here.
-pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelled>, DriverError> {
+pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<JourneyResults>, DriverError> {
     run_from(step, async { Ok(Instant::now() + LEAD) }, interrupt).await
 }
 
@@ -38,7 +38,7 @@ pub async fn run_from<E: From<DriverError>>(
     step: Journey,
     start: impl Future<Output = Result<Instant, E>>,
     interrupt: &Interrupt,
-) -> Result<Option<Travelled>, E> {
+) -> Result<Option<JourneyResults>, E> {
     let shared = Arc::new(Shared::new(step)?);
     for call in shared.step.steps.iter().filter_map(JourneyStep::grpc) {
         // Steps share the connections, so only the first step opens them.
@@ -52,7 +52,7 @@ pub async fn run_from<E: From<DriverError>>(
         .await?;
     Ok(ran.map(|(observed, window_began)| {
         let Done { journeys, steps } = std::mem::take(&mut *lock(&shared.done));
-        Travelled {
+        JourneyResults {
             journeys,
             steps,
             observed,
@@ -69,7 +69,7 @@ fn scenario_of(shared: &Arc<Shared>) -> Scenario {
         let own = Arc::clone(shared);
         let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
             let shared = Arc::clone(&own);
-            Box::pin(async move { walk(user, &shared, index).await })
+            Box::pin(async move { run_step(user, &shared, index).await })
         });
         let transaction = Transaction::new(function)
             .set_name(&step.name)
@@ -85,12 +85,12 @@ fn scenario_of(shared: &Arc<Shared>) -> Scenario {
 struct State {
     waiter: Arc<Waiter>,
     done: Done,
-    underway: Option<Underway>,
+    active: Option<ActiveJourney>,
 }
 
 /// Journey in flight.
 #[derive(Clone)]
-struct Underway {
+struct ActiveJourney {
     ticket: Ticket,
     /// Due time of the next step.
     due_us: u64,
@@ -103,68 +103,68 @@ struct Underway {
 /// Slot in which the pacer leaves a ticket.
 #[derive(Default)]
 struct Waiter {
-    handed: Mutex<Option<Next>>,
+    assigned: Mutex<Option<Next>>,
     notify: Notify,
 }
 
 impl Waiter {
-    fn leave(&self, next: Next) {
-        *lock(&self.handed) = Some(next);
+    fn deliver(&self, next: Next) {
+        *lock(&self.assigned) = Some(next);
         self.notify.notify_one();
     }
 }
 
-impl Taker for Waiter {
-    fn hand(self: Arc<Self>, ticket: Ticket) {
-        self.leave(Next::Ticket(ticket));
+impl TicketTaker for Waiter {
+    fn assign(self: Arc<Self>, ticket: Ticket) {
+        self.deliver(Next::Ticket(ticket));
     }
 
     fn end(&self) {
-        self.leave(Next::Never);
+        self.deliver(Next::Closed);
     }
 }
 
 /// Result of one request.
-struct Walked {
+struct StepResult {
     sample: Sample,
     goose_us: Option<u64>,
-    judged: Judged,
+    checked: CheckedStep,
 }
 
 /// Transaction of a step.
-async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usize) -> TransactionResult {
+async fn run_step(user: &mut GooseUser, shared: &Arc<Shared>, index: usize) -> TransactionResult {
     let mut state = take_state(user, shared);
     if index == 0 {
         match next_ticket(&state.waiter, shared).await {
-            Some(ticket) => state.underway = Some(begin(shared, ticket)),
+            Some(ticket) => state.active = Some(begin(shared, ticket)),
             None => return end(user, shared, state),
         }
     }
     // Without a journey it has failed, or the user has ended.
-    if let Some(mut underway) = state.underway.take() {
+    if let Some(mut active) = state.active.take() {
         let Some(clock) = shared.open_loop.users.clock() else {
             return end(user, shared, state);
         };
-        let walked = request(user, shared, clock, index, &underway).await;
-        let sample = walked.sample;
+        let result = request(user, shared, clock, index, &active).await;
+        let sample = result.sample;
         state.done.steps[index].push(StepSample {
             sample,
-            journey_due_us: underway.ticket.due_us,
+            journey_due_us: active.ticket.due_us,
         });
-        underway.first_sent_us.get_or_insert(sample.sent_us);
-        underway.goose_us = underway.goose_us.zip(walked.goose_us).map(|(sum, us)| sum + us);
+        active.first_sent_us.get_or_insert(sample.sent_us);
+        active.goose_us = active.goose_us.zip(result.goose_us).map(|(sum, us)| sum + us);
         if let Outcome::Failed(failure) = sample.outcome {
-            let says = walked.judged.reply.says.unwrap_or_else(|| failure.to_string());
-            shared.examples[index].note(failure, says);
+            let message = result.checked.reply.message.unwrap_or_else(|| failure.to_string());
+            shared.examples[index].note(failure, message);
         }
         if sample.is_ok() && index + 1 < shared.step.steps.len() {
-            underway.due_us = sample.done_us;
-            for (slot, value) in walked.judged.taken {
-                underway.values[slot] = Some(value);
+            active.due_us = sample.done_us;
+            for (slot, value) in result.checked.values {
+                active.values[slot] = Some(value);
             }
-            state.underway = Some(underway);
+            state.active = Some(active);
         } else {
-            state.done.journeys.push(arrive(shared, &underway, sample, index));
+            state.done.journeys.push(finish_journey(shared, &active, sample, index));
         }
     }
     user.set_session_data(state);
@@ -192,26 +192,26 @@ fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
 
 /// Returns the next ticket; `None` after the last.
 async fn next_ticket(waiter: &Arc<Waiter>, shared: &Shared) -> Option<Ticket> {
-    let taker: Arc<dyn Taker> = Arc::<Waiter>::clone(waiter);
+    let taker: Arc<dyn TicketTaker> = Arc::<Waiter>::clone(waiter);
     let mut next = shared.open_loop.tickets.next(&taker);
-    while next == Next::Later {
+    while next == Next::Queued {
         waiter.notify.notified().await;
-        next = lock(&waiter.handed).take().unwrap_or(Next::Later);
+        next = lock(&waiter.assigned).take().unwrap_or(Next::Queued);
     }
     match next {
         Next::Ticket(ticket) => Some(ticket),
-        Next::Later | Next::Never => None,
+        Next::Queued | Next::Closed => None,
     }
 }
 
-fn begin(shared: &Shared, ticket: Ticket) -> Underway {
+fn begin(shared: &Shared, ticket: Ticket) -> ActiveJourney {
     let mut values = vec![None; shared.step.values];
     let entities = &shared.step.entities;
     if let (Some(first), false) = (values.first_mut(), entities.is_empty()) {
         let entity = entities[ticket.index % entities.len()];
         *first = Some(Value::of(&entity.into()));
     }
-    Underway {
+    ActiveJourney {
         ticket,
         due_us: ticket.due_us,
         first_sent_us: None,
@@ -221,21 +221,21 @@ fn begin(shared: &Shared, ticket: Ticket) -> Underway {
 }
 
 /// Ends a journey, at its last or its failed step.
-fn arrive(shared: &Shared, underway: &Underway, last: Sample, index: usize) -> Whole {
+fn finish_journey(shared: &Shared, active: &ActiveJourney, last: Sample, index: usize) -> JourneySample {
     shared.open_loop.tickets.finish();
     let sample = Sample {
-        due_us: underway.ticket.due_us,
-        sent_us: underway.first_sent_us.unwrap_or(last.sent_us),
+        due_us: active.ticket.due_us,
+        sent_us: active.first_sent_us.unwrap_or(last.sent_us),
         done_us: last.done_us,
         outcome: last.outcome,
         timings: None,
     };
     let in_window = shared.step.schedule.in_window(sample.due_us);
-    shared.step.watch.over(&sample, in_window);
-    Whole {
+    shared.step.watch.record(&sample, in_window);
+    JourneySample {
         sample,
         failed_at: (!last.is_ok()).then_some(index),
-        goose_us: underway.goose_us,
+        goose_us: active.goose_us,
     }
 }
 
@@ -245,33 +245,33 @@ async fn request(
     shared: &Arc<Shared>,
     clock: Clock,
     index: usize,
-    underway: &Underway,
-) -> Walked {
+    active: &ActiveJourney,
+) -> StepResult {
     let step = &shared.step.steps[index];
-    let made = step.request(|path| shared.url(path), &underway.values);
+    let built = step.request(|path| shared.url(path), &active.values);
     let sent_us = clock.now_us();
-    let walked = |judged: Judged, done_us: u64, goose_us: Option<u64>| Walked {
+    let result = |checked: CheckedStep, done_us: u64, goose_us: Option<u64>| StepResult {
         sample: Sample {
-            due_us: underway.due_us,
+            due_us: active.due_us,
             sent_us,
             done_us,
-            outcome: judged.reply.outcome,
-            timings: judged.reply.timings,
+            outcome: checked.reply.outcome,
+            timings: checked.reply.timings,
         },
         goose_us,
-        judged,
+        checked,
     };
-    let failed = |missing: NoReply, done_us: u64| walked(CheckedReply::from(missing).into(), done_us, None);
+    let failed = |missing: NoReply, done_us: u64| result(CheckedReply::from(missing).into(), done_us, None);
     if sent_us >= shared.open_loop.drain_end_us {
         return failed(Failure::DrainLimit.into(), sent_us);
     }
-    let made = match made {
-        Ok(made) => made,
+    let built = match built {
+        Ok(built) => built,
         // A value from an earlier reply cannot be sent.
         Err(what) => return failed(NoReply::new(Failure::WrongReply, what), sent_us),
     };
     let sending = async {
-        match made {
+        match built {
             StepRequest::Http(request) => send(user, &step.name, *request, None, &step.limit).await,
             StepRequest::Grpc(call, message) => {
                 let calling = call.connections.call_within(message, &step.limit, shared.step.timeout);
@@ -283,22 +283,22 @@ async fn request(
         return failed(Failure::DrainLimit.into(), clock.now_us());
     };
     let done_us = clock.now_us();
-    let judged: Judged = match sent.reply {
+    let checked: CheckedStep = match sent.reply {
         Err(missing) => CheckedReply::from(missing).into(),
-        Ok(reply) => judge(reply, shared, index).await,
+        Ok(reply) => check_reply(reply, shared, index).await,
     };
-    walked(judged, done_us, sent.goose_us)
+    result(checked, done_us, sent.goose_us)
 }
 
-async fn judge(reply: Reply, shared: &Arc<Shared>, index: usize) -> Judged {
+async fn check_reply(reply: Reply, shared: &Arc<Shared>, index: usize) -> CheckedStep {
     if reply.len() <= CHECKED_AT_ONCE_BYTES {
-        return shared.step.steps[index].judge(&reply);
+        return shared.step.steps[index].check(&reply);
     }
     // Large replies are checked on another thread, because other users wait for this one.
     let steps = Arc::clone(&shared.step.steps);
-    let checking = tokio::task::spawn_blocking(move || steps[index].judge(&reply));
-    let judged = checking.await;
-    judged.unwrap_or_else(|error| CheckedReply::wrong(&error, None).into())
+    let checking = tokio::task::spawn_blocking(move || steps[index].check(&reply));
+    let checked = checking.await;
+    checked.unwrap_or_else(|error| CheckedReply::invalid(&error, None).into())
 }
 
 /// Delivers the results, and lets goose end the user after this round of transactions.

@@ -1,5 +1,5 @@
 //! One request of a journey. In: the values so far. Out: the request, and the result of its reply: an outcome, and
-//! extracted values. Knows no clock and no user.
+//! values values. Knows no clock and no user.
 
 use super::template::{Template, Value};
 use crate::driver::{HttpReply, Reply};
@@ -21,7 +21,7 @@ pub struct JourneyStep {
     /// Name of the step.
     pub name: String,
     /// Transport of its requests.
-    pub carrier: StepCarrier,
+    pub transport: StepTransport,
     /// Body in its HTTP form, also over gRPC; absent without one.
     pub body: Option<Template>,
     /// Requirement on the reply.
@@ -29,12 +29,12 @@ pub struct JourneyStep {
     /// Maximum length of the reply.
     pub limit: Limit,
     /// Values passed to later steps.
-    pub take: Vec<Take>,
+    pub extractions: Vec<Extraction>,
 }
 
 /// Transport of a step's requests.
 #[derive(Debug, Clone)]
-pub enum StepCarrier {
+pub enum StepTransport {
     /// goose's own client.
     Http {
         /// HTTP method.
@@ -66,7 +66,7 @@ pub enum Check {
 
 /// Value passed to later steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Take {
+pub struct Extraction {
     /// Index among the journey's values.
     pub slot: usize,
     /// Position in the reply: a JSON pointer (RFC 6901).
@@ -74,16 +74,16 @@ pub struct Take {
 }
 
 /// Verdict on a reply.
-pub(super) struct Judged {
+pub(super) struct CheckedStep {
     pub(super) reply: CheckedReply,
     /// Extracted values with their indices.
-    pub(super) taken: Vec<(usize, Value)>,
+    pub(super) values: Vec<(usize, Value)>,
 }
 
-impl From<CheckedReply> for Judged {
+impl From<CheckedReply> for CheckedStep {
     fn from(reply: CheckedReply) -> Self {
-        let taken = Vec::new();
-        Self { reply, taken }
+        let values = Vec::new();
+        Self { reply, values }
     }
 }
 
@@ -91,51 +91,51 @@ impl JourneyStep {
     /// Builds the request; `url` returns the whole address of a path.
     ///
     /// # Errors
-    /// Values of an unsuitable form for their place.
+    /// Values of an unsuitable form for their placeholder.
     pub(super) fn request(
         &self,
         url: impl FnOnce(&str) -> Result<Url, String>,
         values: &[Option<Value>],
     ) -> Result<StepRequest<'_>, String> {
         let body = self.body.as_ref().map(|body| body.fill(values)).transpose()?;
-        match &self.carrier {
-            StepCarrier::Http { method, path, headers } => {
+        match &self.transport {
+            StepTransport::Http { method, path, headers } => {
                 let mut request = Request::new(method.clone(), url(&path.fill(values)?)?);
                 request.headers_mut().clone_from(headers);
                 *request.body_mut() = body.map(Into::into);
                 Ok(StepRequest::Http(Box::new(request)))
             }
-            StepCarrier::Grpc(call) => Ok(StepRequest::Grpc(call, call.message(body.unwrap_or_default())?)),
+            StepTransport::Grpc(call) => Ok(StepRequest::Grpc(call, call.message(body.unwrap_or_default())?)),
         }
     }
 
     /// Returns the connections of the step; `None` if goose's client sends it.
     pub(super) const fn grpc(&self) -> Option<&GrpcCall> {
-        match &self.carrier {
-            StepCarrier::Http { .. } => None,
-            StepCarrier::Grpc(call) => Some(call),
+        match &self.transport {
+            StepTransport::Http { .. } => None,
+            StepTransport::Grpc(call) => Some(call),
         }
     }
 
     /// Checks a reply and extracts values from it.
-    pub(super) fn judge(&self, reply: &Reply) -> Judged {
-        let judged = match (&self.check, reply) {
-            (Check::Model(expected), reply) => reply.judge(expected),
+    pub(super) fn check(&self, reply: &Reply) -> CheckedStep {
+        let checked = match (&self.check, reply) {
+            (Check::Model(expected), reply) => reply.check(expected),
             (Check::Status(wanted), Reply::Http(reply)) => by_status(reply, *wanted),
             (Check::Status(_), Reply::Grpc(_)) => {
-                CheckedReply::wrong(&"gRPC replies have no HTTP status to check", None)
+                CheckedReply::invalid(&"gRPC replies have no HTTP status to check", None)
             }
         };
-        if judged.outcome != Outcome::Ok || self.take.is_empty() {
-            return judged.into();
+        if checked.outcome != Outcome::Ok || self.extractions.is_empty() {
+            return checked.into();
         }
-        match self.taken(reply) {
-            Ok(taken) => Judged { reply: judged, taken },
-            Err(what) => CheckedReply::wrong(&what, judged.timings).into(),
+        match self.extract(reply) {
+            Ok(values) => CheckedStep { reply: checked, values },
+            Err(what) => CheckedReply::invalid(&what, checked.timings).into(),
         }
     }
 
-    fn taken(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {
+    fn extract(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {
         let reply: Json = match reply {
             Reply::Http(reply) => serde_json::from_slice(&reply.body.bytes)
                 .map_err(|error| format!("`take`: the reply is not JSON: {error}"))?,
@@ -143,12 +143,12 @@ impl JourneyStep {
                 in_http_form(reply).map_err(|what| format!("`take`: cannot read the reply: {what}"))?
             }
         };
-        let take = |take: &Take| {
-            let found = reply.pointer(&take.pointer);
-            let found = found.ok_or_else(|| format!("`take`: `{}` is missing in the reply", take.pointer))?;
-            Ok((take.slot, Value::of(found)))
+        let extract = |extraction: &Extraction| {
+            let found = reply.pointer(&extraction.pointer);
+            let found = found.ok_or_else(|| format!("`take`: `{}` is missing in the reply", extraction.pointer))?;
+            Ok((extraction.slot, Value::of(found)))
         };
-        self.take.iter().map(take).collect()
+        self.extractions.iter().map(extract).collect()
     }
 }
 
@@ -196,7 +196,7 @@ impl GrpcCall {
 /// A message that is not a reply of a model, or that cannot be written as JSON.
 fn in_http_form(reply: &GrpcReply) -> Result<Json, String> {
     let message = reply.message().ok_or("the reply is not one complete message")?;
-    let reply = decode_message(&message).map_err(|wrong| wrong.to_string())?;
+    let reply = decode_message(&message).map_err(|fault| fault.to_string())?;
     if let Some(output) = reply.outputs.iter().find(|output| !output.has_json_form()) {
         return Err(format!(
             "output `{}` of type {} cannot be written as JSON, so its values cannot be passed on",
@@ -209,7 +209,7 @@ fn in_http_form(reply: &GrpcReply) -> Result<Json, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::template::Place;
+    use super::super::template::Usage;
     use super::*;
     use crate::endpoint::{Access, Endpoint};
     use crate::reply::Received;
@@ -224,15 +224,15 @@ mod tests {
     fn step(check: Check, pointer: &str) -> JourneyStep {
         JourneyStep {
             name: "s".into(),
-            carrier: StepCarrier::Http {
+            transport: StepTransport::Http {
                 method: Method::GET,
-                path: Template::parse("/u/{a}", Place::Path, &["a".to_owned()]).unwrap(),
+                path: Template::parse("/u/{a}", Usage::Path, &["a".to_owned()]).unwrap(),
                 headers: HeaderMap::new(),
             },
             body: None,
             check,
             limit: Limit::of(1_000),
-            take: vec![Take {
+            extractions: vec![Extraction {
                 slot: 1,
                 pointer: pointer.into(),
             }],
@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn reply(status: u16, body: &'static str) -> Reply {
-        let body = Received::whole(Bytes::from_static(body.as_bytes()), None);
+        let body = Received::complete(Bytes::from_static(body.as_bytes()), None);
         let status = StatusCode::from_u16(status).unwrap();
         Reply::Http(HttpReply::new(status, HeaderMap::new(), body, None))
     }
@@ -248,27 +248,27 @@ mod tests {
     #[test]
     fn values_are_taken_or_the_reply_is_wrong() {
         let any = step(Check::Status(None), "/a/0");
-        let judged = any.judge(&reply(201, r#"{"a":[[1,2]]}"#));
-        assert_eq!(judged.reply.outcome, Outcome::Ok);
-        assert_eq!(judged.taken[0].1.elements, 2);
-        for (status, body, failure, says) in [
+        let checked = any.check(&reply(201, r#"{"a":[[1,2]]}"#));
+        assert_eq!(checked.reply.outcome, Outcome::Ok);
+        assert_eq!(checked.values[0].1.elements, 2);
+        for (status, body, failure, message) in [
             (200, r#"{"a":[]}"#, Failure::WrongReply, "`/a/0` is missing"),
             (200, "{", Failure::WrongReply, "not JSON"),
             (404, r#"{"a":[1]}"#, Failure::Status(404), ""),
         ] {
-            let judged = any.judge(&reply(status, body));
-            assert_eq!(judged.reply.outcome, Outcome::Failed(failure));
-            assert!(judged.taken.is_empty());
-            assert!(judged.reply.says.unwrap_or_default().contains(says));
+            let checked = any.check(&reply(status, body));
+            assert_eq!(checked.reply.outcome, Outcome::Failed(failure));
+            assert!(checked.values.is_empty());
+            assert!(checked.reply.message.unwrap_or_default().contains(message));
         }
         let exact = step(Check::Status(Some(404)), "/a/0");
-        assert_eq!(exact.judge(&reply(404, r#"{"a":[1]}"#)).reply.outcome, Outcome::Ok);
-        assert_ne!(exact.judge(&reply(200, r#"{"a":[1]}"#)).reply.outcome, Outcome::Ok);
+        assert_eq!(exact.check(&reply(404, r#"{"a":[1]}"#)).reply.outcome, Outcome::Ok);
+        assert_ne!(exact.check(&reply(200, r#"{"a":[1]}"#)).reply.outcome, Outcome::Ok);
         let model = step(Check::Model(Arc::new(Expected::new("m", &[], None))), "/outputs/0/data");
         let good = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
-        assert_eq!(model.judge(&reply(200, good)).reply.outcome, Outcome::Ok);
-        let wrong = model.judge(&reply(200, r#"{"error":"no"}"#)).reply.outcome;
-        assert_eq!(wrong, Outcome::Failed(Failure::WrongReply));
+        assert_eq!(model.check(&reply(200, good)).reply.outcome, Outcome::Ok);
+        let fault = model.check(&reply(200, r#"{"error":"no"}"#)).reply.outcome;
+        assert_eq!(fault, Outcome::Failed(Failure::WrongReply));
     }
 
     #[test]
@@ -304,9 +304,9 @@ mod tests {
             (&*message.model_name, &*message.model_version, &*message.id),
             ("m", "3", "7")
         );
-        let told = InferRequest::try_from(message).unwrap();
+        let decoded = InferRequest::try_from(message).unwrap();
         let same = InferRequest::decode(&Data::from(Bytes::from(body.to_string())), None).unwrap();
-        assert_eq!(told.inputs, same.inputs);
+        assert_eq!(decoded.inputs, same.inputs);
         let refused = call(None).message("{\"inputs\":[]".into()).unwrap_err();
         assert!(refused.contains("not an infer request"), "{refused}");
     }
@@ -318,7 +318,7 @@ mod tests {
             id: None,
             outputs,
         });
-        GrpcReply::whole(framed(&message))
+        GrpcReply::complete(framed(&message))
     }
 
     #[test]
@@ -330,9 +330,9 @@ mod tests {
             data: data.into(),
         };
         let floats: Vec<u8> = [0.25_f32, 0.5].iter().flat_map(|value| value.to_le_bytes()).collect();
-        let told = in_http_form(&grpc_reply(vec![tensor(DataType::Fp32, floats)])).unwrap();
-        assert_eq!(told.pointer("/outputs/0/data"), Some(&json!([0.25, 0.5])));
-        assert_eq!(told.pointer("/model_version"), Some(&json!("1")));
+        let decoded = in_http_form(&grpc_reply(vec![tensor(DataType::Fp32, floats)])).unwrap();
+        assert_eq!(decoded.pointer("/outputs/0/data"), Some(&json!([0.25, 0.5])));
+        assert_eq!(decoded.pointer("/model_version"), Some(&json!("1")));
         let half = in_http_form(&grpc_reply(vec![tensor(DataType::Fp16, vec![0; 4])])).unwrap_err();
         assert!(half.contains("`y` of type FP16"), "{half}");
     }

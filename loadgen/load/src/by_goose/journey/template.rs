@@ -1,8 +1,8 @@
-//! Templates: text with places for values that are known during a journey. In: text such as `{"data": {vector}}` and
-//! the allowed names; later the values, from JSON of replies. Out: the bytes of a request's body, or its path. Knows no
-//! HTTP.
+//! Templates: text with placeholders for values that are known during a journey. In: text such as `{"data": {vector}}`
+//! and the allowed names; later the values, from JSON of replies. Out: the bytes of a request's body, or its path.
+//! Knows no HTTP.
 //!
-//! Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the text,
+//! Inside a JSON string a placeholder takes the value's text, elsewhere its JSON; in a path it takes the text,
 //! percent-encoded.
 
 use crate::template::{Part, escape, parts};
@@ -14,7 +14,7 @@ pub const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Use of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Usage {
     /// A body of JSON or other text.
     Body,
     /// The path of a URL, with its query.
@@ -53,31 +53,31 @@ pub(super) enum Form {
 }
 
 impl Template {
-    /// Parses a template; `names` are the values known at that place, by index.
+    /// Parses a template; `names` are the values known at that placeholder, by index.
     ///
     /// # Errors
     /// An unknown name, with the known names.
-    pub fn parse(text: &str, place: Place, names: &[String]) -> Result<Self, String> {
+    pub fn parse(text: &str, usage: Usage, names: &[String]) -> Result<Self, String> {
         let piece = |part| {
             let (name, is_quoted) = match part {
                 Part::Text(text) => return Ok(Piece::Text(text)),
-                Part::Place { name, is_quoted } => (name, is_quoted),
+                Part::Placeholder { name, is_quoted } => (name, is_quoted),
             };
-            let Some(slot) = names.iter().position(|known| *known == name) else {
-                let known: Vec<String> = names.iter().map(|name| format!("{{{name}}}")).collect();
+            let Some(slot) = names.iter().position(|available| *available == name) else {
+                let available: Vec<String> = names.iter().map(|name| format!("{{{name}}}")).collect();
                 return Err(format!(
                     "unknown value `{{{name}}}` ({}); for the text itself write {{{{{name}}}}}",
-                    if known.is_empty() {
+                    if available.is_empty() {
                         "no values are known here".to_owned()
                     } else {
-                        format!("known values: {}", known.join(", "))
+                        format!("known values: {}", available.join(", "))
                     }
                 ));
             };
-            let form = match place {
-                Place::Path => Form::InPath,
-                Place::Body if is_quoted => Form::InString,
-                Place::Body => Form::Json,
+            let form = match usage {
+                Usage::Path => Form::InPath,
+                Usage::Body if is_quoted => Form::InString,
+                Usage::Body => Form::Json,
             };
             Ok(Piece::Value { slot, form })
         };
@@ -104,7 +104,7 @@ impl Template {
     /// Fills in the values.
     ///
     /// # Errors
-    /// A value of an unsuitable form for its place, or text beyond [`MAX_BODY_BYTES`].
+    /// A value of an unsuitable form for its placeholder, or text beyond [`MAX_BODY_BYTES`].
     pub(super) fn fill(&self, values: &[Option<Value>]) -> Result<String, String> {
         let mut out = String::new();
         for piece in &self.pieces {
@@ -238,32 +238,32 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn filled(text: &str, place: Place, value: &serde_json::Value) -> Result<String, String> {
-        let template = Template::parse(text, place, &names(&["v"])).unwrap();
+    fn filled(text: &str, usage: Usage, value: &serde_json::Value) -> Result<String, String> {
+        let template = Template::parse(text, usage, &names(&["v"])).unwrap();
         template.fill(&[Some(Value::of(value))])
     }
 
     #[test]
     fn values_stand_as_json_as_text_or_in_a_path() {
         let body = r#"{"a":{"b":{v}},"c":"x {v} \" {v}","d":{{v}}}"#;
-        let text = filled(body, Place::Body, &json!("q\"\n")).unwrap();
+        let text = filled(body, Usage::Body, &json!("q\"\n")).unwrap();
         assert_eq!(text, r#"{"a":{"b":"q\"\n"},"c":"x q\"\n \" q\"\n","d":{v}}"#);
         assert_eq!(
-            filled(r#"{"d":{v}}"#, Place::Body, &json!([1.5, 2])).unwrap(),
+            filled(r#"{"d":{v}}"#, Usage::Body, &json!([1.5, 2])).unwrap(),
             r#"{"d":[1.5,2]}"#
         );
         assert_eq!(
-            filled("/u/{v}?x={v}", Place::Path, &json!("a b/c")).unwrap(),
+            filled("/u/{v}?x={v}", Usage::Path, &json!("a b/c")).unwrap(),
             "/u/a%20b%2Fc?x=a%20b%2Fc"
         );
-        assert_eq!(filled("/u/{v}", Place::Path, &json!(7)).unwrap(), "/u/7");
+        assert_eq!(filled("/u/{v}", Usage::Path, &json!(7)).unwrap(), "/u/7");
     }
 
     #[test]
     fn what_cannot_stand_there_is_named() {
-        let refused = filled(r#"{"text":"{v}"}"#, Place::Body, &json!([1])).unwrap_err();
+        let refused = filled(r#"{"text":"{v}"}"#, Usage::Body, &json!([1])).unwrap_err();
         assert!(refused.contains("an array"), "{refused}");
-        let unknown = Template::parse("{vektor}", Place::Body, &names(&["vector", "entity_id"])).unwrap_err();
+        let unknown = Template::parse("{vektor}", Usage::Body, &names(&["vector", "entity_id"])).unwrap_err();
         assert!(
             unknown.contains("`{vektor}`") && unknown.contains("{vector}, {entity_id}"),
             "{unknown}"
@@ -274,17 +274,17 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused_and_text_without_names_is_kept(text in "[{}a-c\"\\\\ :é]{0,40}") {
-            let _ = Template::parse(&text, Place::Path, &names(&["a"]));
-            if let Ok(template) = Template::parse(&text, Place::Body, &[]) {
-                let kept = template.fill(&[]).unwrap();
+            let _ = Template::parse(&text, Usage::Path, &names(&["a"]));
+            if let Ok(template) = Template::parse(&text, Usage::Body, &[]) {
+                let filled = template.fill(&[]).unwrap();
                 // Doubled braces around a name lose one pair, and nothing else changes.
-                prop_assert!(kept == text || text.contains("{{"));
+                prop_assert!(filled == text || text.contains("{{"));
             }
         }
 
         #[test]
         fn a_string_in_a_string_stays_one_string(value in ".{0,30}") {
-            let text = filled(r#"{"s":"{v}"}"#, Place::Body, &json!(value)).unwrap();
+            let text = filled(r#"{"s":"{v}"}"#, Usage::Body, &json!(value)).unwrap();
             let back: serde_json::Value = serde_json::from_str(&text).unwrap();
             prop_assert_eq!(back["s"].as_str().unwrap(), value);
         }

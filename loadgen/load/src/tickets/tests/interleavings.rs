@@ -9,7 +9,7 @@ mod queue;
 
 use crate::arrivals::Arrivals;
 use crate::schedule::Schedule;
-use queue::{Next, Taker, Ticket, Tickets};
+use queue::{Next, Ticket, TicketTaker, Tickets};
 use shuttle::sync::mpsc::{Receiver, Sender, channel};
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
@@ -37,8 +37,8 @@ fn tickets() -> Arc<Tickets> {
 /// Forwards the tickets that it receives; `None` is the end.
 struct Forwarder(Sender<Option<Ticket>>);
 
-impl Taker for Forwarder {
-    fn hand(self: Arc<Self>, ticket: Ticket) {
+impl TicketTaker for Forwarder {
+    fn assign(self: Arc<Self>, ticket: Ticket) {
         self.0.send(Some(ticket)).unwrap();
     }
 
@@ -51,14 +51,14 @@ impl Taker for Forwarder {
 fn user(tickets: &Arc<Tickets>) -> JoinHandle<Vec<usize>> {
     let tickets = Arc::clone(tickets);
     thread::spawn(move || {
-        let (sender, handed): (_, Receiver<Option<Ticket>>) = channel();
-        let taker: Arc<dyn Taker> = Arc::new(Forwarder(sender));
+        let (sender, assigned): (_, Receiver<Option<Ticket>>) = channel();
+        let taker: Arc<dyn TicketTaker> = Arc::new(Forwarder(sender));
         let mut had = Vec::new();
         loop {
             let ticket = match tickets.next(&taker) {
                 Next::Ticket(ticket) => Some(ticket),
-                Next::Later => handed.recv().unwrap(),
-                Next::Never => None,
+                Next::Queued => assigned.recv().unwrap(),
+                Next::Closed => None,
             };
             let Some(ticket) = ticket else { return had };
             had.push(ticket.index);
@@ -84,7 +84,7 @@ fn each_ticket_goes_to_one_user_and_every_user_ends() {
         tickets.close();
         assert_eq!(all_had(users), (0..TICKETS).collect::<Vec<_>>());
         assert_eq!(tickets.in_flight(TICKETS), 0);
-        assert_eq!(tickets.counts(u64::MAX).over, TICKETS);
+        assert_eq!(tickets.counts(u64::MAX).finished, TICKETS);
     });
 }
 
@@ -104,7 +104,7 @@ fn a_stop_at_any_moment_ends_every_user_and_voids_only_what_nobody_took() {
         let had = all_had(users);
         assert_eq!(had, (0..had.len()).collect::<Vec<_>>());
         let counts = tickets.counts(u64::MAX);
-        assert_eq!((counts.sent, counts.over), (had.len(), had.len()));
+        assert_eq!((counts.sent, counts.finished), (had.len(), had.len()));
     });
 }
 
@@ -118,7 +118,7 @@ fn nothing_is_over_before_it_was_sent() {
             thread::spawn(move || {
                 for _ in 0..3 {
                     let counts = tickets.counts(u64::MAX);
-                    assert!(counts.over <= counts.sent, "{counts:?}");
+                    assert!(counts.finished <= counts.sent, "{counts:?}");
                 }
             })
         };

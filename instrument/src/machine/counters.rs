@@ -1,9 +1,9 @@
-//! One look at the counters of the kernel.
+//! One sample of the kernel's counters.
 //!
 //! In: `/proc`. Out: its counters. Independent of their meaning.
 
-use super::processes::{Moved, Processes};
-use super::sockets::reach_other_machines;
+use super::processes::{Processes, Traffic};
+use super::sockets::has_remote_connections;
 use procfs::{CpuInfo, CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure};
 use std::path::Path;
 use std::time::Instant;
@@ -53,28 +53,28 @@ impl CpuTicks {
 
 /// Counters at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Look {
+pub(super) struct Counters {
     pub(super) at: Instant,
     pub(super) cpu: CpuTicks,
     /// CPU of the lab's own processes, in ticks.
     pub(super) own: u64,
     pub(super) context_switches: u64,
-    /// Counters read only by a thorough look.
-    pub(super) more: Option<More>,
+    /// Counters read only by a detailed sample.
+    pub(super) details: Option<Details>,
 }
 
 /// Counters that take longer to read.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct More {
+pub(super) struct Details {
     /// CPU of kernel threads, in ticks.
     pub(super) kernel: u64,
     /// Microseconds in which some task waited, for: CPU, memory, storage.
     pub(super) waited_us: [Option<u64>; 3],
     pub(super) cpu_mhz: Option<f64>,
     /// Traffic of the machine's disks; `None` if the kernel shows none.
-    pub(super) disk: Option<Moved>,
+    pub(super) disk: Option<Traffic>,
     /// Traffic of the lab's own processes to and from storage; `None` if unreadable.
-    pub(super) own_moved: Option<Moved>,
+    pub(super) own_traffic: Option<Traffic>,
     /// Traffic of the network interfaces, in bytes; `None` if the kernel shows none.
     pub(super) network_bytes: Option<u64>,
     /// If true, some of the network traffic is the lab's own.
@@ -83,7 +83,7 @@ pub(super) struct More {
     pub(super) own_memory_share: f64,
 }
 
-impl Look {
+impl Counters {
     /// Reads the CPU time of the cores and of known processes.
     pub(super) fn quick(processes: &mut Processes) -> Option<Self> {
         processes.count();
@@ -93,16 +93,16 @@ impl Look {
             cpu: CpuTicks::of(&kernel),
             own: processes.own_ticks,
             context_switches: kernel.ctxt,
-            more: None,
+            details: None,
         })
     }
 
     /// Reads everything, including new processes.
-    pub(super) fn thorough(processes: &mut Processes) -> Option<Self> {
+    pub(super) fn detailed(processes: &mut Processes) -> Option<Self> {
         processes.scan();
         let quick = Self::quick(processes)?;
         Some(Self {
-            more: Some(More {
+            details: Some(Details {
                 kernel: processes.kernel_ticks,
                 waited_us: [
                     CpuPressure::current().ok().map(|pressure| pressure.some.total),
@@ -111,9 +111,9 @@ impl Look {
                 ],
                 cpu_mhz: cpu_mhz(),
                 disk: disk(),
-                own_moved: processes.own_moved(),
+                own_traffic: processes.own_traffic(),
                 network_bytes: network_bytes(),
-                has_own_network: reach_other_machines(processes),
+                has_own_network: has_remote_connections(processes),
                 own_memory_share: own_memory_share(processes.own_resident_bytes),
             }),
             ..quick
@@ -131,14 +131,14 @@ fn cpu_mhz() -> Option<f64> {
 }
 
 /// Traffic of the machine's disks, which includes that of partitions and mapped devices.
-fn disk() -> Option<Moved> {
+fn disk() -> Option<Traffic> {
     let all = procfs::diskstats().ok()?;
     let is_hardware = |name: &str| Path::new("/sys/block").join(name).join("device").exists();
-    let moved = all.iter().filter(|disk| is_hardware(&disk.name)).map(|disk| Moved {
+    let traffic = all.iter().filter(|disk| is_hardware(&disk.name)).map(|disk| Traffic {
         read: SECTOR_BYTES * disk.sectors_read,
         written: SECTOR_BYTES * disk.sectors_written,
     });
-    moved.reduce(|a, b| Moved {
+    traffic.reduce(|a, b| Traffic {
         read: a.read + b.read,
         written: a.written + b.written,
     })

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 /// A single request.
 #[derive(Debug, Default)]
-pub struct Ask<'a> {
+pub struct Query<'a> {
     /// HTTP method.
     pub method: Method,
     /// Path and query after the server's prefix.
@@ -27,7 +27,7 @@ pub struct Ask<'a> {
     pub body: Bytes,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> Query<'a> {
     /// `GET PATH`.
     pub fn get(path: &'a str) -> Self {
         Self {
@@ -58,18 +58,18 @@ pub struct Answer {
 
 /// Reason for a missing reply, with advice if there is any.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{says}")]
-pub struct Unanswered {
+#[error("{message}")]
+pub struct NoAnswer {
     /// Reason in words.
-    pub says: String,
+    pub message: String,
     /// True if the reply exceeded its limit.
     pub is_too_large: bool,
 }
 
-impl From<String> for Unanswered {
-    fn from(says: String) -> Self {
+impl From<String> for NoAnswer {
+    fn from(message: String) -> Self {
         Self {
-            says,
+            message,
             is_too_large: false,
         }
     }
@@ -90,32 +90,35 @@ impl Endpoint {
     ///
     /// # Errors
     /// A failed or broken connection, a reply beyond the limit, or no reply in time.
-    pub async fn ask(&self, ask: Ask<'_>, limit: &Limit, within: Duration) -> Result<Answer, Unanswered> {
-        let answered = tokio::time::timeout(within, self.exchange(ask, limit)).await;
+    pub async fn send(&self, query: Query<'_>, limit: &Limit, within: Duration) -> Result<Answer, NoAnswer> {
+        let answered = tokio::time::timeout(within, self.exchange(query, limit)).await;
         answered.unwrap_or_else(|_| Err(format!("no answer in {} s", within.as_secs()).into()))
     }
 
     /// Returns the reason for the end of a connection, with a possible cause: the alert of TLS 1.3 about a missing
     /// client certificate arrives after the handshake, and is lost if the end of the connection is noticed first.
-    fn ended(&self, says: String) -> String {
+    fn ended(&self, message: String) -> String {
         let has_certificate = |config: &ClientConfig| config.client_auth_cert_resolver.has_certs();
-        if self.tls_config().is_none_or(has_certificate) || says.contains("--cert") {
-            return says;
+        if self.tls_config().is_none_or(has_certificate) || message.contains("--cert") {
+            return message;
         }
         format!(
-            "{says}; if the server requires a client certificate, pass --cert FILE --key FILE (`target.cert`, \
+            "{message}; if the server requires a client certificate, pass --cert FILE --key FILE (`target.cert`, \
              `target.key`)"
         )
     }
 
-    async fn exchange(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, Unanswered> {
-        let uri: Uri = self.path(ask.path).parse().map_err(|_| "invalid URL path".to_owned())?;
-        let mut request = Request::new(Full::new(ask.body));
-        *request.method_mut() = ask.method;
+    async fn exchange(&self, call: Query<'_>, limit: &Limit) -> Result<Answer, NoAnswer> {
+        let uri: Uri = self
+            .path(call.path)
+            .parse()
+            .map_err(|_| "invalid URL path".to_owned())?;
+        let mut request = Request::new(Full::new(call.body));
+        *request.method_mut() = call.method;
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         *headers = self.request_headers();
-        headers.extend(ask.headers);
+        headers.extend(call.headers);
         let stream = self.connect(Alpn::Http1).await?;
         let broken = |error: hyper::Error| format!("the connection broke ({})", innermost(&error));
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -140,8 +143,8 @@ impl Endpoint {
         };
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
             BodyError::Lost(error) => broken(error).into(),
-            BodyError::TooLarge(what) => Unanswered {
-                says: format!("{what}; not a reply of an inference server"),
+            BodyError::TooLarge(what) => NoAnswer {
+                message: format!("{what}; not a reply of an inference server"),
                 is_too_large: true,
             },
         })?;

@@ -10,27 +10,27 @@ use tierlab_protocol::timing::StageTimings;
 
 /// A request without a reply, or with one that is not the model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", says.as_deref().unwrap_or_default())]
+#[error("{}", message.as_deref().unwrap_or_default())]
 pub struct NoReply {
     /// Kind of failure.
     pub failure: Failure,
     /// Details for the reader of the result.
-    pub says: Option<String>,
+    pub message: Option<String>,
 }
 
 impl NoReply {
     /// Creates a failure with details.
-    pub(crate) fn new(failure: Failure, says: impl Display) -> Self {
+    pub(crate) fn new(failure: Failure, message: impl Display) -> Self {
         Self {
             failure,
-            says: Some(says.to_string()),
+            message: Some(message.to_string()),
         }
     }
 }
 
 impl From<Failure> for NoReply {
     fn from(failure: Failure) -> Self {
-        Self { failure, says: None }
+        Self { failure, message: None }
     }
 }
 
@@ -50,7 +50,7 @@ pub struct CheckedReply {
     /// Times of a good reply that streams.
     pub stream: Option<Box<StreamedReply>>,
     /// Example for the result, if the kind of failure alone is not enough.
-    pub says: Option<String>,
+    pub message: Option<String>,
 }
 
 impl CheckedReply {
@@ -60,7 +60,7 @@ impl CheckedReply {
             outcome: Outcome::Ok,
             timings,
             stream: None,
-            says: None,
+            message: None,
         }
     }
 
@@ -73,18 +73,18 @@ impl CheckedReply {
     }
 
     /// Creates the outcome of an invalid reply.
-    pub fn wrong(what: &impl Display, timings: Option<StageTimings>) -> Self {
+    pub fn invalid(what: &impl Display, timings: Option<StageTimings>) -> Self {
         Self {
-            says: Some(what.to_string()),
+            message: Some(what.to_string()),
             ..Self::failed(Failure::WrongReply, timings)
         }
     }
 }
 
 impl From<NoReply> for CheckedReply {
-    fn from(NoReply { failure, says }: NoReply) -> Self {
+    fn from(NoReply { failure, message }: NoReply) -> Self {
         Self {
-            says,
+            message,
             ..Self::failed(failure, None)
         }
     }
@@ -99,19 +99,19 @@ pub(crate) fn stages(headers: &HeaderMap) -> Option<StageTimings> {
     let texts = headers.get_all(SERVER_TIMING).iter().map(HeaderValue::as_bytes);
     let short = texts.filter(|text| text.len() <= TIMING_BYTES);
     let mut read = short.filter_map(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
-    read.find(tells)
+    read.find(has_stages)
 }
 
 /// True if any stage is present. All stages together take longer than the microsecond that a header resolves.
-fn tells(timings: &StageTimings) -> bool {
+fn has_stages(timings: &StageTimings) -> bool {
     !timings.total().is_zero() || timings.batch_rows > 0
 }
 
 /// Maximum characters quoted from a reply.
-const QUOTED: usize = 120;
+const MAX_QUOTED: usize = 120;
 
 /// Fault of a reply that does not have the model's form.
-pub(super) fn wrong(what: impl Display) -> NoReply {
+pub(super) fn wrong_reply(what: impl Display) -> NoReply {
     NoReply::new(Failure::WrongReply, what)
 }
 
@@ -122,10 +122,10 @@ pub(super) fn wrong_value(what: impl Display) -> NoReply {
 
 /// Returns the start of a server's message as a printable line.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
-    let start = &bytes[..bytes.len().min(4 * QUOTED)];
+    let start = &bytes[..bytes.len().min(4 * MAX_QUOTED)];
     let text = String::from_utf8_lossy(start);
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    plain.take(QUOTED).collect()
+    plain.take(MAX_QUOTED).collect()
 }
 
 #[cfg(test)]
@@ -136,8 +136,8 @@ mod tests {
 
     fn infer_us(headers: &[&str]) -> Option<u128> {
         let header = |text: &&str| (HeaderName::from_static(SERVER_TIMING), text.parse().unwrap());
-        let told = stages(&headers.iter().map(header).collect())?;
-        Some(told.get(Stage::Infer).as_micros())
+        let timings = stages(&headers.iter().map(header).collect())?;
+        Some(timings.get(Stage::Infer).as_micros())
     }
 
     #[test]
