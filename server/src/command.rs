@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = tierlab_program::describe::<Args>() {
         return code;
     }
-    let mut format = LogFormat::asked_for(&arguments, environment.as_deref());
+    let mut format = LogFormat::requested(&arguments, environment.as_deref());
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if format == LogFormat::Json && error.use_stderr() => {

@@ -124,15 +124,15 @@ pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<Se
     let Some(&(first, Some(mut best))) = timed.first() else {
         return unmeasured(&timed.iter().map(|(group, _)| *group).collect::<Vec<_>>());
     };
-    let mut kept = vec![first];
+    let mut selected = vec![first];
     for &(group, run_time) in &timed[1..] {
         if let Some(alone) = run_time.filter(|&alone| alone * 100 <= best * WORTH_PERCENT) {
-            kept.push(group);
+            selected.push(group);
             best = alone;
         }
     }
-    kept.reverse();
-    kept
+    selected.reverse();
+    selected
 }
 
 /// Layout without measured runs, most threads first: assumes that runs scale well, and keeps only one session over all

@@ -241,7 +241,7 @@ pub(crate) struct LoadSlot<'a> {
     /// Deadline of everything except the warm-up.
     pub(crate) deadline: Instant,
     /// Held while files are in memory that no session has taken yet.
-    pub(crate) room: SemaphorePermit<'a>,
+    pub(crate) permit: SemaphorePermit<'a>,
 }
 
 impl LoadLimits {
@@ -366,7 +366,7 @@ impl Opener<'_> {
         }
         let Self { limits, spec, slot, .. } = self;
         // No session needs the files any more.
-        drop((spec, slot.room));
+        drop((spec, slot.permit));
         let reports = warm(limits, &mut sessions).await?;
         let mut warm = with_reports(sessions, reports);
         let of_group = |&group: &SessionGroup| WarmGroup {

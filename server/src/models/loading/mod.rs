@@ -114,7 +114,7 @@ impl Loader {
         let (version, object, seconds) = (found.version.to_string(), found.object, &mut found.seconds);
         let bad = |what: String| LoadError::at(&object, what);
         let disk_space = match &found.graph.weights {
-            Weights::Mapped(placed) => Some(Arc::clone(&placed.room)),
+            Weights::Mapped(folder) => Some(Arc::clone(&folder.disk_space)),
             Weights::InMemory(_) => None,
         };
         let files = (found.graph, found.warmup);

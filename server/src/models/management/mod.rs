@@ -91,10 +91,10 @@ impl ModelManager {
     }
 
     /// True if a model on the tier is served without a load call.
-    fn wants(&self, name: &str) -> bool {
-        let wanted = &self.settings.models;
-        let every = wanted.is_empty() && self.settings.control != ControlMode::Explicit;
-        every || wanted.iter().any(|wanted| wanted == ALL_MODELS || wanted == name)
+    fn selects(&self, name: &str) -> bool {
+        let selected = &self.settings.models;
+        let every = selected.is_empty() && self.settings.control != ControlMode::Explicit;
+        every || selected.iter().any(|model| model == ALL_MODELS || model == name)
     }
 
     /// True if startup is complete.
@@ -305,11 +305,11 @@ impl ModelManager {
         }
         let is_missing = |name: &&String| *name != ALL_MODELS && !listing.contains_key(*name);
         if let Some(name) = wanted.iter().find(is_missing) {
-            let have = listing.keys().cloned().collect::<Vec<_>>().join(", ");
-            let what = format!("unknown model `{name}`: the model tier ({location}) has {have}");
+            let names = listing.keys().cloned().collect::<Vec<_>>().join(", ");
+            let what = format!("unknown model `{name}`: the model tier ({location}) has {names}");
             return Err(LoadError::new(what));
         }
-        Ok(listing.keys().filter(|name| self.wants(name)).cloned().collect())
+        Ok(listing.keys().filter(|name| self.selects(name)).cloned().collect())
     }
 
     /// `POST /v2/repository/models/M/load`: reads the model from the tier again, even if it is served, and replaces the
@@ -376,7 +376,7 @@ impl ModelManager {
         };
         let mut reconciled = listing.clone();
         for (name, objects) in &listing {
-            if !self.wants(name) || seen.get(name) == Some(objects) {
+            if !self.selects(name) || seen.get(name) == Some(objects) {
                 continue;
             }
             let _lock = self.lock_model(name).await;
@@ -388,9 +388,9 @@ impl ModelManager {
             }
         }
         // Only names: a snapshot holds the models, and keeps their sessions from ending.
-        let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
-        gone.retain(|name| !listing.contains_key(name));
-        for name in gone {
+        let mut removed: Vec<String> = self.snapshot().0.keys().cloned().collect();
+        removed.retain(|name| !listing.contains_key(name));
+        for name in removed {
             let _lock = self.lock_model(&name).await;
             self.unload(&name, "removed from the model tier").await;
             self.forget(&name);

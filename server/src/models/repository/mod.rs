@@ -181,9 +181,9 @@ impl ModelDescription {
         let onnx = read_bytes(tier, object, sum, &mut seconds).await?;
         let wanted = external(onnx.clone()).map_err(|what| LoadError::at(&object.path, what))?;
         let files = self.weight_files(object, version, &wanted.files, verified)?;
-        let weights = match mapped.wants(wanted.largest_tensor) {
-            true => fetch::placed(tier, &files, object, &onnx, mapped, &mut seconds).await?,
-            false => fetch::in_memory(tier, &files, &mut seconds).await?,
+        let weights = match mapped.applies_to(wanted.largest_tensor) {
+            true => fetch::to_disk(tier, &files, object, &onnx, mapped, &mut seconds).await?,
+            false => fetch::to_memory(tier, &files, &mut seconds).await?,
         };
         Ok(VersionFiles {
             warmup: self.read_warmup(tier, &mut seconds).await?,

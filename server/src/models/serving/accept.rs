@@ -4,7 +4,7 @@
 //! that names the input. Without batching, the shapes of the inputs are independent, except that joined inputs have as
 //! many rows as there are ids. No I/O.
 
-use crate::features::ids::{EntityIds, Naming};
+use crate::features::ids::{EntityIds, IdKind};
 use crate::inference::tensors;
 use crate::models::serving::Model;
 use crate::request::{Part, Refusal};
@@ -53,7 +53,7 @@ pub(crate) struct RequestCheck<'a> {
     /// Inputs that the feature table fills; `None` without a join.
     pub(crate) filled: Option<&'a dyn Fn(usize) -> bool>,
     /// Kind of entity id.
-    pub(crate) naming: Naming,
+    pub(crate) id_kind: IdKind,
     /// Maximum rows of a run; 0 if the model is not batched.
     pub(crate) max_batch_size: usize,
     /// Maximum rows of a request, if batched.
@@ -76,7 +76,7 @@ impl Model {
             model: &self.name,
             signature: &self.signature,
             filled,
-            naming: self.join.as_ref().map_or(Naming::Dense, |join| join.naming),
+            id_kind: self.join.as_ref().map_or(IdKind::Dense, |join| join.id_kind),
             max_batch_size: self.config.max_batch_size as usize,
             max_request_rows: self.max_request_rows,
         };
@@ -117,7 +117,7 @@ impl RequestCheck<'_> {
                 if self.signature.batched && count > self.max_request_rows {
                     self.check_rows(count, ENTITY_ID)?;
                 }
-                accepted.ids = EntityIds::of(&tensor, self.naming).map_err(bad)?;
+                accepted.ids = EntityIds::of(&tensor, self.id_kind).map_err(bad)?;
                 accepted.ids.len()
             } else {
                 let index = specs.iter().position(|spec| spec.name == tensor.name);
@@ -309,7 +309,7 @@ mod tests {
             model: "m",
             signature: &signature(true),
             filled,
-            naming: Naming::Dense,
+            id_kind: IdKind::Dense,
             max_batch_size: 4,
             max_request_rows: 8,
         }
@@ -332,7 +332,7 @@ mod tests {
             model: "m",
             signature: &signature,
             filled: Some(&fills),
-            naming: Naming::Dense,
+            id_kind: IdKind::Dense,
             max_batch_size: 0,
             max_request_rows: 0,
         }

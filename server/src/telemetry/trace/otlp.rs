@@ -56,9 +56,9 @@ impl Telemetry {
         let Some(endpoint) = &config.traces_url else {
             return Ok(None);
         };
-        let bad = |e: &dyn std::fmt::Display| ConfigError::at("telemetry.otlp_endpoint", e);
+        let invalid = |e: &dyn std::fmt::Display| ConfigError::at("telemetry.otlp_endpoint", e);
         let client = reqwest::Client::builder().timeout(config.timeout);
-        let client = client.no_proxy().build().map_err(|e| bad(&e))?;
+        let client = client.no_proxy().build().map_err(|e| invalid(&e))?;
         let mut exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(client)
@@ -67,7 +67,7 @@ impl Telemetry {
             // Disabled because the queue behind it is bounded: during retries, newer spans would be dropped.
             .with_retry_policy(RetryPolicy::disabled())
             .build()
-            .map_err(|e| bad(&e))?;
+            .map_err(|e| invalid(&e))?;
         let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         let resource = Resource::builder()
             .with_service_name("tierlab-server")
@@ -119,8 +119,8 @@ impl Telemetry {
     fn push(&self, spans: Vec<SpanData>) {
         let count = spans.len() as u64;
         let queue = self.queue.lock();
-        let room = queue.as_ref().map(|queue| queue.try_send(spans));
-        if !matches!(room, Some(Ok(()))) {
+        let sent = queue.as_ref().map(|queue| queue.try_send(spans));
+        if !matches!(sent, Some(Ok(()))) {
             self.counts.with_label_values(&["dropped"]).inc_by(count);
         }
     }
