@@ -5,7 +5,7 @@
 
 use super::calls::{self, EncodedReply};
 use super::incoming_messages::{CallKind, IncomingMessages, Limit, ReceivedMessage};
-use crate::front::connections::{OpenRequest, Waiting};
+use crate::front::connections::{OpenRequest, WaitGuard};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::models::serving::Model;
@@ -281,7 +281,7 @@ async fn streamed_answer(
     state: SharedState,
     message: Result<ReceivedMessage, Status>,
     account: Account,
-    _waiting: Option<Waiting>,
+    _waiting: Option<WaitGuard>,
 ) -> Result<EncodedReply, Status> {
     let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream)).await;
     // Errors in a stream are messages too, so that the stream continues.
