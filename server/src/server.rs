@@ -283,31 +283,31 @@ async fn open_tiers(config: &Config, metrics: &StorageMetrics) -> Result<(Arc<dy
 }
 
 /// Additional time for interrupted runs to end, and their refusals to be sent.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FINISH_GRACE: Duration = Duration::from_secs(1);
 
 /// Waits for the connections, then for the sessions.
 ///
 /// # Errors
 /// Names requests or runs still in progress at the end of the limit.
 async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Duration) -> Result<(), ServerError> {
-    let until = Instant::now() + limit;
-    let last = until + FAREWELL;
+    let deadline = Instant::now() + limit;
+    let hard_deadline = deadline + FINISH_GRACE;
     let mut left = Vec::new();
     let models: Vec<Arc<Model>> = state.manager.snapshot().models().cloned().collect();
-    let in_time = timeout_at(until.into(), &mut front).await.is_ok();
+    let in_time = timeout_at(deadline.into(), &mut front).await.is_ok();
     if !in_time {
         left.extend(stop_runs(&models));
-        if timeout_at(last.into(), front).await.is_err() {
+        if timeout_at(hard_deadline.into(), front).await.is_err() {
             left.push("connections whose clients have not sent their request or not read their reply".to_owned());
         }
     }
     // Queues are closed, so the threads end after their last run.
     models.iter().for_each(|model| model.queue.close());
     let mut threads = join_all(models.iter().map(|model| model.threads_ended()));
-    let patience = if in_time { until } else { last };
-    if timeout_at(patience.into(), &mut threads).await.is_err() && in_time {
+    let threads_deadline = if in_time { deadline } else { hard_deadline };
+    if timeout_at(threads_deadline.into(), &mut threads).await.is_err() && in_time {
         left.extend(stop_runs(&models));
-        let _ = timeout_at(last.into(), threads).await;
+        let _ = timeout_at(hard_deadline.into(), threads).await;
     }
     let (admitted, settled) = state.pipeline.admission.tally();
     if admitted > settled {

@@ -9,7 +9,7 @@
 //! always finds room, and two busy models end with the same share, without a list of models or weights.
 
 use crate::Millis;
-use crate::host::memory::has_room;
+use crate::host::memory::can_allocate;
 use crate::request::refusal::{Reason, Refusal};
 use bytes::Bytes;
 use prometheus::IntGauge;
@@ -223,7 +223,7 @@ impl Account {
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
         let grown = self.bytes.saturating_add(bytes);
-        if grown / LARGE_BYTES > self.bytes / LARGE_BYTES && !has_room(bytes) {
+        if grown / LARGE_BYTES > self.bytes / LARGE_BYTES && !can_allocate(bytes) {
             self.set(0);
             let what = format!("no memory for {bytes} more bytes of a request: lower `admission.max_buffered_bytes`");
             return Err(Refusal::new(Reason::Full, what));

@@ -35,12 +35,12 @@ pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
         ("RepositoryModelUnload", unary(unload)),
         ("TraceSetting", unary(trace_setting)),
         ("LogSettings", unary(log_settings)),
-        ("SystemSharedMemoryStatus", unary(nothing)),
+        ("SystemSharedMemoryStatus", unary(empty_reply)),
         ("SystemSharedMemoryRegister", unary(no_shared_memory)),
-        ("SystemSharedMemoryUnregister", unary(nothing)),
-        ("CudaSharedMemoryStatus", unary(nothing)),
+        ("SystemSharedMemoryUnregister", unary(empty_reply)),
+        ("CudaSharedMemoryStatus", unary(empty_reply)),
         ("CudaSharedMemoryRegister", unary(no_shared_memory)),
-        ("CudaSharedMemoryUnregister", unary(nothing)),
+        ("CudaSharedMemoryUnregister", unary(empty_reply)),
     ]
 }
 
@@ -149,7 +149,7 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
 }
 
 /// Status and unregister of shared memory: no region is ever registered.
-async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
+async fn empty_reply(_: SharedState, _: Empty) -> Result<Empty, Status> {
     Ok(Empty {})
 }
 

@@ -75,12 +75,12 @@ impl Exchange for InferCall {
         // One copy here, one in tonic's frame, and one more if the data has to be made contiguous.
         let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
         let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
-        let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
+        let reserved = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
         let encoded = || match kind {
             CallKind::Unary => Bytes::from(ModelInferResponse::from(reply).encode_to_vec()),
             CallKind::Stream => stream_message(String::new(), reply.into()),
         };
-        taken.then(|| offload_large(bytes, encoded))
+        reserved.then(|| offload_large(bytes, encoded))
     }
 }
 

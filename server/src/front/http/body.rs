@@ -4,7 +4,7 @@
 //! In: headers and a stream of chunks, or outputs. Out: the body in the pieces in which it arrived, with the length of
 //! its JSON part, or a refusal; the reply's body.
 
-use super::coding::{Coding, deflate, inflate, single, too_large};
+use super::coding::{Coding, deflate, inflate, too_large, unique_header};
 use crate::pipeline::Exchange;
 use crate::request::{Account, AccountRoom, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
@@ -112,7 +112,7 @@ fn declared(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<usize>, Refusal> {
-    let Some(value) = single(headers, name)? else {
+    let Some(value) = unique_header(headers, name)? else {
         return Ok(None);
     };
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
@@ -264,7 +264,7 @@ impl HttpBody for Pieces {
 }
 
 /// Size below which chunks are joined, because each would keep the whole buffer into which it was read.
-pub(crate) const KEPT_BYTES: usize = 4 << 10;
+pub(crate) const SHARED_PIECE_BYTES: usize = 4 << 10;
 
 /// Received parts of a body. Bytes copied here are copied again into a tensor, so only small chunks are.
 #[derive(Debug, Default)]
@@ -276,7 +276,7 @@ pub(crate) struct BodyPieces {
 impl BodyPieces {
     /// Adds a chunk.
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        if self.data.is_empty() || chunk.len() >= KEPT_BYTES {
+        if self.data.is_empty() || chunk.len() >= SHARED_PIECE_BYTES {
             self.data.push(self.small.split().freeze());
             self.data.push(chunk);
         } else {
@@ -389,10 +389,10 @@ mod tests {
                 headers.append(&name, HeaderValue::from_static(value));
                 let mut account = admission.open_account();
                 let received = receive(&headers, Body::from("{}  "), &admission.limits, &mut account).await;
-                let told = received
+                let message = received
                     .map(|_| String::new())
                     .unwrap_or_else(|refusal| refusal.message);
-                assert_eq!(told.contains("more than once"), refused, "{name}: {told}");
+                assert_eq!(message.contains("more than once"), refused, "{name}: {message}");
             }
         }
     }

@@ -83,7 +83,7 @@ impl Engine {
             let began = Instant::now();
             self.answer(jobs, work);
             last_run = began.elapsed();
-            queue.note_run(last_run);
+            queue.record_run(last_run);
         }
         clock.settle();
     }
@@ -195,7 +195,7 @@ impl Engine {
         let bytes = (0..signature.outputs.len()).map(|i| tensors::output_bytes(&values[i]));
         let bytes = bytes.fold(0, usize::saturating_add);
         let beside = match requests {
-            [alone] => held_by(alone, signature),
+            [alone] => bytes_of(alone, signature),
             _ => 0,
         };
         let admission = self.admission.as_ref();
@@ -213,7 +213,7 @@ impl Engine {
                 Some(held) => held.split(data.len()).hold(data),
                 None => data,
             });
-            share_out(spec, signature.batched, (&shape, &data), rows, &mut outputs)?;
+            split_output(spec, signature.batched, (&shape, &data), rows, &mut outputs)?;
         }
         Ok(Answers {
             outputs,
@@ -242,7 +242,7 @@ fn fill(buffers: &mut [Box<dyn Buffer>], requests: &[&[Part]]) -> Result<(), Run
 }
 
 /// Gives each request its rows of an output, or the whole of one that has no batch.
-fn share_out(
+fn split_output(
     spec: &TensorSpec,
     is_batched: bool,
     (shape, data): (&[i64], &Data),
@@ -277,7 +277,7 @@ fn share_out(
 }
 
 /// Minimum bytes that a request holds during its run: its tensors, and the run's copy of them.
-fn held_by(parts: &[Part], signature: &Signature) -> usize {
+fn bytes_of(parts: &[Part], signature: &Signature) -> usize {
     let bytes = parts.iter().zip(&signature.inputs).map(|(part, spec)| {
         let len = part.data.len();
         len.saturating_add(tensors::run_bytes(spec.dtype, &part.shape, len))

@@ -150,7 +150,7 @@ pub(crate) fn spawn(
 ) -> Result<SpawnedSession, String> {
     let control = RunControl::new(session)?;
     let opening = Arc::<OnceLock<AbandonedSession>>::default();
-    let stop = StopUnlessServing(Some((Arc::clone(&control.active), Arc::clone(&opening))));
+    let stop = StopOnDrop(Some((Arc::clone(&control.active), Arc::clone(&opening))));
     let (report, opened) = oneshot::channel();
     let (built_by_now, built) = oneshot::channel();
     let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
@@ -191,7 +191,7 @@ pub(crate) struct SpawnedSession {
     pub(crate) opened: oneshot::Receiver<Result<SessionReport, String>>,
     assign: std::sync::mpsc::SyncSender<Assignment>,
     thread: JoinHandle<()>,
-    stop: StopUnlessServing,
+    stop: StopOnDrop,
 }
 
 impl SpawnedSession {
@@ -205,9 +205,9 @@ impl SpawnedSession {
 
 /// Stops the warm-up of a session that is no longer needed, and counts the session as abandoned until its thread, which
 /// shares the second value, has opened it.
-struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
+struct StopOnDrop(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
 
-impl Drop for StopUnlessServing {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         if let Some((active, opening)) = self.0.take() {
             opening.get_or_init(AbandonedSession::new);

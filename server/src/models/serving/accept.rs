@@ -63,9 +63,9 @@ pub(crate) struct RequestCheck<'a> {
 impl Model {
     /// Memory that [`Model::accept`] needs for the entities of a request.
     pub(crate) fn ids_bytes(&self, inputs: &[Tensor]) -> usize {
-        let asks = |input: &&Tensor| self.join.is_some() && input.name == ENTITY_ID;
-        let asking = inputs.iter().filter(asks).map(EntityIds::bytes_of);
-        asking.fold(0, usize::saturating_add)
+        let is_ids = |input: &&Tensor| self.join.is_some() && input.name == ENTITY_ID;
+        let id_tensors = inputs.iter().filter(is_ids).map(EntityIds::bytes_of);
+        id_tensors.fold(0, usize::saturating_add)
     }
 
     /// Checks the inputs of a request and takes them.
@@ -208,16 +208,16 @@ impl RequestCheck<'_> {
 }
 
 fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
-    let (have, want) = (tensor.dtype, spec.dtype);
-    if have != want {
-        return Err(format!("`datatype` is {have}, but the model requires {want}"));
+    let (actual, required) = (tensor.dtype, spec.dtype);
+    if actual != required {
+        return Err(format!("`datatype` is {actual}, but the model requires {required}"));
     }
-    let (have, want) = (&tensor.shape, &spec.shape);
-    let fits = |(&have, &want): (&i64, &i64)| want < 0 || have == want;
-    if have.len() == want.len() && have.iter().zip(want).all(fits) {
+    let (actual, required) = (&tensor.shape, &spec.shape);
+    let fits = |(&actual, &required): (&i64, &i64)| required < 0 || actual == required;
+    if actual.len() == required.len() && actual.iter().zip(required).all(fits) {
         return Ok(());
     }
-    Err(format!("`shape` is {have:?}, but the model requires {want:?}"))
+    Err(format!("`shape` is {actual:?}, but the model requires {required:?}"))
 }
 
 fn select_outputs(
@@ -488,9 +488,9 @@ mod tests {
             spec("half", DataType::Fp16, &[-1]),
             spec("text", DataType::Bytes, &[-1]),
         ];
-        let asked = |name: &str| select_outputs("m", &texts, &[classes(name)], false);
-        assert_eq!(asked("half").unwrap()[0].classes, 2, "classes are texts");
-        let refused = asked("text").unwrap_err();
+        let select_one = |name: &str| select_outputs("m", &texts, &[classes(name)], false);
+        assert_eq!(select_one("half").unwrap()[0].classes, 2, "classes are texts");
+        let refused = select_one("text").unwrap_err();
         assert!(refused.message.contains("output `text`: `classification`"), "{refused}");
     }
 }

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn ties_go_by_index_and_nan_goes_last() {
-        let odd = [
+        let unusual = [
             f32::NAN,
             1.0,
             f32::NEG_INFINITY,
@@ -222,9 +222,9 @@ mod tests {
             "nan:0",
             "nan:7",
         ];
-        for count in 0..=odd.len() {
+        for count in 0..=unusual.len() {
             assert_eq!(
-                ranked(&floats(&[8], &odd), false, count).1,
+                ranked(&floats(&[8], &unusual), false, count).1,
                 expected[..count],
                 "{count}"
             );
