@@ -10,8 +10,8 @@ pub struct ConfigError(pub(crate) String);
 
 impl ConfigError {
     /// Error about an invalid value of a key.
-    pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
-        Self(format!("`{key}`: {what}"))
+    pub(crate) fn at(key: &str, message: impl std::fmt::Display) -> Self {
+        Self(format!("`{key}`: {message}"))
     }
 }
 
@@ -70,8 +70,8 @@ impl LoadError {
         self.detailed.as_deref().unwrap_or(&self.message)
     }
 
-    pub(crate) fn at(object: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
-        Self::new(format!("{object}: {what}"))
+    pub(crate) fn at(object: impl std::fmt::Display, message: impl std::fmt::Display) -> Self {
+        Self::new(format!("{object}: {message}"))
     }
 }
 

@@ -134,9 +134,9 @@ impl Pipeline {
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
-            let why = late_at(model, guard.wait_point, terms.run_began.get(), watch);
-            let what = format!("no answer within {} ms: {why}", limit.as_millis());
-            return Err(Refusal::new(Reason::Deadline, what));
+            let detail = timed_out_at(model, guard.wait_point, terms.run_began.get(), watch);
+            let message = format!("no answer within {} ms: {detail}", limit.as_millis());
+            return Err(Refusal::new(Reason::Deadline, message));
         };
         let outputs = done?.outputs;
         // The request's data are freed; the outputs were counted when they were read.
@@ -155,8 +155,8 @@ impl Pipeline {
 }
 
 /// Marks the stage in which a request was when its time was over, and describes it.
-fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: &mut Stopwatch) -> String {
-    let (stage, why) = match (&model.join, run_began) {
+fn timed_out_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: &mut Stopwatch) -> String {
+    let (stage, detail) = match (&model.join, run_began) {
         (_, Some(&began)) => {
             watch.mark_at(Stage::Batch, began);
             (Stage::Infer, "its run was in progress".to_owned())
@@ -167,7 +167,7 @@ fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: 
         _ => (Stage::Batch, "it waited for a session".to_owned()),
     };
     watch.mark(stage);
-    why
+    detail
 }
 
 /// Request that matches its model.
@@ -301,8 +301,8 @@ impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if self.open {
             self.metrics.count_cancelled(self.wait_point);
-            let gone = Refusal::new(Reason::Cancelled, "the client went away");
-            self.count_refusal(&gone, &StageTimings::default());
+            let refusal = Refusal::new(Reason::Cancelled, "the client went away");
+            self.count_refusal(&refusal, &StageTimings::default());
         }
     }
 }

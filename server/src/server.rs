@@ -324,10 +324,10 @@ async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Dura
 
 /// Interrupts all runs, and describes them.
 fn stop_runs(models: &[Arc<Model>]) -> Vec<String> {
-    let why = Refusal::new(Reason::Draining, "the server is shutting down");
+    let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
     let stop = |model: &Arc<Model>| {
         let (name, version) = (model.name.clone(), model.version.clone());
-        let runs = model.queue.stop_runs(&why);
+        let runs = model.queue.stop_runs(&refusal);
         runs.into_iter()
             .map(move |run| format!("a run of model `{name}`, version {version}: {run}"))
     };

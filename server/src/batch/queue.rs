@@ -113,8 +113,8 @@ impl BatchQueue {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
         if state.jobs.len() + pieces.len() > self.capacity {
-            let what = format!("the model's queue is full: {} requests", self.capacity);
-            return Err(Refusal::new(Reason::Full, what));
+            let message = format!("the model's queue is full: {} requests", self.capacity);
+            return Err(Refusal::new(Reason::Full, message));
         }
         self.runs.check_stuck()?;
         if let Some(first) = pieces.peek() {
@@ -241,10 +241,10 @@ impl BatchQueue {
 
     /// Interrupts every run and refuses all queued jobs, for a model being unloaded. Returns the runs still in
     /// progress.
-    pub(crate) fn stop_runs(&self, why: &Refusal) -> Vec<LingeringRun> {
+    pub(crate) fn stop_runs(&self, refusal: &Refusal) -> Vec<LingeringRun> {
         self.close();
-        self.refuse_queued(why);
-        self.runs.stop(why)
+        self.refuse_queued(refusal);
+        self.runs.stop(refusal)
     }
 
     /// Drops the jobs whose clients have gone away: no account counts their tensors any more, and while every session
@@ -262,14 +262,14 @@ impl BatchQueue {
         drop(given_up);
     }
 
-    fn refuse_queued(&self, why: &Refusal) {
+    fn refuse_queued(&self, refusal: &Refusal) {
         let mut state = self.lock();
         state.rows = 0;
         let jobs = std::mem::take(&mut state.jobs);
         self.report_depth(&mut state);
         drop(state);
         for job in jobs {
-            job.refuse(why.clone());
+            job.refuse(refusal.clone());
         }
     }
 

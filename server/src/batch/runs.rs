@@ -49,9 +49,9 @@ impl Runs {
     }
 
     /// Ends all runs, and prevents further ones. Returns those in progress.
-    pub(super) fn stop(&self, why: &Refusal) -> Vec<LingeringRun> {
+    pub(super) fn stop(&self, refusal: &Refusal) -> Vec<LingeringRun> {
         let active = self.active.lock();
-        active.iter().filter_map(|run| run.stop(why.clone())).collect()
+        active.iter().filter_map(|run| run.stop(refusal.clone())).collect()
     }
 
     /// Refuses a request if all sessions are stuck.
@@ -65,11 +65,11 @@ impl Runs {
             return Ok(());
         }
         let runs = lingering.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let what = format!(
+        let message = format!(
             "every session of the model is stuck in an interrupted run ({runs}): an operator of the graph does not end; \
              load the model again or restart the server"
         );
-        Err(Refusal::new(Reason::NotReady, what))
+        Err(Refusal::new(Reason::NotReady, message))
     }
 
     pub(super) fn add_stuck(&self, by: i64) {
@@ -114,9 +114,9 @@ impl WaitEstimate {
             return Ok(());
         }
         let (wait, limit) = (wait.as_millis(), limit.as_millis());
-        let what =
+        let message =
             format!("the model's queue has a wait of about {wait} ms, more than the request's limit of {limit} ms");
-        Err(Refusal::new(Reason::Full, what))
+        Err(Refusal::new(Reason::Full, message))
     }
 }
 
@@ -180,8 +180,8 @@ impl ActiveRun {
     /// Returns why the session was stopped.
     pub(crate) fn begin(&self, jobs: &mut [Job], began: Instant) -> Result<bool, Refusal> {
         let mut state = self.state.lock();
-        if let Some(why) = &state.stopped {
-            return Err(why.clone());
+        if let Some(refusal) = &state.stopped {
+            return Err(refusal.clone());
         }
         // Checked under the lock: a request that gives up later finds the run here.
         if !jobs.is_empty() && jobs.iter().all(Job::is_given_up) {
@@ -223,9 +223,9 @@ impl ActiveRun {
     }
 
     /// Interrupts the current run even if clients wait, and prevents further ones.
-    pub(crate) fn stop(&self, why: Refusal) -> Option<LingeringRun> {
+    pub(crate) fn stop(&self, refusal: Refusal) -> Option<LingeringRun> {
         let mut state = self.state.lock();
-        state.stopped.get_or_insert(why);
+        state.stopped.get_or_insert(refusal);
         self.interrupt_now(&mut state)
     }
 
@@ -346,11 +346,11 @@ mod tests {
             None,
             "a warm-up has nobody who could give up"
         );
-        let why = Refusal::new(Reason::Draining, "over");
-        assert!(active.stop(why.clone()).is_some());
+        let refusal = Refusal::new(Reason::Draining, "over");
+        assert!(active.stop(refusal.clone()).is_some());
         assert_eq!(interrupted_flag.load(Relaxed), 1);
         assert!(active.end(&mut []));
-        assert_eq!(active.begin(&mut [], Instant::now()), Err(why));
+        assert_eq!(active.begin(&mut [], Instant::now()), Err(refusal));
         assert_eq!(active.stop(Refusal::new(Reason::Draining, "again")), None);
     }
 

@@ -38,9 +38,9 @@ pub(super) async fn receive(
     let limit = timeout.map_or(limits.timeout, |timeout| timeout.min(limits.timeout));
     let collected = tokio::time::timeout(limit, collect(headers, body, limits.max_body_bytes, account));
     let slow = |_| {
-        let what = format!("body did not arrive within {} ms", limit.as_millis());
+        let message = format!("body did not arrive within {} ms", limit.as_millis());
         let own = limit < limits.timeout;
-        Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, what)
+        Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, message)
     };
     Ok(Incoming {
         body: collected.await.map_err(slow)??,
@@ -111,14 +111,14 @@ fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<usize>, Refusal> {
+fn number(headers: &HeaderMap, name: &HeaderName, expected: &str) -> Result<Option<usize>, Refusal> {
     let Some(value) = unique_header(headers, name)? else {
         return Ok(None);
     };
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
     number
         .map(Some)
-        .ok_or_else(|| Refusal::bad(format!("invalid header `{name}`: {value:?}; use {what}")))
+        .ok_or_else(|| Refusal::bad(format!("invalid header `{name}`: {value:?}; use {expected}")))
 }
 
 /// Refusal for an incomplete body: its client is gone, or the body is invalid.

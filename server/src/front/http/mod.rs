@@ -76,8 +76,8 @@ async fn no_route(request: Request) -> Response {
     let (request, body) = request.into_parts();
     body::discard(body).await;
     let path = shown(request.uri.path());
-    let what = format!("unknown route `{path}`: see /openapi.json for the list");
-    error(StatusCode::NOT_FOUND, what)
+    let message = format!("unknown route `{path}`: see /openapi.json for the list");
+    error(StatusCode::NOT_FOUND, message)
 }
 
 /// Answers a known path with an unsupported method. The router adds `Allow`, since it knows the supported ones.
@@ -88,8 +88,8 @@ async fn other_method(request: Request) -> Response {
         return StatusCode::NO_CONTENT.into_response();
     }
     let (method, path) = (request.method, shown(request.uri.path()));
-    let what = format!("{method} is not allowed on `{path}`: use a method of the header Allow");
-    error(StatusCode::METHOD_NOT_ALLOWED, what)
+    let message = format!("{method} is not allowed on `{path}`: use a method of the header Allow");
+    error(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 /// All handlers, by path. The OpenAPI document describes them in `operations.json`; a test compares the two.

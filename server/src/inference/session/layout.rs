@@ -140,7 +140,7 @@ pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<Se
 pub(crate) fn unmeasured(candidates: &[SessionGroup]) -> Vec<SessionGroup> {
     match candidates {
         [narrowest, .., widest] => vec![*widest, *narrowest],
-        few => few.to_vec(),
+        groups => groups.to_vec(),
     }
 }
 

@@ -237,7 +237,7 @@ impl Warmup {
             on_zeros(engine, 1)?;
         }
         for sample in &self.samples {
-            let failed = |what: String| format!("warm-up `{}`: {what}", sample.name);
+            let failed = |message: String| format!("warm-up `{}`: {message}", sample.name);
             let (parts, rows) = self.parts(engine, sample).map_err(failed)?;
             for _ in 0..sample.count {
                 run_once(engine, &parts, rows).map_err(|error| failed(error.message))?;
@@ -275,8 +275,8 @@ fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
     match run {
         Err(error) if error.fault == Fault::Rows || is_for_memory(&error.message) => Err(error.message),
         Err(error) => {
-            if let Some(why) = engine.control.active.stopped() {
-                return Err(why.message);
+            if let Some(refusal) = engine.control.active.stopped() {
+                return Err(refusal.message);
             }
             tracing::warn!(error = %error.message, rows, "model does not run on zeros: not warmed up");
             Ok(())
@@ -287,7 +287,7 @@ fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
 
 pub(super) fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), RunError> {
     let active = Arc::clone(&engine.control.active);
-    active.begin(&mut [], Instant::now()).map_err(|why| why.message)?;
+    active.begin(&mut [], Instant::now()).map_err(|e| e.message)?;
     let run = catch_unwind(AssertUnwindSafe(|| engine.run_parts(&[parts], &[rows])));
     active.end(&mut []);
     match run {
@@ -315,13 +315,13 @@ pub(super) fn fastest_run(engine: &mut Engine, warmup: &Warmup, budget: Duration
     })
 }
 
-fn fastest(engine: &mut Engine, parts: &[Part], rows: usize, until: Instant) -> Option<Duration> {
+fn fastest(engine: &mut Engine, parts: &[Part], rows: usize, deadline: Instant) -> Option<Duration> {
     let mut best = Duration::MAX;
     for _ in 0..MAX_RUNS {
         let began = Instant::now();
         run_once(engine, parts, rows).ok()?;
         best = best.min(began.elapsed());
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             break;
         }
     }

@@ -119,7 +119,7 @@ impl Fitting {
         let reports = timeout(self.config.measure * 2, warm(opener.limits, &mut built)).await;
         let reports = reports.unwrap_or_else(|_| Ok(Vec::new()))?;
         let alone = reports.first().map(|report| report.run_time);
-        let why = match alone {
+        let reason = match alone {
             Some(Some(alone)) if alone <= budget => {
                 let first = WarmGroup {
                     group: first,
@@ -132,7 +132,7 @@ impl Fitting {
         };
         let mut groups = layout::unmeasured(candidates);
         if reports.is_empty() {
-            return Ok((opener.open_all(&groups, built).await?, why.to_owned()));
+            return Ok((opener.open_all(&groups, built).await?, reason.to_owned()));
         }
         // One session of the group with the fewest threads is already open.
         if let Some(last) = groups.last_mut() {
@@ -143,7 +143,7 @@ impl Fitting {
             last.group.sessions += 1;
             last.sessions.extend(with_reports(built, reports));
         }
-        Ok((groups, why.to_owned()))
+        Ok((groups, reason.to_owned()))
     }
 
     /// Opens the remaining sessions, after the first session's run was measured.
@@ -155,11 +155,11 @@ impl Fitting {
         opener: &mut Opener<'_>,
     ) -> Chosen {
         let short = layout::of_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
-        let (mut groups, why) = match short {
+        let (mut groups, reason) = match short {
             Some(group) => {
                 first.group = group;
-                let why = format!("a run takes {}, too short for several threads", format_time(alone));
-                (vec![first], why)
+                let reason = format!("a run takes {}, too short for several threads", format_time(alone));
+                (vec![first], reason)
             }
             None => self.measure(first, wider, opener).await,
         };
@@ -169,33 +169,33 @@ impl Fitting {
                 None => group.sessions = 1,
             }
         }
-        (groups, why)
+        (groups, reason)
     }
 
     /// Times a run in each group, and keeps the groups worth having, most threads first.
     async fn measure(&self, first: WarmGroup, wider: &[SessionGroup], opener: &mut Opener<'_>) -> Chosen {
         let _measuring = self.measuring.lock().await;
         let budget = self.config.measure / (1 + wider.len() as u32);
-        let mut tried = vec![first];
+        let mut measured = vec![first];
         for &group in wider {
             if let Some(sessions) = try_open(opener, 1, group.threads, Some(budget)).await {
-                tried.push(WarmGroup { group, sessions });
+                measured.push(WarmGroup { group, sessions });
             }
         }
-        let run_time = |tried: &WarmGroup| tried.sessions.first().and_then(|first| first.report.run_time);
+        let run_time = |warm: &WarmGroup| warm.sessions.first().and_then(|first| first.report.run_time);
         let timed: Vec<(SessionGroup, Option<Duration>)> =
-            tried.iter().map(|tried| (tried.group, run_time(tried))).collect();
+            measured.iter().map(|warm| (warm.group, run_time(warm))).collect();
         let times = timed.iter().filter_map(|(group, run_time)| {
             let (time, threads) = (format_time((*run_time)?), group.threads.intra_op);
             let plural = if threads == 1 { "" } else { "s" };
             Some(format!("{time} with {threads} thread{plural}"))
         });
-        let why = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
+        let reason = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
         let groups = layout::worth_having(&timed);
         // Sessions of the other groups end with their threads.
-        tried.retain(|tried| groups.contains(&tried.group));
-        tried.reverse();
-        (tried, why)
+        measured.retain(|warm| groups.contains(&warm.group));
+        measured.reverse();
+        (measured, reason)
     }
 }
 
@@ -245,14 +245,14 @@ pub(crate) struct LoadSlot<'a> {
 }
 
 impl LoadLimits {
-    fn too_late(&self, what: &str) -> String {
+    fn too_late(&self, failure: &str) -> String {
         let ms = self.load.as_millis();
-        format!("{what} within {ms} ms (`runtime.load_timeout_ms`)")
+        format!("{failure} within {ms} ms (`runtime.load_timeout_ms`)")
     }
 
     /// Error of a load that exceeded its time; it is temporary.
-    pub(crate) fn late(&self, object: impl fmt::Display, what: &str) -> LoadError {
-        LoadError::at(object, self.too_late(what)).passing()
+    pub(crate) fn late(&self, object: impl fmt::Display, failure: &str) -> LoadError {
+        LoadError::at(object, self.too_late(failure)).passing()
     }
 }
 
@@ -450,10 +450,10 @@ mod tests {
             (4, 1000, 900, "max_weight_bytes"),
             (4, 0, 10, "measure_ms"),
         ] {
-            let Choice::Unmeasured(why) = plan(cores, measure_ms, bytes).choice else {
+            let Choice::Unmeasured(reason) = plan(cores, measure_ms, bytes).choice else {
                 panic!("measured");
             };
-            assert!(why.contains(part), "{why}");
+            assert!(reason.contains(part), "{reason}");
         }
     }
 

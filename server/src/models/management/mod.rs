@@ -198,9 +198,9 @@ impl ModelManager {
     /// The reason, with the key to set.
     pub(crate) fn allow_change(&self, name: &str) -> Result<(), Refusal> {
         if !self.settings.admin {
-            let what =
+            let message =
                 "loading and unloading by request is disabled: set `enabled = true` under `[admin]` in server.toml";
-            return Err(Refusal::new(Reason::Forbidden, what));
+            return Err(Refusal::new(Reason::Forbidden, message));
         }
         let control = match self.settings.control {
             ControlMode::Explicit => return Ok(()),
@@ -277,10 +277,10 @@ impl ModelManager {
         }
         if self.settings.control == ControlMode::None && self.snapshot().models().next().is_none() {
             let refused = self.snapshot().index().into_iter();
-            let why: String = refused
+            let reasons: String = refused
                 .map(|entry| format!("\n  {}: {}", entry.name, entry.reason))
                 .collect();
-            return Err(LoadError::new(format!("no model can be served:{why}")));
+            return Err(LoadError::new(format!("no model can be served:{reasons}")));
         }
         let _ = self.started.set(());
         if self.settings.control == ControlMode::Poll {
@@ -293,21 +293,21 @@ impl ModelManager {
     fn choose(&self, listing: &Listing, location: &str) -> Result<Vec<String>, LoadError> {
         let wanted = &self.settings.models;
         if listing.is_empty() {
-            let what = format!(
+            let message = format!(
                 "no model on the model tier ({location}): run in the server's working directory `tierlab-models generate \
                  --model mlp && tierlab-models publish --to {}`, or publish your own",
                 self.settings.tier_file.display()
             );
             if self.settings.control == ControlMode::None {
-                return Err(LoadError::new(what));
+                return Err(LoadError::new(message));
             }
-            tracing::warn!("{what}");
+            tracing::warn!("{message}");
         }
         let is_missing = |name: &&String| *name != ALL_MODELS && !listing.contains_key(*name);
         if let Some(name) = wanted.iter().find(is_missing) {
             let names = listing.keys().cloned().collect::<Vec<_>>().join(", ");
-            let what = format!("unknown model `{name}`: the model tier ({location}) has {names}");
-            return Err(LoadError::new(what));
+            let message = format!("unknown model `{name}`: the model tier ({location}) has {names}");
+            return Err(LoadError::new(message));
         }
         Ok(listing.keys().filter(|name| self.selects(name)).cloned().collect())
     }

@@ -38,8 +38,8 @@ impl ModelManager {
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list(&**tier, Some(name)).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
-            let what = format!("unknown model `{}`: not on the model tier", shown(name));
-            return Err(Refusal::new(Reason::UnknownModel, what));
+            let message = format!("unknown model `{}`: not on the model tier", shown(name));
+            return Err(Refusal::new(Reason::UnknownModel, message));
         };
         self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
             let reason = match error.passing {
@@ -179,8 +179,8 @@ impl ModelManager {
                 record.fingerprint.clone_from(&fingerprint);
                 if record.model.is_some() {
                     record.reason = format!("a newer copy was refused, the previous one continues: {error}");
-                    let (error, what) = (error.for_operator(), "newer copy refused; the previous one continues");
-                    tracing::error!(model = name, version, error, "{what}");
+                    let (error, message) = (error.for_operator(), "newer copy refused; the previous one continues");
+                    tracing::error!(model = name, version, error, "{message}");
                 } else {
                     record.state = VersionState::Unavailable;
                     record.reason.clone_from(&error.message);
@@ -249,8 +249,8 @@ impl ModelManager {
         let freed = models.into_iter().map(retire);
         let freed = tokio::spawn(futures::future::join_all(freed));
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
-            let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
-            let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
+            let refusal = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
+            let ended: usize = queues.iter().map(|queue| queue.stop_runs(&refusal).len()).sum();
             tracing::warn!(model = name, ended, "unloaded; interrupted runs in progress");
         }
         all(VersionState::Unavailable);

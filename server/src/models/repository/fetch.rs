@@ -177,8 +177,8 @@ async fn stat_again(tier: &dyn Tier, object: &Object, sum: Sum<'_>) -> Result<Ob
     let object = tier.stat(&object.path).await?;
     match sum {
         Some(sum) if sum.bytes != object.size => {
-            let (have, expected) = (object.size, sum.bytes);
-            let message = format!("size is {have} bytes, the manifest has {expected}: truncated or overwritten");
+            let (actual, expected) = (object.size, sum.bytes);
+            let message = format!("size is {actual} bytes, the manifest has {expected}: truncated or overwritten");
             Err(LoadError::at(&object.path, message))
         }
         _ => Ok(object),

@@ -111,8 +111,8 @@ impl RequestCheck<'_> {
             return Err(Refusal::bad("`inputs` is empty"));
         }
         for tensor in inputs {
-            let bad = |what: String| Refusal::bad(format!("input `{}`: {what}", tensor.name));
-            let these_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
+            let bad = |message: String| Refusal::bad(format!("input `{}`: {message}", tensor.name));
+            let tensor_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
                 let count = element_count(&tensor.shape).unwrap_or(usize::MAX);
                 if self.signature.batched && count > self.max_request_rows {
                     self.check_rows(count, ENTITY_ID)?;
@@ -134,13 +134,13 @@ impl RequestCheck<'_> {
                 }
             };
             match &rows {
-                Some((rows, first)) if *rows != these_rows => {
+                Some((rows, first)) if *rows != tensor_rows => {
                     let name = &tensor.name;
-                    let what = format!("input `{name}` has {these_rows} rows, but `{first}` has {rows}");
-                    return Err(Refusal::bad(what));
+                    let message = format!("input `{name}` has {tensor_rows} rows, but `{first}` has {rows}");
+                    return Err(Refusal::bad(message));
                 }
                 Some(_) => {}
-                None => rows = Some((these_rows, tensor.name)),
+                None => rows = Some((tensor_rows, tensor.name)),
             }
         }
         accepted.rows = match &rows {
@@ -161,12 +161,12 @@ impl RequestCheck<'_> {
             return Ok(rows);
         }
         // Triton's wording, which its clients may recognise.
-        let mut what = format!("input `{first}`: inference request batch-size must be <= {limit} for ");
-        what += &format!("'{model}', but it has {rows} rows");
+        let mut message = format!("input `{first}`: inference request batch-size must be <= {limit} for ");
+        message += &format!("'{model}', but it has {rows} rows");
         if limit == self.max_batch_size {
-            what += "; set `batching.max_request_rows` in the model's config to split larger requests";
+            message += "; set `batching.max_request_rows` in the model's config to split larger requests";
         }
-        Err(Refusal::bad(what))
+        Err(Refusal::bad(message))
     }
 
     /// Checks that every input comes from exactly one source.
@@ -177,20 +177,20 @@ impl RequestCheck<'_> {
             let read = joined && !accepted.ids.is_empty();
             joins += usize::from(read);
             if part.is_some() && read {
-                let what = format!("input `{}` is both sent and filled by `{ENTITY_ID}`", spec.name);
-                return Err(Refusal::bad(what));
+                let message = format!("input `{}` is both sent and filled by `{ENTITY_ID}`", spec.name);
+                return Err(Refusal::bad(message));
             }
             let (name, ids) = (&spec.name, accepted.ids.len());
             let wanted = spec.shape.first().and_then(|&rows| usize::try_from(rows).ok());
             if let Some(wanted) = wanted.filter(|&rows| read && rows != ids) {
-                let what =
+                let message =
                     format!("input `{ENTITY_ID}` has {ids} rows, but the model's input `{name}` requires {wanted}");
-                return Err(Refusal::bad(what));
+                return Err(Refusal::bad(message));
             }
             if part.is_none() && !read {
                 let hint = joined.then(|| format!(" (send it, or `{ENTITY_ID}`)"));
-                let what = format!("input `{name}` is missing{}", hint.unwrap_or_default());
-                return Err(Refusal::bad(what));
+                let message = format!("input `{name}` is missing{}", hint.unwrap_or_default());
+                return Err(Refusal::bad(message));
             }
         }
         debug_assert!(joins > 0 || accepted.ids.is_empty(), "a join fills at least one input");
@@ -242,15 +242,15 @@ fn select_outputs(
             }),
             None => {
                 let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
-                let what = format!("output `{}`: model `{model}` has {}", output.name, names.join(", "));
-                Err(Refusal::bad(what))
+                let message = format!("output `{}`: model `{model}` has {}", output.name, names.join(", "));
+                Err(Refusal::bad(message))
             }
         };
         requested.iter().map(select).collect::<Result<_, _>>()?
     };
     for &SelectedOutput { index, binary, classes } in &selected {
         let TensorSpec { name, dtype, .. } = &specs[index];
-        let what = match dtype {
+        let message = match dtype {
             DataType::Bytes if classes > 0 => {
                 "`classification` requires numbers, but it is BYTES: remove `classification`".into()
             }
@@ -259,7 +259,7 @@ fn select_outputs(
             }
             _ => continue,
         };
-        return Err(Refusal::bad(format!("output `{name}`: {what}")));
+        return Err(Refusal::bad(format!("output `{name}`: {message}")));
     }
     Ok(selected)
 }

@@ -64,10 +64,10 @@ impl Model {
             let Some(reshape) = reshape else { continue };
             let Tensor { name, shape, .. } = output;
             *shape = reshape.apply(shape).ok_or_else(|| {
-                let what = format!(
+                let message = format!(
                     "output `{name}` has shape {shape:?}, which does not match `reshape` in the model's config"
                 );
-                Refusal::new(Reason::Inference, what)
+                Refusal::new(Reason::Inference, message)
             })?;
         }
         Ok(done)
@@ -81,8 +81,8 @@ impl Model {
             match tokio::time::timeout(limit, &mut running).await {
                 Ok(done) => return done,
                 Err(_) if terms.run_began.get().is_none() => {
-                    let what = format!("no session was free within {limit:?}, the model's `batching.queue_timeout_us`");
-                    return Err(Refusal::new(Reason::Deadline, what));
+                    let text = format!("no session was free within {limit:?}, the model's `batching.queue_timeout_us`");
+                    return Err(Refusal::new(Reason::Deadline, text));
                 }
                 Err(_) => {}
             }
@@ -119,7 +119,7 @@ impl Model {
         drop(self.queue.push(jobs)?);
         let pieces = answers.into_iter().map(|answer| self.queued(answer).done());
         let pieces = futures::future::try_join_all(pieces).await?;
-        job::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
+        job::join(pieces).map_err(|message| Refusal::new(Reason::Inference, message))
     }
 
     fn job(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms, now: Instant) -> (Job, oneshot::Receiver<Answer>) {
