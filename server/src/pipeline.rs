@@ -9,7 +9,7 @@
 use crate::models::serving::Model;
 use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::submit::RunTerms;
-use crate::request::{Account, AccountRoom, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
+use crate::request::{Account, AccountBudget, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
 use crate::telemetry::trace::{self, RequestOutcome};
 use crate::telemetry::{Metrics, Mode, WaitPoint};
 use std::sync::{Arc, OnceLock};
@@ -42,12 +42,12 @@ pub(crate) trait Exchange {
     fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal>;
 
     /// Writes a reply; `binary` is true for each output that the client wants as raw bytes. Large replies are written
-    /// with [`offload_large`]. `None` if the room has a refusal.
+    /// with [`offload_large`]. `None` if the budget has a refusal.
     fn encode(
         reply: InferReply,
         binary: &[bool],
         reply_format: Self::ReplyFormat,
-        room: &AccountRoom<'_>,
+        budget: &AccountBudget<'_>,
     ) -> Option<Self::Reply>;
 }
 
@@ -143,12 +143,12 @@ impl Pipeline {
         account.set(0);
         let (reply, flags) = reply_of(model, decoded.id, &decoded.selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
-        let room = account.room(Some(Writing { deadline, output_bytes }));
-        let reply = model.classify(reply, &decoded.selected, &room);
-        let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &room));
+        let budget = account.budget(Some(Writing { deadline, output_bytes }));
+        let reply = model.classify(reply, &decoded.selected, &budget);
+        let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &budget));
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {
-            let refusal = room.into_refusal();
+            let refusal = budget.into_refusal();
             refusal.unwrap_or_else(|| Refusal::new(Reason::Inference, "the reply could not be written"))
         })
     }

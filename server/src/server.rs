@@ -75,7 +75,7 @@ impl Listeners {
         draining: watch::Receiver<bool>,
     ) {
         let http = Endpoint {
-            routes: http::Routes::new(Arc::clone(&state)),
+            routes: http::HttpRoutes::new(Arc::clone(&state)),
             config: config.clone(),
             telemetry: telemetry.clone(),
             pipeline: state.pipeline.clone(),

@@ -114,7 +114,7 @@ impl LiveTable {
 
     /// Refuses a version that cannot be used; logs it once.
     fn refuse(&self, error: &LoadError) -> Refusal {
-        let reason = if error.passing { Reason::Tier } else { Reason::Corrupt };
+        let reason = if error.transient { Reason::Tier } else { Reason::Corrupt };
         let refusal = Refusal::new(reason, format!("table was replaced: {error}"));
         // Clients see only the kind of failure, so the operator's message tells whether it is the same one.
         let error = error.for_operator();

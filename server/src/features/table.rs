@@ -234,5 +234,5 @@ impl OpenTable {
 
 fn being_rewritten(path: &ObjectPath) -> LoadError {
     let message = "it is constantly rewritten: write a new file and rename it, or pause";
-    LoadError::at(path, message).passing()
+    LoadError::at(path, message).transient()
 }

@@ -228,8 +228,8 @@ impl Account {
             let text = format!("no memory for {bytes} more bytes of a request: lower `admission.max_buffered_bytes`");
             return Err(Refusal::new(Reason::Full, text));
         }
-        let room = limit.saturating_sub(self.admission.replies.load(Relaxed));
-        let fits = |current: usize| current.checked_add(bytes).filter(|&sum| sum <= room);
+        let available = limit.saturating_sub(self.admission.replies.load(Relaxed));
+        let fits = |current: usize| current.checked_add(bytes).filter(|&sum| sum <= available);
         let step = |current: usize| Some(fits(current).unwrap_or(current - self.bytes));
         let before = self.admission.buffered.fetch_update(Relaxed, Relaxed, step);
         if fits(before.unwrap_or_else(|same| same)).is_some() {
@@ -285,9 +285,9 @@ impl Account {
         self.split(self.bytes)
     }
 
-    /// Account as the room of a reader or writer.
-    pub(crate) fn room(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
-        AccountRoom {
+    /// Account as the budget of a reader or writer.
+    pub(crate) fn budget(&mut self, writing: Option<Writing>) -> AccountBudget<'_> {
+        AccountBudget {
             writing,
             account: RefCell::new(self),
             refusal: RefCell::default(),
@@ -305,21 +305,21 @@ pub(crate) struct Writing {
 }
 
 /// Memory account of one request's reader or writer.
-pub(crate) struct AccountRoom<'a> {
+pub(crate) struct AccountBudget<'a> {
     writing: Option<Writing>,
     account: RefCell<&'a mut Account>,
     /// Reason of a refusal.
     refusal: RefCell<Option<Refusal>>,
 }
 
-impl AccountRoom<'_> {
+impl AccountBudget<'_> {
     /// Reason of the refusal, if any.
     pub(crate) fn into_refusal(self) -> Option<Refusal> {
         self.refusal.into_inner()
     }
 }
 
-impl MemoryBudget for AccountRoom<'_> {
+impl MemoryBudget for AccountBudget<'_> {
     fn take(&self, bytes: usize) -> bool {
         let (mut account, mut refusal) = (self.account.borrow_mut(), self.refusal.borrow_mut());
         if refusal.is_some() {
@@ -478,12 +478,12 @@ mod tests {
             );
             others.add(other).unwrap();
             held.add(outputs).unwrap();
-            let room = account.room(Some(Writing {
+            let budget = account.budget(Some(Writing {
                 deadline: Instant::now() + Duration::from_secs(60),
                 output_bytes: outputs,
             }));
-            let _ = (0..reply).all(|_| room.take(1));
-            room.into_refusal().map(|refusal| refusal.reason)
+            let _ = (0..reply).all(|_| budget.take(1));
+            budget.into_refusal().map(|refusal| refusal.reason)
         };
         assert_eq!(refused(0, 40, 60), None);
         assert_eq!(refused(0, 40, 61), Some(Reason::ReplyTooLarge));

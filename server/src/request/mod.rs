@@ -4,7 +4,7 @@ mod admission;
 mod parts;
 mod refusal;
 
-pub(crate) use admission::{Account, AccountRoom, Admission, CountedBytes, Limits, ModelShare, Writing};
+pub(crate) use admission::{Account, AccountBudget, Admission, CountedBytes, Limits, ModelShare, Writing};
 pub(crate) use parts::{DeviceRows, Elements, Part, rows_of};
 pub(crate) use refusal::{Reason, Refusal};
 use std::time::{Duration, Instant};

@@ -72,11 +72,11 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         async move {
             tokio::select! {
                 close_reason = close_reason(&activity, timeout) => Some(close_reason),
-                () = stop_answering(pings, timeout) => None,
+                () = wait_for_missed_pong(pings, timeout) => None,
             }
         }
     });
-    let ended = take_streams(server, &mut connection, activity, &mut close_reason).await;
+    let ended = accept_streams(server, &mut connection, activity, &mut close_reason).await;
     close_reason.abort();
     match ended {
         None => {}
@@ -92,7 +92,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
             // Streams that the client opened before it received the goodbye are answered.
             let last_streams = async {
                 while let Some(Ok((request, respond))) = connection.accept().await {
-                    begin(server, request, respond, activity);
+                    start_stream(server, request, respond, activity);
                 }
             };
             tokio::select! {
@@ -105,7 +105,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
 }
 
 /// Pings the client after each `pause`; completes when the client does not answer.
-async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
+async fn wait_for_missed_pong(pings: Option<PingPong>, pause: Duration) {
     let Some(mut pings) = pings else {
         return std::future::pending().await;
     };
@@ -122,7 +122,7 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
 }
 
 /// Accepts streams until the client ends the connection or is gone (`None`), or the server ends it.
-async fn take_streams<S: Transport, R: Routes>(
+async fn accept_streams<S: Transport, R: Routes>(
     server: &Arc<Endpoint<R>>,
     connection: &mut Connection<GuardedStream<S>, ReplyPart>,
     activity: &Arc<Activity>,
@@ -132,7 +132,7 @@ async fn take_streams<S: Transport, R: Routes>(
         tokio::select! {
             biased;
             accepted = connection.accept() => match accepted {
-                Some(Ok((request, respond))) => begin(server, request, respond, activity),
+                Some(Ok((request, respond))) => start_stream(server, request, respond, activity),
                 Some(Err(error)) => {
                     tracing::debug!(%error, "connection ended early");
                     return None;
@@ -144,7 +144,7 @@ async fn take_streams<S: Transport, R: Routes>(
     }
 }
 
-fn begin<R: Routes>(
+fn start_stream<R: Routes>(
     server: &Arc<Endpoint<R>>,
     request: Request<RecvStream>,
     respond: SendResponse<ReplyPart>,
@@ -155,9 +155,9 @@ fn begin<R: Routes>(
     let request = request.map(|recv| Body::new(RequestBody::new(stream_body(recv), &open)));
     let write_timeout = server.config.bounds.write_timeout;
     let head_only = request.method() == Method::HEAD;
-    let answered = answer(Arc::clone(server), request, Arc::clone(&open));
+    let reply = answer(Arc::clone(server), request, Arc::clone(&open));
     tokio::spawn(async move {
-        if let Err(error) = exchange(answered, respond, open, write_timeout, head_only).await {
+        if let Err(error) = exchange(reply, respond, open, write_timeout, head_only).await {
             tracing::debug!(%error, "stream ended early");
         }
     });
@@ -165,14 +165,14 @@ fn begin<R: Routes>(
 
 /// Answers one stream, without a body for a HEAD request. If the client resets the stream, its work is dropped.
 async fn exchange(
-    answered: impl Future<Output = Response<ReplyBody>>,
+    reply: impl Future<Output = Response<ReplyBody>>,
     mut respond: SendResponse<ReplyPart>,
     open: Arc<OpenRequest>,
     write_timeout: Duration,
     head_only: bool,
 ) -> Result<(), h2::Error> {
-    let mut answered = pin!(answered);
-    let response = poll_fn(|cx| match answered.as_mut().poll(cx) {
+    let mut reply = pin!(reply);
+    let response = poll_fn(|cx| match reply.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Ok(response)),
         Poll::Pending => respond.poll_reset(cx).map(reset_error),
     });
@@ -189,17 +189,17 @@ async fn exchange(
     if is_whole {
         return Ok(());
     }
-    let mut sending = Sending {
+    let mut reply_stream = ReplyStream {
         stream,
         open,
         write_timeout,
         wait: None,
     };
-    while let Some(frame) = sending.next_frame(&mut body).await? {
+    while let Some(frame) = reply_stream.next_frame(&mut body).await? {
         match frame.into_data() {
             Ok(data) => {
                 let end = body.is_end_stream();
-                sending.send(data, end).await?;
+                reply_stream.send(data, end).await?;
                 if end {
                     return Ok(());
                 }
@@ -207,11 +207,11 @@ async fn exchange(
             Err(frame) => {
                 return frame
                     .into_trailers()
-                    .map_or(Ok(()), |last| sending.stream.send_trailers(last));
+                    .map_or(Ok(()), |trailers| reply_stream.stream.send_trailers(trailers));
             }
         }
     }
-    sending.stream.send_data(ReplyPart::default(), true)
+    reply_stream.stream.send_data(ReplyPart::default(), true)
 }
 
 /// Error of a stream that its client has reset.
@@ -220,7 +220,7 @@ fn reset_error<T>(reset: Result<Reason, h2::Error>) -> Result<T, h2::Error> {
 }
 
 /// A reply being sent.
-struct Sending {
+struct ReplyStream {
     stream: SendStream<ReplyPart>,
     open: Arc<OpenRequest>,
     write_timeout: Duration,
@@ -234,7 +234,7 @@ struct ClientWait {
     waiting: WaitGuard,
 }
 
-impl Sending {
+impl ReplyStream {
     /// Returns the next frame of a body.
     async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<ReplyPart>>, h2::Error> {
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
@@ -313,7 +313,7 @@ struct StreamBody {
 
 /// Converts an error of a body. A reset stream or a broken connection means that the client is gone, not that its
 /// request is invalid.
-fn ended(error: h2::Error) -> Option<io::Error> {
+fn body_error(error: h2::Error) -> Option<io::Error> {
     match error.reason() {
         // The reply was sent before the end of the body, whose rest is not needed.
         Some(Reason::NO_ERROR) => None,
@@ -334,13 +334,13 @@ impl HttpBody for StreamBody {
                     let _ = self.recv.flow_control().release_capacity(data.len());
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Some(Err(error)) => return Poll::Ready(ended(error).map(Err)),
+                Some(Err(error)) => return Poll::Ready(body_error(error).map(Err)),
                 None => self.data_done = true,
             }
         }
         Poll::Ready(match ready!(self.recv.poll_trailers(cx)) {
             Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
-            Err(error) => ended(error).map(Err),
+            Err(error) => body_error(error).map(Err),
         })
     }
 

@@ -68,7 +68,7 @@ where
 
 /// Reads the single small message of a call. Returns it with its account.
 async fn small<Q: Message + Default>(incoming: IncomingMessages, state: &SharedState) -> Result<(Q, Account), Status> {
-    let (message, mut account) = incoming.only().await?;
+    let (message, mut account) = incoming.single_message().await?;
     let message = message.unpack(&mut account).and_then(|message| {
         account.add(message.len().saturating_mul(SMALL_RATIO))?;
         let read = Q::decode(message.into_whole());

@@ -71,9 +71,9 @@ pub(super) struct IncomingMessages {
     limit: Limit,
     decoder: FrameDecoder,
     /// Completes when the server begins to drain; `None` if the call ends by itself.
-    drain_begins: Option<BoxFuture<'static, ()>>,
+    drain_started: Option<BoxFuture<'static, ()>>,
     /// Timeout of the message being received.
-    late: Option<Pin<Box<Sleep>>>,
+    message_timeout: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
@@ -84,7 +84,7 @@ impl IncomingMessages {
         Self {
             body,
             received_bytes: Arc::new(Mutex::new(state.pipeline.admission.open_account())),
-            drain_begins: (kind == CallKind::Stream).then(|| state.drain_begins().boxed()),
+            drain_started: (kind == CallKind::Stream).then(|| state.drain_started().boxed()),
             state,
             kind,
             coding: match encoding {
@@ -94,7 +94,7 @@ impl IncomingMessages {
             },
             limit,
             decoder: FrameDecoder::new(limit),
-            late: None,
+            message_timeout: None,
             ended: false,
         }
     }
@@ -104,7 +104,7 @@ impl IncomingMessages {
     }
 
     /// Receives the single message of a call, with its account.
-    pub(super) async fn only(mut self) -> Result<(ReceivedMessage, Account), Status> {
+    pub(super) async fn single_message(mut self) -> Result<(ReceivedMessage, Account), Status> {
         let Some(message) = self.next().await else {
             return Err(self.refuse(Refusal::bad("call has no message")));
         };
@@ -122,15 +122,15 @@ impl IncomingMessages {
     }
 
     /// True between the messages of a stream.
-    fn may_be_silent(&self) -> bool {
+    fn may_be_idle(&self) -> bool {
         self.kind == CallKind::Stream && !self.decoder.is_incomplete()
     }
 
     /// Status of a broken call: its client has gone away, or its body is invalid.
-    fn broken(&self, error: &axum::Error) -> Status {
+    fn broken_call(&self, error: &axum::Error) -> Status {
         let refusal = ended_early(error);
         if refusal.reason == Reason::Cancelled {
-            if self.may_be_silent() {
+            if self.may_be_idle() {
                 return refusal.into();
             }
             self.state.metrics().count_cancelled(WaitPoint::Body);
@@ -140,9 +140,9 @@ impl IncomingMessages {
 
     /// Polls for the next message, or the end of the body.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReceivedMessage>, Status>> {
-        if self.may_be_silent()
-            && let Some(drain_begins) = &mut self.drain_begins
-            && drain_begins.as_mut().poll(cx).is_ready()
+        if self.may_be_idle()
+            && let Some(drain_started) = &mut self.drain_started
+            && drain_started.as_mut().poll(cx).is_ready()
         {
             // Received messages whose processing has not started are refused.
             let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
@@ -152,15 +152,15 @@ impl IncomingMessages {
             });
         }
         // Checked before each iteration, so that a client that never pauses cannot escape its time limit.
-        if self.late.is_some()
-            && let Poll::Ready(refusal) = self.poll_late(cx)
+        if self.message_timeout.is_some()
+            && let Poll::Ready(refusal) = self.poll_timeout(cx)
         {
             return Poll::Ready(Err(self.refuse(refusal)));
         }
         loop {
             let framed = self.decoder.next_message().map_err(|refusal| self.refuse(refusal))?;
             if let Some(framed) = framed {
-                self.late = None;
+                self.message_timeout = None;
                 let (coding, limit) = (self.coding, self.limit);
                 return Poll::Ready(Ok(Some(ReceivedMessage { framed, coding, limit })));
             }
@@ -179,27 +179,27 @@ impl IncomingMessages {
                     self.decoder.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(self.broken(&error)));
+                    return Poll::Ready(Err(self.broken_call(&error)));
                 }
                 Poll::Ready(None) if self.decoder.is_incomplete() => {
                     return Poll::Ready(Err(self.refuse(Refusal::bad("call ended inside a message"))));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(None)),
                 Poll::Pending => {
-                    let refusal = ready!(self.poll_late(cx));
+                    let refusal = ready!(self.poll_timeout(cx));
                     return Poll::Ready(Err(self.refuse(refusal)));
                 }
             }
         }
     }
 
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
-        if self.may_be_silent() {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
+        if self.may_be_idle() {
             return Poll::Pending;
         }
         let limit = self.state.pipeline.admission.limits.timeout;
-        let late = self.late.get_or_insert_with(|| Box::pin(sleep(limit)));
-        ready!(late.as_mut().poll(cx));
+        let message_timeout = self.message_timeout.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(message_timeout.as_mut().poll(cx));
         let what = format!("message did not arrive within {} ms", limit.as_millis());
         Poll::Ready(Refusal::new(Reason::SlowBody, what))
     }

@@ -6,7 +6,7 @@
 
 use super::coding::{Coding, deflate, inflate, too_large, unique_header};
 use crate::pipeline::Exchange;
-use crate::request::{Account, AccountRoom, Limits, Reason, Refusal, offload_large};
+use crate::request::{Account, AccountBudget, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
@@ -187,9 +187,9 @@ impl Exchange for Incoming {
 
     fn decode(mut self, account: &mut Account) -> Result<InferRequest, Refusal> {
         self.unpack(account)?;
-        let room = account.room(None);
-        let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
-        if let Some(refusal) = room.into_refusal() {
+        let budget = account.budget(None);
+        let decoded = InferRequest::decode_within(&self.body, self.json_len, &budget);
+        if let Some(refusal) = budget.into_refusal() {
             return Err(refusal);
         }
         let request = decoded?;
@@ -200,7 +200,7 @@ impl Exchange for Incoming {
         Ok(request)
     }
 
-    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Self::Reply> {
+    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, budget: &AccountBudget<'_>) -> Option<Self::Reply> {
         let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
             let weight = if binary { 1 } else { JSON_WORK };
             output.data.len().saturating_mul(weight)
@@ -211,8 +211,8 @@ impl Exchange for Incoming {
         };
         let work = work.sum::<usize>().saturating_mul(weight);
         offload_large(work, || {
-            let Encoded { pieces, json_len } = reply.encode_within(binary, room)?;
-            let (pieces, encoding) = deflate(accepted, pieces, room)?;
+            let Encoded { pieces, json_len } = reply.encode_within(binary, budget)?;
+            let (pieces, encoding) = deflate(accepted, pieces, budget)?;
             Some((Encoded { pieces, json_len }, encoding))
         })
     }

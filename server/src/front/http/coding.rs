@@ -174,18 +174,18 @@ const STEP_BYTES: usize = 256 << 10;
 pub(super) fn deflate(
     coding: Coding,
     body: Vec<Piece>,
-    room: &dyn MemoryBudget,
+    budget: &dyn MemoryBudget,
 ) -> Option<(Vec<Piece>, Option<HeaderValue>)> {
     let len: usize = body.iter().map(|piece| piece.bytes().len()).sum();
     if coding == Coding::Identity || len < MIN_DEFLATED_BYTES {
         return Some((body, None));
     }
     let mut compressed = CompressedPieces {
-        done: Vec::new(),
-        here: Vec::new(),
-        room,
+        finished: Vec::new(),
+        current: Vec::new(),
+        budget,
     };
-    compressed.begin((len / 2).min(STEP_BYTES)).ok()?;
+    compressed.begin_piece((len / 2).min(STEP_BYTES)).ok()?;
     let name = match coding {
         Coding::Identity => return Some((body, None)),
         Coding::Gzip => {
@@ -199,8 +199,8 @@ pub(super) fn deflate(
             "deflate"
         }
     };
-    compressed.done.push(Piece::Own(compressed.here.into()));
-    Some((compressed.done, Some(HeaderValue::from_static(name))))
+    compressed.finished.push(Piece::Own(compressed.current.into()));
+    Some((compressed.finished, Some(HeaderValue::from_static(name))))
 }
 
 fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
@@ -210,30 +210,30 @@ fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
 
 /// Receiver of compressed bytes, in pieces of the requested size.
 struct CompressedPieces<'a> {
-    done: Vec<Piece>,
-    here: Vec<u8>,
-    room: &'a dyn MemoryBudget,
+    finished: Vec<Piece>,
+    current: Vec<u8>,
+    budget: &'a dyn MemoryBudget,
 }
 
 impl CompressedPieces<'_> {
-    fn begin(&mut self, bytes: usize) -> io::Result<()> {
-        if !self.room.take(bytes) {
+    fn begin_piece(&mut self, bytes: usize) -> io::Result<()> {
+        if !self.budget.take(bytes) {
             return Err(io::Error::other("no room"));
         }
-        self.here = Vec::with_capacity(bytes);
+        self.current = Vec::with_capacity(bytes);
         Ok(())
     }
 }
 
 impl Write for CompressedPieces<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.here.len() == self.here.capacity() {
-            let full = std::mem::take(&mut self.here);
-            self.done.push(Piece::Own(full.into()));
-            self.begin(STEP_BYTES)?;
+        if self.current.len() == self.current.capacity() {
+            let full = std::mem::take(&mut self.current);
+            self.finished.push(Piece::Own(full.into()));
+            self.begin_piece(STEP_BYTES)?;
         }
-        let written = bytes.len().min(self.here.capacity() - self.here.len());
-        self.here.extend_from_slice(&bytes[..written]);
+        let written = bytes.len().min(self.current.capacity() - self.current.len());
+        self.current.extend_from_slice(&bytes[..written]);
         Ok(written)
     }
 
@@ -274,8 +274,8 @@ mod tests {
         compressed.iter().flat_map(|piece| piece.bytes().to_vec()).collect()
     }
 
-    fn inflated(coding: Coding, body: impl Into<Data>, room: usize) -> Result<Data, Refusal> {
-        inflate(coding, &body.into(), 64 << 20, &mut admission(room).open_account())
+    fn inflated(coding: Coding, body: impl Into<Data>, budget: usize) -> Result<Data, Refusal> {
+        inflate(coding, &body.into(), 64 << 20, &mut admission(budget).open_account())
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn what_it_becomes_is_counted_before_it_is_there_and_bounded_by_what_came() {
         let zeros = |len: usize| compressed(Coding::Gzip, vec![Piece::Own(vec![0; len].into())]);
-        let reason = |len: usize, room: usize| inflated(Coding::Gzip, zeros(len), room).unwrap_err().reason;
+        let reason = |len: usize, budget: usize| inflated(Coding::Gzip, zeros(len), budget).unwrap_err().reason;
         assert_eq!(inflated(Coding::Gzip, zeros(4 << 20), 5 << 20).unwrap().len(), 4 << 20);
         assert_eq!(reason(4 << 20, 3 << 20), Reason::TooLarge);
         // A thousand to one, above what is free.

@@ -109,7 +109,7 @@ pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec
 
 /// Layout of a model whose runs are too short for several threads: as many sessions of one thread as can be in their
 /// runs at the same time when all cores are busy. `None` if the run is longer.
-pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup> {
+pub(crate) fn for_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup> {
     if alone >= SPREAD_FROM {
         return None;
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn short_runs_get_the_sessions_that_can_be_busy() {
-        let of = |cores, us| of_short_runs(cores, Duration::from_micros(us)).map(|group| group.sessions);
+        let of = |cores, us| for_short_runs(cores, Duration::from_micros(us)).map(|group| group.sessions);
         assert_eq!(of(2, 7), Some(1));
         assert_eq!(of(64, 7), Some(8));
         assert_eq!(of(2, 100), Some(2));

@@ -33,15 +33,15 @@ pub(crate) struct Fitting {
 
 /// Sessions to open.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct SessionPlan {
     /// Groups, fewest threads first; at least one.
     pub(super) groups: Vec<SessionGroup>,
-    choice: Choice,
+    choice: InstanceChoice,
 }
 
-/// Choice of the sessions among the groups of a [`Plan`].
+/// Choice of the sessions among the groups of a [`SessionPlan`].
 #[derive(Debug, PartialEq, Eq)]
-enum Choice {
+enum InstanceChoice {
     /// Stated in the config.
     Stated,
     /// By the time of a run in each group.
@@ -51,7 +51,7 @@ enum Choice {
 }
 
 /// Opened groups, most threads first, and the reason for them.
-type Chosen = (Vec<WarmGroup>, String);
+type FittedGroups = (Vec<WarmGroup>, String);
 
 impl Fitting {
     /// Creates the fitting for the cores of this process, or the configured ones.
@@ -66,27 +66,27 @@ impl Fitting {
     }
 
     /// Sessions for a model with `weight_bytes` bytes of weights. On a GPU the default is one session.
-    pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> Plan {
+    pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> SessionPlan {
         let on_gpu = InstanceConfig::default();
         if let Some(instances) = stated.or((!on_cpu).then_some(&on_gpu)) {
-            return Plan {
+            return SessionPlan {
                 groups: vec![SessionGroup::stated(instances)],
-                choice: Choice::Stated,
+                choice: InstanceChoice::Stated,
             };
         }
         let cores = self.cores.count;
         let groups = layout::candidates(cores, weight_bytes, self.config.max_weight_bytes);
         let choice = match groups.len() {
-            1 if cores == 1 => Choice::Unmeasured("there is one core"),
-            1 => Choice::Unmeasured(
+            1 if cores == 1 => InstanceChoice::Unmeasured("there is one core"),
+            1 => InstanceChoice::Unmeasured(
                 "its weights are too large for another session (`runtime.instances.max_weight_bytes`)",
             ),
             _ if self.config.measure.is_zero() => {
-                Choice::Unmeasured("measuring is disabled (`runtime.instances.measure_ms`)")
+                InstanceChoice::Unmeasured("measuring is disabled (`runtime.instances.measure_ms`)")
             }
-            _ => Choice::Measured,
+            _ => InstanceChoice::Measured,
         };
-        Plan { groups, choice }
+        SessionPlan { groups, choice }
     }
 
     /// Opens the sessions of a plan; the group with the most threads is first.
@@ -94,12 +94,12 @@ impl Fitting {
     /// # Errors
     /// The error of the first session that cannot be opened, or an exceeded limit. A session opened only for measuring
     /// is left out if it cannot be opened.
-    pub(super) async fn open(&self, plan: &Plan, opener: Opener<'_>) -> Result<Vec<WarmGroup>, String> {
+    pub(super) async fn open(&self, plan: &SessionPlan, opener: Opener<'_>) -> Result<Vec<WarmGroup>, String> {
         let model = opener.model;
         let (opened, why) = match plan.choice {
-            Choice::Stated => return opener.open_all(&plan.groups, Vec::new()).await,
-            Choice::Measured => self.open_fitted(&plan.groups, opener).await?,
-            Choice::Unmeasured(why) => {
+            InstanceChoice::Stated => return opener.open_all(&plan.groups, Vec::new()).await,
+            InstanceChoice::Measured => self.open_fitted(&plan.groups, opener).await?,
+            InstanceChoice::Unmeasured(why) => {
                 let groups = layout::unmeasured(&plan.groups);
                 (opener.open_all(&groups, Vec::new()).await?, why.to_owned())
             }
@@ -111,7 +111,7 @@ impl Fitting {
     }
 
     /// Opens one session of each candidate group, and then the others of the groups that are worth having.
-    async fn open_fitted(&self, candidates: &[SessionGroup], mut opener: Opener<'_>) -> Result<Chosen, String> {
+    async fn open_fitted(&self, candidates: &[SessionGroup], mut opener: Opener<'_>) -> Result<FittedGroups, String> {
         let (first, wider) = (candidates[0], &candidates[1..]);
         let budget = self.config.measure / candidates.len() as u32;
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
@@ -153,8 +153,8 @@ impl Fitting {
         alone: Duration,
         wider: &[SessionGroup],
         opener: &mut Opener<'_>,
-    ) -> Chosen {
-        let short = layout::of_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
+    ) -> FittedGroups {
+        let short = layout::for_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
         let (mut groups, reason) = match short {
             Some(group) => {
                 first.group = group;
@@ -173,7 +173,7 @@ impl Fitting {
     }
 
     /// Times a run in each group, and keeps the groups worth having, most threads first.
-    async fn measure(&self, first: WarmGroup, wider: &[SessionGroup], opener: &mut Opener<'_>) -> Chosen {
+    async fn measure(&self, first: WarmGroup, wider: &[SessionGroup], opener: &mut Opener<'_>) -> FittedGroups {
         let _measuring = self.measuring.lock().await;
         let budget = self.config.measure / (1 + wider.len() as u32);
         let mut measured = vec![first];
@@ -245,14 +245,14 @@ pub(crate) struct LoadSlot<'a> {
 }
 
 impl LoadLimits {
-    fn too_late(&self, failure: &str) -> String {
+    fn timeout_message(&self, failure: &str) -> String {
         let ms = self.load.as_millis();
         format!("{failure} within {ms} ms (`runtime.load_timeout_ms`)")
     }
 
     /// Error of a load that exceeded its time; it is temporary.
-    pub(crate) fn late(&self, object: impl fmt::Display, failure: &str) -> LoadError {
-        LoadError::at(object, self.too_late(failure)).passing()
+    pub(crate) fn timed_out(&self, object: impl fmt::Display, failure: &str) -> LoadError {
+        LoadError::at(object, self.timeout_message(failure)).transient()
     }
 }
 
@@ -329,7 +329,7 @@ impl Opener<'_> {
         let built = join_all(sessions.iter_mut().map(|session| &mut session.built));
         match timeout_at(self.slot.deadline.into(), built).await {
             Ok(_) => Ok(sessions),
-            Err(_) => Err(self.limits.too_late("its sessions were not built")),
+            Err(_) => Err(self.limits.timeout_message("its sessions were not built")),
         }
     }
 
@@ -409,16 +409,16 @@ mod tests {
         })
     }
 
-    fn planned(plan: &Plan) -> (u32, u32, Vec<u32>) {
+    fn planned(plan: &SessionPlan) -> (u32, u32, Vec<u32>) {
         let first = plan.groups[0];
         let wider = plan.groups[1..].iter().map(|group| group.threads.intra_op);
         (first.sessions, first.threads.intra_op, wider.collect())
     }
 
-    fn stated_plan(instances: &InstanceConfig) -> Plan {
-        Plan {
+    fn stated_plan(instances: &InstanceConfig) -> SessionPlan {
+        SessionPlan {
             groups: vec![SessionGroup::stated(instances)],
-            choice: Choice::Stated,
+            choice: InstanceChoice::Stated,
         }
     }
 
@@ -450,7 +450,7 @@ mod tests {
             (4, 1000, 900, "max_weight_bytes"),
             (4, 0, 10, "measure_ms"),
         ] {
-            let Choice::Unmeasured(reason) = plan(cores, measure_ms, bytes).choice else {
+            let InstanceChoice::Unmeasured(reason) = plan(cores, measure_ms, bytes).choice else {
                 panic!("measured");
             };
             assert!(reason.contains(part), "{reason}");

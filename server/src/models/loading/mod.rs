@@ -181,7 +181,7 @@ impl Loader {
             "{sessions} sessions of loads that were given up are still being built (cores: {cores}): wait until \
              `tierlab_abandoned_sessions` falls, or restart the server without their models"
         );
-        Err(LoadError::new(message).passing())
+        Err(LoadError::new(message).transient())
     }
 
     /// Checks that rows are read to the device that the sessions are bound to.
@@ -346,7 +346,7 @@ impl Loader {
         let joined = Join::open(self.features.clone(), tables, &first.table, &signature.inputs, &columns);
         match timeout(self.limits.load, joined).await {
             Ok(joined) => joined.map(Some),
-            Err(_) => Err(self.limits.late(object, "its feature table was not opened")),
+            Err(_) => Err(self.limits.timed_out(object, "its feature table was not opened")),
         }
     }
 }

@@ -8,7 +8,7 @@ mod reconcile;
 use crate::error::LoadError;
 use crate::models::loading::Loader;
 use crate::models::repository::{self, Listing};
-use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
+use crate::models::served_models::{ServedModel, ServedModels, Target, shorten};
 use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
 use arc_swap::ArcSwap;
@@ -210,7 +210,7 @@ impl ModelManager {
         Err(Refusal::bad(format!(
             "model `{}` cannot be loaded or unloaded by request: `repository.control` in server.toml is `{control}`, \
              not `explicit`",
-            shown(name)
+            shorten(name)
         )))
     }
 
@@ -271,7 +271,7 @@ impl ModelManager {
                 return Err(LoadError::new(format!("model `{name}` is refused: {error}")).with_detail(detailed));
             }
             tracing::error!(model = %name, error = error.for_operator(), "model refused; serving the others");
-            if error.passing {
+            if error.transient {
                 listing.remove(&name);
             }
         }
@@ -328,7 +328,7 @@ impl ModelManager {
             return Err(Refusal::bad(format!(
                 "unsupported parameter `{}`: a model's config and files are only read from the model tier; publish them there and \
                  load without parameters",
-                shown(parameter)
+                shorten(parameter)
             )));
         }
         let (this, name) = (Arc::clone(self), name.to_owned());
@@ -346,7 +346,7 @@ impl ModelManager {
     pub(crate) async fn unload_by_request(self: &Arc<Self>, name: &str, parameters: &[String]) -> Result<(), Refusal> {
         self.allow_change(name)?;
         if let Some(parameter) = parameters.iter().find(|name| *name != "unload_dependents") {
-            return Err(Refusal::bad(format!("unknown parameter `{}`", shown(parameter))));
+            return Err(Refusal::bad(format!("unknown parameter `{}`", shorten(parameter))));
         }
         self.check_started()?;
         self.snapshot().entry(name)?;
@@ -382,7 +382,7 @@ impl ModelManager {
             let _lock = self.lock_model(name).await;
             if let Err(error) = self.reconcile(name, objects, Reload::IfChanged).await {
                 tracing::warn!(model = %name, error = error.for_operator(), "cannot update the model");
-                if error.passing {
+                if error.transient {
                     reconciled.remove(name);
                 }
             }

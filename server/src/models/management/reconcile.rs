@@ -9,7 +9,7 @@ use crate::error::LoadError;
 use crate::models::loading::Loader;
 use crate::models::loading::fitting::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
-use crate::models::served_models::{ServedVersion, VersionState, shown};
+use crate::models::served_models::{ServedVersion, VersionState, shorten};
 use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
 use std::collections::BTreeSet;
@@ -38,11 +38,11 @@ impl ModelManager {
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list(&**tier, Some(name)).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
-            let message = format!("unknown model `{}`: not on the model tier", shown(name));
+            let message = format!("unknown model `{}`: not on the model tier", shorten(name));
             return Err(Refusal::new(Reason::UnknownModel, message));
         };
         self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
-            let reason = match error.passing {
+            let reason = match error.transient {
                 true => Reason::Tier,
                 false => Reason::Unloadable,
             };
@@ -67,7 +67,7 @@ impl ModelManager {
         let limits = &loader.limits;
         let over = self.settings.model_configs.get(name);
         let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, over)).await;
-        let late = |_| Err(limits.late(name, "its config was not read"));
+        let late = |_| Err(limits.timed_out(name, "its config was not read"));
         let described = match described.unwrap_or_else(late) {
             Ok(described) => described,
             Err(error) => {
@@ -165,7 +165,7 @@ impl ModelManager {
         let Loader { limits, mapped, .. } = loader;
         let deadline = Instant::now() + limits.load;
         let read = timeout_at(deadline.into(), described.read(&*loader.tier, version, mapped)).await;
-        let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
+        let late = |_| Err(limits.timed_out(format_args!("{} {version}", described.name), "its files were not read"));
         let found = read.unwrap_or_else(late)?;
         loader.load(described, found, LoadSlot { deadline, permit }).await
     }
@@ -173,7 +173,7 @@ impl ModelManager {
     /// Records why a version was not loaded. The version served before continues.
     fn refuse(&self, name: &str, version: u64, fingerprint: String, error: &LoadError) {
         // A temporary failure is retried.
-        let fingerprint = if error.passing { String::new() } else { fingerprint };
+        let fingerprint = if error.transient { String::new() } else { fingerprint };
         self.edit(name, |entry| {
             if let Some(record) = entry.versions.get_mut(&version) {
                 record.fingerprint.clone_from(&fingerprint);

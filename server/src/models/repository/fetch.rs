@@ -62,7 +62,7 @@ fn io_error(path: &Path, error: &io::Error) -> LoadError {
     let detailed = format!("{}: {error}; {hint}", path.display());
     LoadError::new(format!("cannot store weights on the local disk: {error}; {hint}"))
         .with_detail(detailed)
-        .passing()
+        .transient()
 }
 
 /// Destination of a file's chunks, in order.
@@ -90,7 +90,7 @@ fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
     // Needed twice for a moment. Allocated fallibly, because the tier may have reported any size.
     if Vec::<u8>::new().try_reserve_exact(size.saturating_mul(2)).is_err() {
-        return Err(LoadError::at(&object.path, format!("no memory for {size} bytes")).passing());
+        return Err(LoadError::at(&object.path, format!("no memory for {size} bytes")).transient());
     }
     // Unwritten zero pages are mapped, not copied.
     Ok(Arc::from(vec![0; size]))
@@ -169,7 +169,7 @@ impl<P: Sink> ChunkWriter<P> {
 
 fn put_failed(object: &Object, error: &io::Error) -> LoadError {
     let message = format!("cannot store it: {error}; see `runtime.weights` in server.toml");
-    LoadError::at(&object.path, message).passing()
+    LoadError::at(&object.path, message).transient()
 }
 
 /// Looks up an object again, because the listing may be outdated.
@@ -235,7 +235,7 @@ pub(super) async fn to_disk(
     let began = Instant::now();
     let bytes = files.iter().map(|file| file.object.size).sum::<u64>();
     let folder = mapped.reserve(bytes.saturating_add(object.size));
-    let folder = folder.map_err(|message| LoadError::at(&object.path, message).passing())?;
+    let folder = folder.map_err(|message| LoadError::at(&object.path, message).transient())?;
     let mut reading = LoadSeconds::default();
     for file in files {
         let path = folder.file(&file.name).map_err(|e| io_error(file.name.as_ref(), &e))?;
@@ -279,7 +279,7 @@ mod tests {
             };
             read(&mut seconds).await.unwrap();
             assert!(std::fs::read(&file).unwrap() == data);
-            assert!(read(&mut seconds).await.err().unwrap().passing, "it is there");
+            assert!(read(&mut seconds).await.err().unwrap().transient, "it is there");
             sum.sha256 = hex::encode(Sha256::digest(b"other"));
             let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes, &mut seconds)
                 .await

@@ -31,7 +31,7 @@ struct QueuedRequest<'a> {
 }
 
 impl QueuedRequest<'_> {
-    async fn done(mut self) -> Answer {
+    async fn wait(mut self) -> Answer {
         let done = (&mut self.answer).await;
         self.answered = true;
         done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread ended")))
@@ -79,7 +79,7 @@ impl Model {
         let mut running = std::pin::pin!(self.run(parts, rows, terms));
         if let Some(limit) = self.queue_timeout() {
             match tokio::time::timeout(limit, &mut running).await {
-                Ok(done) => return done,
+                Ok(output) => return output,
                 Err(_) if terms.run_began.get().is_none() => {
                     let text = format!("no session was free within {limit:?}, the model's `batching.queue_timeout_us`");
                     return Err(Refusal::new(Reason::Deadline, text));
@@ -111,13 +111,13 @@ impl Model {
                     drop(wake_ups);
                 });
             }
-            return self.queued(answer).done().await;
+            return self.queued(answer).wait().await;
         }
         let pieces = job::cut(&parts, &self.signature.inputs, rows, max_rows).into_iter();
         let pieces = pieces.map(|(parts, rows)| self.job(parts, rows, terms, enqueued));
         let (jobs, answers): (Vec<Job>, Vec<_>) = pieces.unzip();
         drop(self.queue.push(jobs)?);
-        let pieces = answers.into_iter().map(|answer| self.queued(answer).done());
+        let pieces = answers.into_iter().map(|answer| self.queued(answer).wait());
         let pieces = futures::future::try_join_all(pieces).await?;
         job::join(pieces).map_err(|message| Refusal::new(Reason::Inference, message))
     }

@@ -211,12 +211,12 @@ pub(crate) async fn observe<B>(
     let access = tracing::enabled!(target: ACCESS, tracing::Level::DEBUG);
     let access = access.then(|| (Instant::now(), request.method().clone(), request.uri().clone()));
     if let Some(span) = &mut span {
-        span.belong_to(&context);
+        span.attach(&context);
     }
     let mut response = scope(&context, service(request)).await;
     let status = response.status();
     if let Some(span) = &mut span {
-        span.answered_with(status.as_u16());
+        span.set_status(status.as_u16());
     }
     if let Some((began, method, uri)) = access {
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
