@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
         bounds.connections
     );
     println!("{}", Figures::heading());
-    let clients = clients::Clients::learn(&served.address)?;
+    let clients = clients::Clients::record_answers(&served.address)?;
     let baseline = clients.measure(seconds / 4)?;
     println!("{}", baseline.row("before"));
     let (attacked, outcomes) = under_attack(attackers, &clients, seconds / 2)?;

@@ -219,7 +219,7 @@ async fn every_error_is_json_and_no_coding_is_passed_over() {
     for coding in ["gzip, chunked", "chunked\r\ntransfer-encoding: chunked"] {
         let reply = server.raw(
             format!("POST /v2/models/texts/infer HTTP/1.1\r\nhost: a\r\ntransfer-encoding: {coding}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n")
-                .as_reply(),
+                .as_bytes(),
         );
         assert!(
             reply.starts_with("HTTP/1.1 400") && reply.contains("only `chunked`"),

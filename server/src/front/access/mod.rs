@@ -242,8 +242,8 @@ impl Hosts {
     fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         let target = uri.authority().map(Authority::as_str);
         let mut hosts = Vec::with_capacity(2);
-        let host = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
-        for value in host.chain(target.map(Some)) {
+        let sent_hosts = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
+        for value in sent_hosts.chain(target.map(Some)) {
             let host = value.and_then(|value| value.parse::<Authority>().ok());
             let host = host.ok_or(Denied::ForeignHost)?;
             if !has_only_port(&host) || !self.allows(&canonical(host.host())) {
