@@ -113,7 +113,7 @@ pub async fn run(
     let _gpus = gpu::watch(&registry, config.raw.telemetry.gpu_interval).map_err(on_registry)?;
     let telemetry = Telemetry::start(&config.raw.telemetry, metrics.spans.clone())?;
     memory::note_limits();
-    let (memory, set_by) = memory::of_this_process();
+    let (memory, set_by) = memory::process_limit();
     let buffered = config.raw.admission.max_buffered_bytes;
     tracing::info!(
         memory,
@@ -133,7 +133,7 @@ pub async fn run(
     let on_listener = |e: std::io::Error| ServerError::Load(format!("listener: {e}"));
     let addresses = listeners.addresses().map_err(on_listener)?;
 
-    tokio::spawn(keep_a_timer_due());
+    tokio::spawn(keep_timer_due());
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
         warn_if_exposed(address, &config.connections);
     }
@@ -160,7 +160,7 @@ pub async fn run(
 
 /// Keeps a timer due soon. A timer that is due before all others makes its thread write to the one that waits for them:
 /// on an idle server, one system call for the deadline of each request. With this timer, deadlines are never first.
-async fn keep_a_timer_due() {
+async fn keep_timer_due() {
     loop {
         tokio::time::sleep(TIMER_PERIOD).await;
     }

@@ -63,7 +63,7 @@ pub(super) struct QueueState {
     /// Number of sessions in a run.
     pub(super) running: usize,
     /// One entry per session group.
-    pub(super) sleepers: Vec<IdleSessions>,
+    pub(super) idle_sessions: Vec<IdleSessions>,
 }
 
 impl QueueState {
@@ -87,7 +87,7 @@ impl BatchQueue {
         let count = groups.0.len();
         Arc::new(Self {
             state: Mutex::new(QueueState {
-                sleepers: vec![IdleSessions::default(); count],
+                idle_sessions: vec![IdleSessions::default(); count],
                 ..QueueState::default()
             }),
             groups,
@@ -128,7 +128,7 @@ impl BatchQueue {
             let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
             state.jobs.insert(before.map_or(0, |at| at + 1), job);
             let group = self.group_for_next(&state);
-            if state.sleepers[group].needs_wake_up() {
+            if state.idle_sessions[group].needs_wake_up() {
                 let queue = Arc::clone(self);
                 wake_ups.push(WakeUp { queue, group });
             }
@@ -137,7 +137,7 @@ impl BatchQueue {
         let oldest = state.jobs.front().map(|job| job.enqueued);
         let overdue = oldest.is_some_and(|oldest| oldest.elapsed() > MAX_WAKE_DELAY);
         let group = self.group_for_next(&state);
-        let wake_now = state.sleepers[group].asleep > 0 && (overdue || state.rows >= self.rule.largest());
+        let wake_now = state.idle_sessions[group].asleep > 0 && (overdue || state.rows >= self.rule.largest());
         drop(state);
         if wake_now {
             self.wake[group].notify_one();
@@ -154,7 +154,7 @@ impl BatchQueue {
     /// Wakes a session for the jobs left in the queue.
     fn wake_next(&self, state: &mut QueueState) {
         let group = self.group_for_next(state);
-        if !state.jobs.is_empty() && state.sleepers[group].needs_wake_up() {
+        if !state.jobs.is_empty() && state.idle_sessions[group].needs_wake_up() {
             self.wake[group].notify_one();
         }
     }
@@ -298,7 +298,7 @@ impl BatchQueue {
         limit: Option<Duration>,
     ) -> MutexGuard<'a, QueueState> {
         let wake = &self.wake[slot.group];
-        state.sleepers[slot.group].asleep += 1;
+        state.idle_sessions[slot.group].asleep += 1;
         let mut state = match limit {
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {
@@ -306,7 +306,7 @@ impl BatchQueue {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        state.sleepers[slot.group].record_awake();
+        state.idle_sessions[slot.group].record_awake();
         state
     }
 

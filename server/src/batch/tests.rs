@@ -385,7 +385,7 @@ fn a_request_of_another_shape_is_taken_by_another_group_while_the_first_runs() {
     };
     let queue = BatchQueue::new(rule, Groups(vec![1, 1]), 100, PendingRequests::new(), gauges());
     let [wide, narrow] = [0, 1].map(|group| worker(&queue, group, &clock));
-    while !(0..2).all(|group| queue.lock().sleepers[group].asleep > 0) {
+    while !(0..2).all(|group| queue.lock().idle_sessions[group].asleep > 0) {
         std::thread::yield_now();
     }
     let ((first, _first_reply), (second, _second_reply)) = (alive(1, 1), alive(1, 2));

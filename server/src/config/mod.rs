@@ -168,7 +168,7 @@ impl Config {
         document.insert("tiers".into(), toml::Value::Table(tiers));
         let mut library = None;
         let mut layers = vec![document.clone()];
-        let mut lay = |setting: &str| {
+        let mut apply = |setting: &str| {
             overlay(&mut document, setting)?;
             if takes_out(setting) {
                 // The setting is in at least one of the layers below.
@@ -189,7 +189,7 @@ impl Config {
                 // Tokens are kept out of the document, which may be printed.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_kubernetes(name, value)) {
                 let key = key.to_lowercase().replace("__", ".");
-                match lay(&format!("{key}={value}")) {
+                match apply(&format!("{key}={value}")) {
                     // An empty variable removes a key, and is ignored if the key is not set.
                     Err(_) if value.trim().is_empty() => {}
                     laid => laid.map_err(|e| ConfigError(format!("{name}: {e}")))?,
@@ -197,7 +197,7 @@ impl Config {
             }
         }
         for set in &sources.set {
-            lay(set).map_err(|e| ConfigError(format!("--set {e}")))?;
+            apply(set).map_err(|e| ConfigError(format!("--set {e}")))?;
         }
         let tiers = match document.remove("tiers") {
             Some(toml::Value::Table(tiers)) => tiers,
@@ -225,8 +225,8 @@ impl Config {
         let file = sources.config.display();
         let address = |key: &str, flag: &Option<String>, value: &Option<String>| {
             let parse = |value: &String| {
-                let unlike = |_| ConfigError(format!("invalid address: `{key}` = `{value}`; use one like {LISTEN}"));
-                value.parse::<SocketAddr>().map_err(unlike)
+                let invalid = |_| ConfigError(format!("invalid address: `{key}` = `{value}`; use one like {LISTEN}"));
+                value.parse::<SocketAddr>().map_err(invalid)
             };
             flag.as_ref().or(value.as_ref()).map(parse).transpose()
         };
@@ -239,7 +239,7 @@ impl Config {
         fit_weights(&mut raw.runtime.weights, sources)?;
         let limits = &mut raw.admission;
         if limits.max_buffered_bytes == 0 {
-            let share = memory::of_this_process().0 / BUFFERED_SHARE;
+            let share = memory::process_limit().0 / BUFFERED_SHARE;
             limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
         }
         let [model_tier, feature_tier] = chosen_tiers(&raw, tiers, sources)?;
@@ -275,7 +275,7 @@ fn chosen_tiers<'a>(
     tiers: &'a BTreeMap<String, TierConfig>,
     sources: &Sources,
 ) -> Result<[(&'a String, &'a TierConfig); 2], ConfigError> {
-    let pick = |flag: &str, own_flag: &Option<String>, own_key: &Option<String>| {
+    let select_tier = |flag: &str, own_flag: &Option<String>, own_key: &Option<String>| {
         let wanted = [own_flag, &sources.tier, own_key, &raw.tier];
         let names = tiers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let Some(name) = wanted.into_iter().flatten().next() else {
@@ -288,14 +288,14 @@ fn chosen_tiers<'a>(
         };
         tiers.get_key_value(name).ok_or_else(unknown)
     };
-    let models = pick("--model-tier", &sources.model_tier, &raw.model_tier)?;
+    let models = select_tier("--model-tier", &sources.model_tier, &raw.model_tier)?;
     if models.1.kind() == "flight" {
         return fail(format!(
             "model tier `{}` is a Flight server, which serves only feature tables: choose another tier with --model-tier",
             models.0
         ));
     }
-    let features = pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?;
+    let features = select_tier("--feature-tier", &sources.feature_tier, &raw.feature_tier)?;
     Ok([models, features])
 }
 

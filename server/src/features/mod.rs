@@ -142,7 +142,7 @@ impl Join {
                 let message = format!("tier `{kind}`: {path}: replaced {READS} times while its rows were read");
                 return Err(Refusal::new(Reason::Tier, message));
             }
-            let numbers = open.numbers(entities);
+            let numbers = open.row_numbers(entities);
             let ids = numbers.map_err(|unknown| self.unknown_entity(&open, entities, unknown))?;
             let ids = &*ids;
             let Some(mut rows) = self.read(&open, ids, watch).await? else {
@@ -261,7 +261,7 @@ impl Join {
         Err(refusal)
     }
 
-    /// Byte ranges of rows, by the numbers that [`OpenTable::numbers`] returns.
+    /// Byte ranges of rows, by the numbers that [`OpenTable::row_numbers`] returns.
     fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
         let range = |&id: &i64| {
             let none = || Refusal::new(Reason::UnknownEntity, format!("unknown row {id} in {}", self.path));

@@ -59,7 +59,7 @@ impl OpenTable {
             }
             object = now;
         }
-        Err(being_rewritten(path))
+        Err(rewrite_error(path))
     }
 
     /// Opens a table that was replaced, once its rows match its header.
@@ -90,7 +90,7 @@ impl OpenTable {
                 tracing::warn!(object = %path, "the replaced table has blocks that do not match their checksums");
                 Ok(open)
             }
-            _ => Err(being_rewritten(path)),
+            _ => Err(rewrite_error(path)),
         }
     }
 
@@ -152,7 +152,7 @@ impl OpenTable {
 
     /// Number by which each entity's row is read: its id, or the row that may hold its key. Otherwise the index of the
     /// first entity that the table does not have.
-    pub(super) fn numbers<'a>(&self, ids: &'a EntityIds) -> Result<Cow<'a, [i64]>, usize> {
+    pub(super) fn row_numbers<'a>(&self, ids: &'a EntityIds) -> Result<Cow<'a, [i64]>, usize> {
         let Some(index) = &self.index else {
             let EntityIds::Int64(ids) = ids else { return Err(0) };
             let valid_ids = self.header.ids();
@@ -232,7 +232,7 @@ impl OpenTable {
     }
 }
 
-fn being_rewritten(path: &ObjectPath) -> LoadError {
+fn rewrite_error(path: &ObjectPath) -> LoadError {
     let message = "it is constantly rewritten: write a new file and rename it, or pause";
     LoadError::at(path, message).transient()
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const RESERVE_BYTES: u64 = 256 << 20;
 
 /// Maximum memory of this process, in bytes, and what sets it.
-pub(crate) fn of_this_process() -> (u64, &'static str) {
+pub(crate) fn process_limit() -> (u64, &'static str) {
     let rest = |resource, used: &str, by| {
         let (soft, _) = getrlimit(resource).ok()?;
         (soft != RLIM_INFINITY).then(|| (soft.saturating_sub(process_bytes(used)), by))
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn memory_is_what_the_tightest_limit_leaves() {
-        let (whole, _) = of_this_process();
+        let (whole, _) = process_limit();
         assert!(whole > 0 && available() <= field("/proc/meminfo", "MemTotal:").unwrap());
         let (_, hard) = getrlimit(Resource::RLIMIT_DATA).unwrap();
         setrlimit(Resource::RLIMIT_DATA, process_bytes("VmData:") + (100 << 20), hard).unwrap();
-        let (bytes, by) = of_this_process();
+        let (bytes, by) = process_limit();
         assert!(bytes <= 100 << 20, "{bytes}");
         assert_eq!(by, "`ulimit -d`");
     }

@@ -6,7 +6,7 @@
 //! between two messages. tonic is bypassed because it would copy each message to its own buffer before the tensor is
 //! copied out.
 
-use crate::front::http::body::{BodyPieces, ended_early};
+use crate::front::http::body::{BodyPieces, incomplete_body};
 use crate::front::http::coding::{Coding, inflate};
 use crate::front::state::SharedState;
 use crate::request::{Account, Reason, Refusal};
@@ -128,7 +128,7 @@ impl IncomingMessages {
 
     /// Status of a broken call: its client has gone away, or its body is invalid.
     fn broken_call(&self, error: &axum::Error) -> Status {
-        let refusal = ended_early(error);
+        let refusal = incomplete_body(error);
         if refusal.reason == Reason::Cancelled {
             if self.may_be_idle() {
                 return refusal.into();

@@ -37,13 +37,13 @@ pub(super) async fn receive(
     let coding = Coding::of(headers)?;
     let limit = timeout.map_or(limits.timeout, |timeout| timeout.min(limits.timeout));
     let collected = tokio::time::timeout(limit, collect(headers, body, limits.max_body_bytes, account));
-    let slow = |_| {
+    let timed_out = |_| {
         let message = format!("body did not arrive within {} ms", limit.as_millis());
         let own = limit < limits.timeout;
         Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, message)
     };
     Ok(Incoming {
-        body: collected.await.map_err(slow)??,
+        body: collected.await.map_err(timed_out)??,
         coding,
         max_bytes: limits.max_body_bytes,
         json_len,
@@ -53,10 +53,10 @@ pub(super) async fn receive(
 }
 
 /// Reads a small unwanted body to its end. Returns true if the connection can be used again.
-pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
-    let declared = declared(headers).unwrap_or(0);
+pub(super) async fn discard_small(headers: &HeaderMap, body: Body) -> bool {
+    let content_length = content_length(headers).unwrap_or(0);
     // A client that waits for `100 Continue` has not sent its body, and need not.
-    if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
+    if content_length > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
         return false;
     }
     discard(body).await
@@ -89,13 +89,13 @@ pub(super) async fn collect(
     limit: usize,
     account: &mut Account,
 ) -> Result<Data, Refusal> {
-    if declared(headers).is_some_and(|declared| declared > limit as u64) {
+    if content_length(headers).is_some_and(|content_length| content_length > limit as u64) {
         return Err(too_large(limit));
     }
     let mut pieces = BodyPieces::default();
     let mut len = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| ended_early(&e))?;
+        let frame = frame.map_err(|e| incomplete_body(&e))?;
         let Ok(chunk) = frame.into_data() else { continue };
         len += chunk.len();
         if len > limit {
@@ -107,7 +107,7 @@ pub(super) async fn collect(
     Ok(pieces.take())
 }
 
-fn declared(headers: &HeaderMap) -> Option<u64> {
+fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
@@ -122,7 +122,7 @@ fn number(headers: &HeaderMap, name: &HeaderName, expected: &str) -> Result<Opti
 }
 
 /// Refusal for an incomplete body: its client is gone, or the body is invalid.
-pub(crate) fn ended_early(error: &axum::Error) -> Refusal {
+pub(crate) fn incomplete_body(error: &axum::Error) -> Refusal {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         let kind = error.downcast_ref().map(std::io::Error::kind);

@@ -177,7 +177,7 @@ impl Runtime {
                 let built = self.build(graph, threads, provider, Ok);
                 built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
                     // The graph is valid: the provider does not start.
-                    Ok(_) => self.providers.lacking(provider, &self.library, &error),
+                    Ok(_) => self.providers.unusable(provider, &self.library, &error),
                     Err(_) => error,
                 })
             }

@@ -120,7 +120,7 @@ pub(crate) fn for_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup
 
 /// Returns the groups worth having, most threads first. `timed` has candidates, fewest threads first, and the time of a
 /// run in each. A group of more threads must be faster by a tenth than the previous one.
-pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<SessionGroup> {
+pub(crate) fn select_groups(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<SessionGroup> {
     let Some(&(first, Some(mut best))) = timed.first() else {
         return unmeasured(&timed.iter().map(|(group, _)| *group).collect::<Vec<_>>());
     };
@@ -196,7 +196,7 @@ mod tests {
         let ms = |ms| Some(Duration::from_millis(ms));
         let chosen = |cores, times: &[Option<Duration>]| {
             let timed = candidates(cores, 1, u64::MAX).into_iter().zip(times.iter().copied());
-            shape(&worth_having(&timed.collect::<Vec<_>>()))
+            shape(&select_groups(&timed.collect::<Vec<_>>()))
         };
         assert_eq!(chosen(2, &[ms(200), ms(110)]), [(1, 2), (2, 1)]);
         assert_eq!(chosen(2, &[ms(200), ms(180)]), [(1, 2), (2, 1)]);

@@ -234,7 +234,7 @@ impl Warmup {
         // ONNX Runtime plans memory by the first run of each shape, and treats shapes that differ in the rows of an
         // even number of inputs as equal. So the first run has as many rows as most requests.
         if self.samples.is_empty() {
-            on_zeros(engine, 1)?;
+            run_zeros(engine, 1)?;
         }
         for sample in &self.samples {
             let failed = |message: String| format!("warm-up `{}`: {message}", sample.name);
@@ -244,7 +244,7 @@ impl Warmup {
             }
         }
         if !self.samples.iter().any(|sample| sample.batch_size > 1) && max_batch_size > 1 {
-            on_zeros(engine, PROBE_ROWS.min(max_batch_size))?;
+            run_zeros(engine, PROBE_ROWS.min(max_batch_size))?;
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
 /// # Errors
 /// Fails if outputs have another number of rows, when stopped, or without memory. If the model does not run at all,
 /// only logs it.
-fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
+fn run_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
     let run = zero_inputs(&engine.signature, rows)
         .map(|inputs| inputs.into_iter().map(part).collect::<Vec<_>>())
         .map_err(RunError::from)

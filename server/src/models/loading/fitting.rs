@@ -191,7 +191,7 @@ impl Fitting {
             Some(format!("{time} with {threads} thread{plural}"))
         });
         let reason = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
-        let groups = layout::worth_having(&timed);
+        let groups = layout::select_groups(&timed);
         // Sessions of the other groups end with their threads.
         measured.retain(|warm| groups.contains(&warm.group));
         measured.reverse();

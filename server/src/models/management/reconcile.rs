@@ -65,8 +65,8 @@ impl ModelManager {
             return Err(LoadError::new("the tiers are not opened yet"));
         };
         let limits = &loader.limits;
-        let over = self.settings.model_configs.get(name);
-        let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, over)).await;
+        let keys = self.settings.model_configs.get(name);
+        let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, keys)).await;
         let late = |_| Err(limits.timed_out(name, "its config was not read"));
         let described = match described.unwrap_or_else(late) {
             Ok(described) => described,

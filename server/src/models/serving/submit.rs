@@ -59,8 +59,8 @@ impl Model {
     /// Sends a request, with one part per input of the graph, through the queue and a session. If the model's config
     /// allows it, a request larger than a run is split. `rows` is ignored if the model is not batched.
     pub(crate) async fn infer(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
-        let mut done = self.run_in_time(parts, rows, terms).await?;
-        for (output, reshape) in done.outputs.iter_mut().zip(&self.reshapes.outputs) {
+        let mut job_output = self.run_with_limit(parts, rows, terms).await?;
+        for (output, reshape) in job_output.outputs.iter_mut().zip(&self.reshapes.outputs) {
             let Some(reshape) = reshape else { continue };
             let Tensor { name, shape, .. } = output;
             *shape = reshape.apply(shape).ok_or_else(|| {
@@ -70,12 +70,12 @@ impl Model {
                 Refusal::new(Reason::Inference, message)
             })?;
         }
-        Ok(done)
+        Ok(job_output)
     }
 
     /// Refuses a request whose run has not begun when the model's queue time limit is over. Sessions that take from the
     /// queue refuse late requests as well, and more exactly; but all of them may be busy for longer.
-    async fn run_in_time(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
+    async fn run_with_limit(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
         let mut running = std::pin::pin!(self.run(parts, rows, terms));
         if let Some(limit) = self.queue_timeout() {
             match tokio::time::timeout(limit, &mut running).await {
