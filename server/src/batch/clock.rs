@@ -203,7 +203,7 @@ mod tests {
         Read,
         Queue,
         Take,
-        Nothing,
+        Idle,
     }
 
     proptest! {
@@ -211,7 +211,7 @@ mod tests {
         #[test]
         fn every_moment_has_the_first_cause_that_holds(
             steps in prop::collection::vec(
-                (prop_oneof![Just(Event::Read), Just(Event::Queue), Just(Event::Take), Just(Event::Nothing)], 0_u64..50),
+                (prop_oneof![Just(Event::Read), Just(Event::Queue), Just(Event::Take), Just(Event::Idle)], 0_u64..50),
                 0..30,
             ),
         ) {

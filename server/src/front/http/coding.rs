@@ -252,7 +252,7 @@ mod tests {
     use std::time::Duration;
     use tierlab_protocol::infer::Unlimited;
 
-    fn asking(accept: &'static str) -> Coding {
+    fn accepting(accept: &'static str) -> Coding {
         Coding::accepted(&HeaderMap::from_iter([(
             ACCEPT_ENCODING,
             HeaderValue::from_static(accept),
@@ -288,7 +288,7 @@ mod tests {
             ("identity, gzip", None),
             ("", None),
         ] {
-            let (compressed, found) = deflate(asking(accept), body(), &Unlimited).unwrap();
+            let (compressed, found) = deflate(accepting(accept), body(), &Unlimited).unwrap();
             assert_eq!(found.as_ref().map(|value| value.to_str().unwrap()), coding, "{accept}");
             assert_eq!(compressed[0].bytes().len() < 5000, coding.is_some());
         }
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(back, [7; 5000][..]);
         let small = vec![Piece::Own(Bytes::from_static(&[7; 100]))];
         assert!(
-            deflate(asking("gzip"), small, &Unlimited).unwrap().1.is_none(),
+            deflate(accepting("gzip"), small, &Unlimited).unwrap().1.is_none(),
             "small ones stay"
         );
     }
