@@ -151,10 +151,10 @@ fn text() -> ModelProto {
             .graph
             .node(&name("shares"), "Softmax", &[&scaled], &[int("axis", -1)]);
         let mixed = net.graph.node(&name("mixed"), "MatMul", &[&shares, &values], &[]);
-        let turned = net
+        let transposed = net
             .graph
             .node(&name("turned"), "Transpose", &[&mixed], &[ints("perm", &[0, 2, 1, 3])]);
-        let flat = net.graph.node(&name("flat"), "Reshape", &[&turned, &joined], &[]);
+        let flat = net.graph.node(&name("flat"), "Reshape", &[&transposed, &joined], &[]);
         let attended = net.matmul(&name("out"), &flat, [WIDTH, WIDTH]);
         value = net.graph.node(&name("attended"), "Add", &[&value, &attended], &[]);
         let normed = net.norm(&name("norm2"), &value);
@@ -305,7 +305,7 @@ impl Client {
     }
 
     /// Sends the request and reads the whole reply; the session's part of its time, in microseconds.
-    fn ask(&mut self) -> Result<f64> {
+    fn infer(&mut self) -> Result<f64> {
         self.reader.get_mut().write_all(&self.request)?;
         let (mut line, mut length, mut infer_us) = (String::new(), None, None);
         self.reader.read_line(&mut line)?;
@@ -369,53 +369,53 @@ fn request(model: &str) -> Result<Vec<u8>> {
 }
 
 /// Figures of one client: answers per second, and latency and session time of each answer, in microseconds.
-struct Asked {
+struct RunFigures {
     per_s: f64,
     latencies: Vec<f64>,
     infers: Vec<f64>,
 }
 
-fn ask(address: &str, model: &str, clients: usize, time: Duration) -> Result<()> {
+fn measure(address: &str, model: &str, clients: usize, time: Duration) -> Result<()> {
     let connect = |_| Client::connect(address, model);
     let mut clients = (0..clients).map(connect).collect::<Result<Vec<_>>>()?;
     for client in &mut clients {
-        client.ask()?;
+        client.infer()?;
     }
     let start = &Barrier::new(clients.len());
-    let asked: Vec<Asked> = std::thread::scope(|scope| {
+    let figures: Vec<RunFigures> = std::thread::scope(|scope| {
         let threads: Vec<_> = clients
             .iter_mut()
             .map(|client| scope.spawn(move || closed_loop(client, start, time)))
             .collect();
         let all = threads.into_iter().map(|thread| match thread.join() {
-            Ok(asked) => asked,
+            Ok(figures) => figures,
             Err(_) => bail!("a client's thread panicked"),
         });
         all.collect::<Result<_>>()
     })?;
-    let median = |of: fn(&Asked) -> &Vec<f64>| {
-        let mut all: Vec<f64> = asked.iter().flat_map(of).copied().collect();
+    let median = |of: fn(&RunFigures) -> &Vec<f64>| {
+        let mut all: Vec<f64> = figures.iter().flat_map(of).copied().collect();
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
     // Each client's own rate: the last answer of one may come long after another's.
-    let per_s: f64 = asked.iter().map(|one| one.per_s).sum();
+    let per_s: f64 = figures.iter().map(|one| one.per_s).sum();
     let (latency_us, infer_us) = (median(|one| &one.latencies), median(|one| &one.infers));
     println!(r#"{{"per_s":{per_s:.2},"latency_us":{latency_us:.1},"infer_us":{infer_us:.1}}}"#);
     Ok(())
 }
 
-fn closed_loop(client: &mut Client, start: &Barrier, time: Duration) -> Result<Asked> {
+fn closed_loop(client: &mut Client, start: &Barrier, time: Duration) -> Result<RunFigures> {
     let (mut latencies, mut infers) = (Vec::new(), Vec::new());
     start.wait();
     let began = Instant::now();
     while latencies.is_empty() || began.elapsed() < time {
         let sent = Instant::now();
-        infers.push(client.ask()?);
+        infers.push(client.infer()?);
         latencies.push(sent.elapsed().as_secs_f64() * 1e6);
     }
     let per_s = latencies.len() as f64 / began.elapsed().as_secs_f64();
-    Ok(Asked {
+    Ok(RunFigures {
         per_s,
         latencies,
         infers,
@@ -439,7 +439,7 @@ fn main() -> Result<()> {
             }
             Ok(())
         }
-        ["ask", address, model, clients, seconds] => ask(
+        ["ask", address, model, clients, seconds] => measure(
             address,
             model,
             clients.parse()?,

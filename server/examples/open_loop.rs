@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A server that says nothing for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Replies that are taken at once.
 const EVENTS: usize = 64;
 
@@ -34,19 +34,19 @@ struct Sample {
 struct Target {
     address: String,
     model: String,
-    asked: Asked,
+    body_source: RequestBody,
 }
 
 /// The body of a request.
 #[derive(Clone)]
-enum Asked {
+enum RequestBody {
     /// So many rows of entities below a number.
     Entities { below: u64, rows: u64 },
     /// The same for every request.
     Body(Arc<str>),
 }
 
-impl Asked {
+impl RequestBody {
     fn parse(text: &str) -> Option<Self> {
         if let Some(path) = text.strip_prefix('@') {
             return std::fs::read_to_string(path).ok().map(|body| Self::Body(body.into()));
@@ -76,7 +76,7 @@ impl Asked {
 
 impl Target {
     fn request(&self, number: u64) -> Vec<u8> {
-        let body = self.asked.body(number);
+        let body = self.body_source.body(number);
         let length = body.len();
         format!(
             "POST /v2/models/{}/infer HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
@@ -86,11 +86,11 @@ impl Target {
         .into_bytes()
     }
 
-    fn connect(&self) -> std::io::Result<Line> {
+    fn connect(&self) -> std::io::Result<Connection> {
         let stream = TcpStream::connect(&self.address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Line {
+        Ok(Connection {
             stream,
             reply: Vec::new(),
         })
@@ -101,7 +101,7 @@ impl Target {
 struct Reply {
     status: u16,
     /// True if the connection stays open.
-    keep: bool,
+    keep_alive: bool,
 }
 
 impl Reply {
@@ -123,18 +123,18 @@ impl Reply {
         let length = length.map_err(|_| bad("no length"))?;
         Ok((bytes.len() >= end + 4 + length).then_some(Self {
             status: status.ok_or_else(|| bad("no status"))?,
-            keep: header("connection") != Some("close"),
+            keep_alive: header("connection") != Some("close"),
         }))
     }
 }
 
 /// One connection.
-struct Line {
+struct Connection {
     stream: TcpStream,
     reply: Vec<u8>,
 }
 
-impl Line {
+impl Connection {
     /// Sends a whole request. The buffer of an idle connection takes it at once, as a rule.
     fn send(&mut self, mut request: &[u8]) -> std::io::Result<()> {
         self.reply.clear();
@@ -167,8 +167,8 @@ impl Line {
 
 /// A place for a connection, and the request on it, since it was due.
 #[derive(Default)]
-struct Seat {
-    line: Option<Line>,
+struct Slot {
+    connection: Option<Connection>,
     due: Option<Instant>,
 }
 
@@ -176,7 +176,7 @@ struct Seat {
 struct Client {
     target: Target,
     epoll: Epoll,
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     free: Vec<usize>,
 }
 
@@ -185,7 +185,7 @@ impl Client {
         Ok(Self {
             target,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            seats: std::iter::repeat_with(Seat::default).take(connections).collect(),
+            slots: std::iter::repeat_with(Slot::default).take(connections).collect(),
             free: (0..connections).rev().collect(),
         })
     }
@@ -198,73 +198,73 @@ impl Client {
         let due_at = |number: u64| began + Duration::from_secs_f64(number as f64 / rate);
         let mut waiting: VecDeque<(Instant, u64)> = VecDeque::new();
         let (mut next, mut samples) = (0, Vec::new());
-        let mut heard = began;
+        let mut last_reply = began;
         while samples.len() < count as usize {
             let now = Instant::now();
             while next < count && due_at(next) <= now {
                 waiting.push_back((due_at(next), next));
                 next += 1;
             }
-            while let Some(seat) = self.free.pop_if(|_| !waiting.is_empty()) {
+            while let Some(slot) = self.free.pop_if(|_| !waiting.is_empty()) {
                 let Some((due, number)) = waiting.pop_front() else {
                     break;
                 };
-                self.seats[seat].due = Some(due);
-                if self.send(seat, number).is_err() {
-                    samples.extend(self.end(seat, began, None));
+                self.slots[slot].due = Some(due);
+                if self.send(slot, number).is_err() {
+                    samples.extend(self.end(slot, began, None));
                 }
             }
             let before = samples.len();
             self.receive(began, &mut samples);
             if samples.len() > before {
-                heard = now;
-            } else if now.duration_since(heard) > PATIENCE {
-                for seat in 0..self.seats.len() {
-                    samples.extend(self.end(seat, began, None));
+                last_reply = now;
+            } else if now.duration_since(last_reply) > REPLY_TIMEOUT {
+                for slot in 0..self.slots.len() {
+                    samples.extend(self.end(slot, began, None));
                 }
-                heard = now;
+                last_reply = now;
             }
         }
         samples
     }
 
-    fn send(&mut self, seat: usize, number: u64) -> std::io::Result<()> {
+    fn send(&mut self, slot: usize, number: u64) -> std::io::Result<()> {
         let request = self.target.request(number);
-        let line = &mut self.seats[seat].line;
-        if line.is_none() {
+        let connection = &mut self.slots[slot].connection;
+        if connection.is_none() {
             let new = self.target.connect()?;
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, seat as u64);
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, slot as u64);
             self.epoll.add(&new.stream, event)?;
-            *line = Some(new);
+            *connection = Some(new);
         }
-        line.as_mut().map_or(Ok(()), |line| line.send(&request))
+        connection.as_mut().map_or(Ok(()), |open| open.send(&request))
     }
 
     fn receive(&mut self, began: Instant, samples: &mut Vec<Sample>) {
         let mut events = [EpollEvent::empty(); EVENTS];
         let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..ready] {
-            let seat = event.data() as usize;
-            let Some(line) = &mut self.seats[seat].line else {
+            let slot = event.data() as usize;
+            let Some(connection) = &mut self.slots[slot].connection else {
                 continue;
             };
-            match line.receive() {
+            match connection.receive() {
                 Ok(None) => {}
-                Ok(Some(reply)) => samples.extend(self.end(seat, began, Some(&reply))),
-                Err(_) => samples.extend(self.end(seat, began, None)),
+                Ok(Some(reply)) => samples.extend(self.end(slot, began, Some(&reply))),
+                Err(_) => samples.extend(self.end(slot, began, None)),
             }
         }
     }
 
-    /// Frees a seat and returns the outcome of its request, if it had one.
-    fn end(&mut self, seat: usize, began: Instant, reply: Option<&Reply>) -> Option<Sample> {
-        let index = seat;
-        let seat = &mut self.seats[index];
+    /// Frees a slot and returns the outcome of its request, if it had one.
+    fn end(&mut self, slot: usize, began: Instant, reply: Option<&Reply>) -> Option<Sample> {
+        let index = slot;
+        let slot = &mut self.slots[index];
         // A connection that is closed leaves the epoll by itself.
-        if !reply.is_some_and(|reply| reply.keep) {
-            seat.line = None;
+        if !reply.is_some_and(|reply| reply.keep_alive) {
+            slot.connection = None;
         }
-        let due = seat.due.take()?;
+        let due = slot.due.take()?;
         self.free.push(index);
         Some(Sample {
             due: due.saturating_duration_since(began),
@@ -301,7 +301,7 @@ struct Plan {
 }
 
 fn parse(arguments: &[String]) -> Option<Plan> {
-    let [address, model, asked, connections, phases @ ..] = arguments else {
+    let [address, model, body_source, connections, phases @ ..] = arguments else {
         return None;
     };
     let phase = |phase: &String| {
@@ -313,7 +313,7 @@ fn parse(arguments: &[String]) -> Option<Plan> {
         target: Target {
             address: address.clone(),
             model: model.clone(),
-            asked: Asked::parse(asked)?,
+            body_source: RequestBody::parse(body_source)?,
         },
         connections: connections.parse().ok()?,
         phases: phases.iter().map(phase).collect::<Option<Vec<_>>>()?,

@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const PARENT_POLL: Duration = Duration::from_millis(500);
 
 /// Time limit at the end for background work, such as storing an optimised graph.
-const LAST_WORK: Duration = Duration::from_secs(1);
+const WORK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time until a forced exit, beyond the drain time and the time to send the last spans.
 const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
 
@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = tierlab_program::describe::<Args>() {
         return code;
     }
-    let mut format = LogFormat::asked_for(&arguments, environment.as_deref());
+    let mut format = LogFormat::requested(&arguments, environment.as_deref());
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if format == LogFormat::Json && error.use_stderr() => {
@@ -89,11 +89,11 @@ pub fn main() -> ExitCode {
         Ok(()) => 0,
         Err(error) => {
             format.report_exit(&format!("{error:#}"));
-            let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
-            1 + i32::from(of_the_config || error.is::<ConfigError>())
+            let is_config_error = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
+            1 + i32::from(is_config_error || error.is::<ConfigError>())
         }
     };
-    leave(code)
+    exit_now(code)
 }
 
 /// Runs the server. Sets `format` to the format of its log.
@@ -141,7 +141,7 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
         Ok(())
     });
     // Waits for files that are being stored, but not for work that does not end.
-    runtime.shutdown_timeout(LAST_WORK);
+    runtime.shutdown_timeout(WORK_TIMEOUT);
     served
 }
 
@@ -150,7 +150,7 @@ fn exit_after(limit: Duration) {
     let exit = move || {
         std::thread::sleep(limit);
         tracing::error!("process did not end in time; forcing exit");
-        leave(1);
+        exit_now(1);
     };
     if let Err(error) = std::thread::Builder::new().name("exit".to_owned()).spawn(exit) {
         tracing::warn!(%error, "cannot start the thread that forces the exit");
@@ -194,7 +194,7 @@ fn shutdown(exit_with_parent: bool) -> Result<impl Future<Output = ()>> {
 /// destructors of ONNX Runtime's libraries meanwhile, which crashes after the log says `drained`. After draining
 /// nothing is left to destroy: files are stored, spans are sent, the log is not buffered.
 #[allow(unsafe_code)]
-fn leave(code: i32) -> ! {
+fn exit_now(code: i32) -> ! {
     // Fails if nobody reads it.
     let _ = std::io::stdout().flush();
     // SAFETY: `_exit` only ends the process; it takes no pointers and runs none of our code.

@@ -10,8 +10,8 @@ pub struct ConfigError(pub(crate) String);
 
 impl ConfigError {
     /// Error about an invalid value of a key.
-    pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
-        Self(format!("`{key}`: {what}"))
+    pub(crate) fn at(key: &str, message: impl std::fmt::Display) -> Self {
+        Self(format!("`{key}`: {message}"))
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct LoadError {
     /// Message with details only for the operator: addresses, folders, the tier's own text.
     pub(crate) detailed: Option<String>,
     /// True if the same objects may load later: the tier failed, not its content.
-    pub(crate) passing: bool,
+    pub(crate) transient: bool,
 }
 
 /// Maximum bytes of the message of a [`LoadError`]: it is sent to every request for the model, and may quote a file.
@@ -48,13 +48,16 @@ impl LoadError {
         Self {
             message: shortened(message.into()),
             detailed: None,
-            passing: false,
+            transient: false,
         }
     }
 
     /// Marks the error as temporary: the same objects may load later.
-    pub(crate) fn passing(self) -> Self {
-        Self { passing: true, ..self }
+    pub(crate) fn transient(self) -> Self {
+        Self {
+            transient: true,
+            ..self
+        }
     }
 
     /// Adds a detailed message for the log.
@@ -70,19 +73,19 @@ impl LoadError {
         self.detailed.as_deref().unwrap_or(&self.message)
     }
 
-    pub(crate) fn at(object: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
-        Self::new(format!("{object}: {what}"))
+    pub(crate) fn at(object: impl std::fmt::Display, message: impl std::fmt::Display) -> Self {
+        Self::new(format!("{object}: {message}"))
     }
 }
 
 impl From<StorageError> for LoadError {
     fn from(error: StorageError) -> Self {
         use ErrorKind::{Corrupt, Invalid, NotFound, OutOfRange};
-        let lasting = matches!(error.kind(), NotFound | Corrupt | Invalid | OutOfRange);
+        let is_permanent = matches!(error.kind(), NotFound | Corrupt | Invalid | OutOfRange);
         Self {
             message: error.for_clients(),
             detailed: Some(error.to_string()),
-            passing: !lasting,
+            transient: !is_permanent,
         }
     }
 }

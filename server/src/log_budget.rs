@@ -63,8 +63,8 @@ mod tests {
         let window = Duration::from_secs(1);
         let budget = LogBudget::new(50, window);
         let now = Instant::now();
-        let said = (0..57).filter(|_| budget.spend_at(now).is_some()).count();
-        assert_eq!(said, 50);
+        let lines = (0..57).filter(|_| budget.spend_at(now).is_some()).count();
+        assert_eq!(lines, 50);
         assert_eq!(budget.spend_at(now + window), Some(7));
         assert_eq!(budget.spend_at(now + window), Some(0));
     }

@@ -9,7 +9,7 @@
 use crate::models::serving::Model;
 use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::submit::RunTerms;
-use crate::request::{Account, AccountRoom, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
+use crate::request::{Account, AccountBudget, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
 use crate::telemetry::trace::{self, RequestOutcome};
 use crate::telemetry::{Metrics, Mode, WaitPoint};
 use std::sync::{Arc, OnceLock};
@@ -42,12 +42,12 @@ pub(crate) trait Exchange {
     fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal>;
 
     /// Writes a reply; `binary` is true for each output that the client wants as raw bytes. Large replies are written
-    /// with [`offload_large`]. `None` if the room has a refusal.
+    /// with [`offload_large`]. `None` if the budget has a refusal.
     fn encode(
         reply: InferReply,
         binary: &[bool],
         reply_format: Self::ReplyFormat,
-        room: &AccountRoom<'_>,
+        budget: &AccountBudget<'_>,
     ) -> Option<Self::Reply>;
 }
 
@@ -134,29 +134,29 @@ impl Pipeline {
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
-            let why = late_at(model, guard.wait_point, terms.run_began.get(), watch);
-            let what = format!("no answer within {} ms: {why}", limit.as_millis());
-            return Err(Refusal::new(Reason::Deadline, what));
+            let detail = timed_out_at(model, guard.wait_point, terms.run_began.get(), watch);
+            let message = format!("no answer within {} ms: {detail}", limit.as_millis());
+            return Err(Refusal::new(Reason::Deadline, message));
         };
         let outputs = done?.outputs;
         // The request's data are freed; the outputs were counted when they were read.
         account.set(0);
         let (reply, flags) = reply_of(model, decoded.id, &decoded.selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
-        let room = account.room(Some(Writing { deadline, output_bytes }));
-        let reply = model.classify(reply, &decoded.selected, &room);
-        let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &room));
+        let budget = account.budget(Some(Writing { deadline, output_bytes }));
+        let reply = model.classify(reply, &decoded.selected, &budget);
+        let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &budget));
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {
-            let refusal = room.into_refusal();
+            let refusal = budget.into_refusal();
             refusal.unwrap_or_else(|| Refusal::new(Reason::Inference, "the reply could not be written"))
         })
     }
 }
 
 /// Marks the stage in which a request was when its time was over, and describes it.
-fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: &mut Stopwatch) -> String {
-    let (stage, why) = match (&model.join, run_began) {
+fn timed_out_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: &mut Stopwatch) -> String {
+    let (stage, detail) = match (&model.join, run_began) {
         (_, Some(&began)) => {
             watch.mark_at(Stage::Batch, began);
             (Stage::Infer, "its run was in progress".to_owned())
@@ -167,7 +167,7 @@ fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: 
         _ => (Stage::Batch, "it waited for a session".to_owned()),
     };
     watch.mark(stage);
-    why
+    detail
 }
 
 /// Request that matches its model.
@@ -301,8 +301,8 @@ impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if self.open {
             self.metrics.count_cancelled(self.wait_point);
-            let gone = Refusal::new(Reason::Cancelled, "the client went away");
-            self.count_refusal(&gone, &StageTimings::default());
+            let refusal = Refusal::new(Reason::Cancelled, "the client went away");
+            self.count_refusal(&refusal, &StageTimings::default());
         }
     }
 }

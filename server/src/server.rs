@@ -75,7 +75,7 @@ impl Listeners {
         draining: watch::Receiver<bool>,
     ) {
         let http = Endpoint {
-            routes: http::Routes::new(Arc::clone(&state)),
+            routes: http::HttpRoutes::new(Arc::clone(&state)),
             config: config.clone(),
             telemetry: telemetry.clone(),
             pipeline: state.pipeline.clone(),
@@ -113,7 +113,7 @@ pub async fn run(
     let _gpus = gpu::watch(&registry, config.raw.telemetry.gpu_interval).map_err(on_registry)?;
     let telemetry = Telemetry::start(&config.raw.telemetry, metrics.spans.clone())?;
     memory::note_limits();
-    let (memory, set_by) = memory::of_this_process();
+    let (memory, set_by) = memory::process_limit();
     let buffered = config.raw.admission.max_buffered_bytes;
     tracing::info!(
         memory,
@@ -133,7 +133,7 @@ pub async fn run(
     let on_listener = |e: std::io::Error| ServerError::Load(format!("listener: {e}"));
     let addresses = listeners.addresses().map_err(on_listener)?;
 
-    tokio::spawn(keep_a_timer_due());
+    tokio::spawn(keep_timer_due());
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
         warn_if_exposed(address, &config.connections);
     }
@@ -160,7 +160,7 @@ pub async fn run(
 
 /// Keeps a timer due soon. A timer that is due before all others makes its thread write to the one that waits for them:
 /// on an idle server, one system call for the deadline of each request. With this timer, deadlines are never first.
-async fn keep_a_timer_due() {
+async fn keep_timer_due() {
     loop {
         tokio::time::sleep(TIMER_PERIOD).await;
     }
@@ -283,31 +283,31 @@ async fn open_tiers(config: &Config, metrics: &StorageMetrics) -> Result<(Arc<dy
 }
 
 /// Additional time for interrupted runs to end, and their refusals to be sent.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FINISH_GRACE: Duration = Duration::from_secs(1);
 
 /// Waits for the connections, then for the sessions.
 ///
 /// # Errors
 /// Names requests or runs still in progress at the end of the limit.
 async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Duration) -> Result<(), ServerError> {
-    let until = Instant::now() + limit;
-    let last = until + FAREWELL;
+    let deadline = Instant::now() + limit;
+    let hard_deadline = deadline + FINISH_GRACE;
     let mut left = Vec::new();
     let models: Vec<Arc<Model>> = state.manager.snapshot().models().cloned().collect();
-    let in_time = timeout_at(until.into(), &mut front).await.is_ok();
+    let in_time = timeout_at(deadline.into(), &mut front).await.is_ok();
     if !in_time {
         left.extend(stop_runs(&models));
-        if timeout_at(last.into(), front).await.is_err() {
+        if timeout_at(hard_deadline.into(), front).await.is_err() {
             left.push("connections whose clients have not sent their request or not read their reply".to_owned());
         }
     }
     // Queues are closed, so the threads end after their last run.
     models.iter().for_each(|model| model.queue.close());
     let mut threads = join_all(models.iter().map(|model| model.threads_ended()));
-    let patience = if in_time { until } else { last };
-    if timeout_at(patience.into(), &mut threads).await.is_err() && in_time {
+    let threads_deadline = if in_time { deadline } else { hard_deadline };
+    if timeout_at(threads_deadline.into(), &mut threads).await.is_err() && in_time {
         left.extend(stop_runs(&models));
-        let _ = timeout_at(last.into(), threads).await;
+        let _ = timeout_at(hard_deadline.into(), threads).await;
     }
     let (admitted, settled) = state.pipeline.admission.tally();
     if admitted > settled {
@@ -324,10 +324,10 @@ async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Dura
 
 /// Interrupts all runs, and describes them.
 fn stop_runs(models: &[Arc<Model>]) -> Vec<String> {
-    let why = Refusal::new(Reason::Draining, "the server is shutting down");
+    let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
     let stop = |model: &Arc<Model>| {
         let (name, version) = (model.name.clone(), model.version.clone());
-        let runs = model.queue.stop_runs(&why);
+        let runs = model.queue.stop_runs(&refusal);
         runs.into_iter()
             .map(move |run| format!("a run of model `{name}`, version {version}: {run}"))
     };

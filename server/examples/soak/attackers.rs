@@ -45,36 +45,36 @@ pub(crate) struct Attacker {
 }
 
 /// Outcome of an attacker.
-pub(crate) struct Fate {
+pub(crate) struct AttackOutcome {
     name: &'static str,
     pub(crate) rounds: u64,
-    told: BTreeMap<String, u64>,
+    replies: BTreeMap<String, u64>,
 }
 
-impl fmt::Display for Fate {
+impl fmt::Display for AttackOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:32} {:6} rounds:", self.name, self.rounds)?;
-        for (told, times) in &self.told {
-            write!(f, " {told} x{times}")?;
+        for (reply, times) in &self.replies {
+            write!(f, " {reply} x{times}")?;
         }
         Ok(())
     }
 }
 
 impl Attacker {
-    pub(crate) fn attack(self, stop: &AtomicBool, until: Instant) -> Fate {
-        let mut fate = Fate {
+    pub(crate) fn attack(self, stop: &AtomicBool, until: Instant) -> AttackOutcome {
+        let mut outcome = AttackOutcome {
             name: self.name,
             rounds: 0,
-            told: BTreeMap::new(),
+            replies: BTreeMap::new(),
         };
         while !stop.load(Ordering::Relaxed) && Instant::now() < until {
-            let told = (self.attack)(stop).unwrap_or_else(|error| error.kind().to_string());
-            *fate.told.entry(told).or_default() += 1;
-            fate.rounds += 1;
+            let reply = (self.attack)(stop).unwrap_or_else(|error| error.kind().to_string());
+            *outcome.replies.entry(reply).or_default() += 1;
+            outcome.rounds += 1;
             std::thread::sleep(PAUSE);
         }
-        fate
+        outcome
     }
 
     /// Each one there is.
@@ -146,12 +146,12 @@ impl Attacker {
         let unload = format!("/v2/repository/models/{MODEL}/unload");
         let page = "origin: http://elsewhere.example\r\ncontent-type: text/plain\r\n";
         add("a web page that unloads", posts(&http, &unload, page, b"{}"));
-        add("replies that nobody takes", untaken(&http));
+        add("replies that nobody takes", unread(&http));
         add("a reply taken by the byte", trickle(&http));
         add(
             "health that nobody takes",
             crowd(&http, CROWD, |address| {
-                connections::ask_and_take_nothing(address, "/v2/health/live", 4, 0)
+                connections::request_unread(address, "/v2/health/live", 4, 0)
             }),
         );
         add(
@@ -164,7 +164,7 @@ impl Attacker {
         );
         add(
             "heads that never end",
-            crowd(&http, CROWD, |address| connections::say(address, b"POST /v2/mod")),
+            crowd(&http, CROWD, |address| connections::send(address, b"POST /v2/mod")),
         );
         all
     }
@@ -190,9 +190,9 @@ fn flooded(is_flooding: &Arc<AtomicBool>, attack: Attack) -> Attack {
     let is_flooding = Arc::clone(is_flooding);
     Box::new(move |stop| {
         is_flooding.store(true, Ordering::Relaxed);
-        let told = attack(stop);
+        let reply = attack(stop);
         is_flooding.store(false, Ordering::Relaxed);
-        told
+        reply
     })
 }
 
@@ -227,18 +227,18 @@ fn calls(address: &str, path: &'static str, message: &[u8]) -> Attack {
 
 /// A request whose run goes round for ever.
 fn endless_request() -> String {
-    let turns = graphs::ENDLESS;
-    format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,1],"data":[{turns}]}}]}}"#)
+    let iterations = graphs::ENDLESS;
+    format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,1],"data":[{iterations}]}}]}}"#)
 }
 
 /// Asks for much on many streams and takes nothing, until the server ends the connections.
-fn untaken(address: &str) -> Attack {
+fn unread(address: &str) -> Attack {
     let address = address.to_owned();
     Box::new(move |_| {
-        let ask = |_| connections::ask_and_take_nothing(&address, "/openapi.json", 64, 0);
-        let held: Vec<_> = (0..32).map(ask).collect::<io::Result<_>>()?;
+        let open = |_| connections::request_unread(&address, "/openapi.json", 64, 0);
+        let held: Vec<_> = (0..32).map(open).collect::<io::Result<_>>()?;
         for connection in held {
-            connections::until_closed(connection)?;
+            connections::read_until_closed(connection)?;
         }
         Ok("all closed".to_owned())
     })
@@ -248,12 +248,12 @@ fn untaken(address: &str) -> Attack {
 fn trickle(address: &str) -> Attack {
     let address = address.to_owned();
     Box::new(move |stop| {
-        let stream = connections::nth(0);
-        let mut held = connections::ask_and_take_nothing(&address, "/openapi.json", 1, 1)?;
+        let stream = connections::stream_id(0);
+        let mut held = connections::request_unread(&address, "/openapi.json", 1, 1)?;
         while !stop.load(Ordering::Relaxed) && held.write_all(&connections::open_window(stream, 1)).is_ok() {
             std::thread::sleep(PAUSE);
         }
-        let frames = connections::until_end_of(&mut held, stream)?;
+        let frames = connections::read_until_end(&mut held, stream)?;
         let reset = frames.last().is_some_and(|frame| frame.kind == connections::RST_STREAM);
         let bytes: usize = frames.iter().map(|frame| frame.data().len()).sum();
         Ok(if reset {

@@ -8,13 +8,13 @@
 mod attackers;
 #[path = "../../tests/attacks/mod.rs"]
 mod attacks;
-mod honest;
+mod clients;
 mod served;
 mod storage;
 
-use attackers::{Attacker, Fate};
+use attackers::{AttackOutcome, Attacker};
 use clap::Parser;
-use honest::Figures;
+use clients::Figures;
 use served::{Bounds, Served};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -60,15 +60,15 @@ fn main() -> anyhow::Result<ExitCode> {
         bounds.connections
     );
     println!("{}", Figures::heading());
-    let clients = honest::Clients::learn(&served.address)?;
-    let quiet = clients.ask_for(seconds / 4)?;
-    println!("{}", quiet.row("before"));
-    let (attacked, fates) = under_attack(attackers, &clients, seconds / 2)?;
+    let clients = clients::Clients::record_answers(&served.address)?;
+    let baseline = clients.measure(seconds / 4)?;
+    println!("{}", baseline.row("before"));
+    let (attacked, outcomes) = under_attack(attackers, &clients, seconds / 2)?;
     println!("{}", attacked.row("under attack"));
-    let after = clients.ask_for(seconds / 4)?;
+    let after = clients.measure(seconds / 4)?;
     println!("{}\n", after.row("after"));
-    for fate in &fates {
-        println!("{fate}");
+    for outcome in &outcomes {
+        println!("{outcome}");
     }
     let peak_bytes = served.peak_bytes()?;
     let bound_bytes = bounds.max_buffered_bytes + BASE_BYTES + bounds.connections * CONNECTION_BYTES;
@@ -80,22 +80,22 @@ fn main() -> anyhow::Result<ExitCode> {
     let verdicts = [
         (
             "every answer was right",
-            quiet.wrong + attacked.wrong + after.wrong == 0,
+            baseline.wrong + attacked.wrong + after.wrong == 0,
         ),
         (
             "nobody was locked out",
-            quiet.failed + attacked.failed + after.failed == 0,
+            baseline.failed + attacked.failed + after.failed == 0,
         ),
         (
             "at most a fifth was refused under attack, and nothing before and after",
-            attacked.refused_share() <= MAX_REFUSED_SHARE && quiet.refused + after.refused == 0,
+            attacked.refused_share() <= MAX_REFUSED_SHARE && baseline.refused + after.refused == 0,
         ),
         ("memory stayed within its bound", peak_bytes <= bound_bytes),
         (
             "p99 under attack stayed within its factor",
-            attacked.p99_ms <= options.factor * quiet.p99_ms,
+            attacked.p99_ms <= options.factor * baseline.p99_ms,
         ),
-        ("every attacker got to attack", fates.iter().all(|fate| fate.rounds > 0)),
+        ("every attacker got to attack", outcomes.iter().all(|it| it.rounds > 0)),
         ("the server ends when it is told to", served.end()?),
     ];
     for (what, held) in verdicts {
@@ -109,10 +109,10 @@ fn main() -> anyhow::Result<ExitCode> {
 fn chosen(mut attackers: Vec<Attacker>, without: &[String]) -> anyhow::Result<Vec<Attacker>> {
     let names: Vec<_> = attackers.iter().map(|attacker| attacker.name).collect();
     for name in without {
-        let known = names.join("`, `");
+        let allowed = names.join("`, `");
         anyhow::ensure!(
             names.contains(&name.as_str()),
-            "no attacker `{name}`: give --without one of `{known}`"
+            "no attacker `{name}`: give --without one of `{allowed}`"
         );
     }
     attackers.retain(|attacker| !without.iter().any(|name| name == attacker.name));
@@ -122,9 +122,9 @@ fn chosen(mut attackers: Vec<Attacker>, without: &[String]) -> anyhow::Result<Ve
 /// Honest figures while all attackers are at it, and what became of these.
 fn under_attack(
     attackers: Vec<Attacker>,
-    clients: &honest::Clients,
+    clients: &clients::Clients,
     time: Duration,
-) -> anyhow::Result<(Figures, Vec<Fate>)> {
+) -> anyhow::Result<(Figures, Vec<AttackOutcome>)> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Instant::now() + time;
     let threads: Vec<_> = attackers
@@ -134,8 +134,8 @@ fn under_attack(
             std::thread::spawn(move || attacker.attack(&stop, until))
         })
         .collect();
-    let figures = clients.ask_for(time);
+    let figures = clients.measure(time);
     stop.store(true, Ordering::Relaxed);
-    let fates = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
-    Ok((figures?, fates))
+    let outcomes = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+    Ok((figures?, outcomes))
 }

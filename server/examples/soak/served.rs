@@ -99,8 +99,8 @@ impl Served {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         let Ok(ready) = serde_json::from_str::<serde_json::Value>(&line) else {
-            let said = fs::read_to_string(data.path().join("log"))?;
-            anyhow::bail!("the server did not start: {said}");
+            let log_text = fs::read_to_string(data.path().join("log"))?;
+            anyhow::bail!("the server did not start: {log_text}");
         };
         let address = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
         Ok(Self {
@@ -159,7 +159,7 @@ fn write_models(repository: &Path) -> anyhow::Result<()> {
         fs::remove_file(config)?;
     }
     for (name, graph) in [
-        (ENDLESS, graphs::turns(0.0)),
+        (ENDLESS, graphs::loops(0.0)),
         (SLOW, graphs::compares()),
         (NESTED, graphs::nested(30)),
         (CONSTANT, graphs::constant(8 << 30)),

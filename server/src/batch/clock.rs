@@ -21,12 +21,12 @@ struct PendingState {
     /// True if any request is queued.
     queued: bool,
     since: Instant,
-    spent: Waits,
+    wait_times: WaitTimes,
 }
 
 /// Times by cause; the rest is time without requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Waits {
+struct WaitTimes {
     /// Time with a request queued.
     queue: Duration,
     /// Time with no request queued, but one in the feature stage.
@@ -39,14 +39,14 @@ impl PendingRequests {
             reading: 0,
             queued: false,
             since: Instant::now(),
-            spent: Waits::default(),
+            wait_times: WaitTimes::default(),
         })))
     }
 
     /// Counts a request into the feature stage until the guard is dropped.
-    pub(crate) fn enter(self: &Arc<Self>) -> ReadingFeatures {
-        self.settled(Instant::now()).reading += 1;
-        ReadingFeatures(Arc::clone(self))
+    pub(crate) fn enter(self: &Arc<Self>) -> FeatureReadGuard {
+        self.lock_updated(Instant::now()).reading += 1;
+        FeatureReadGuard(Arc::clone(self))
     }
 
     /// Number of requests in the feature stage.
@@ -56,17 +56,17 @@ impl PendingRequests {
 
     /// Records that the queue has become non-empty or empty.
     pub(crate) fn set_queued(&self, queued: bool, now: Instant) {
-        self.settled(now).queued = queued;
+        self.lock_updated(now).queued = queued;
     }
 
     /// Locks the state, in which the time up to `now` is counted.
-    fn settled(&self, now: Instant) -> MutexGuard<'_, PendingState> {
+    fn lock_updated(&self, now: Instant) -> MutexGuard<'_, PendingState> {
         let mut state = self.0.lock();
-        let passed = now.saturating_duration_since(state.since);
+        let elapsed = now.saturating_duration_since(state.since);
         if state.queued {
-            state.spent.queue += passed;
+            state.wait_times.queue += elapsed;
         } else if state.reading > 0 {
-            state.spent.storage += passed;
+            state.wait_times.storage += elapsed;
         }
         state.since = state.since.max(now);
         state
@@ -74,11 +74,11 @@ impl PendingRequests {
 }
 
 /// A request in the feature stage.
-pub(crate) struct ReadingFeatures(Arc<PendingRequests>);
+pub(crate) struct FeatureReadGuard(Arc<PendingRequests>);
 
-impl Drop for ReadingFeatures {
+impl Drop for FeatureReadGuard {
     fn drop(&mut self) {
-        let mut state = self.0.settled(Instant::now());
+        let mut state = self.0.lock_updated(Instant::now());
         state.reading = state.reading.saturating_sub(1);
     }
 }
@@ -94,7 +94,7 @@ struct ClockState {
     computing: bool,
     since: Instant,
     /// Total wait of the model's requests at `since`.
-    waits: Waits,
+    waits: WaitTimes,
 }
 
 impl SessionClock {
@@ -103,7 +103,7 @@ impl SessionClock {
         let state = ClockState {
             computing: false,
             since: now,
-            waits: pending.settled(now).spent,
+            waits: pending.lock_updated(now).wait_times,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -114,28 +114,28 @@ impl SessionClock {
 
     /// Records that the thread starts to compute, or to wait.
     pub(crate) fn set_computing(&self, computing: bool) {
-        self.settled().computing = computing;
+        self.lock_updated().computing = computing;
     }
 
     /// Adds the time since the last change to its counter.
     pub(crate) fn settle(&self) {
-        drop(self.settled());
+        drop(self.lock_updated());
     }
 
-    fn settled(&self) -> MutexGuard<'_, ClockState> {
+    fn lock_updated(&self) -> MutexGuard<'_, ClockState> {
         let mut state = self.state.lock();
         let now = Instant::now();
-        let waits = self.pending.settled(now).spent;
-        let passed = now.saturating_duration_since(state.since);
+        let waits = self.pending.lock_updated(now).wait_times;
+        let elapsed = now.saturating_duration_since(state.since);
         if state.computing {
-            self.seconds.compute.inc_by(passed.as_secs_f64());
+            self.seconds.compute.inc_by(elapsed.as_secs_f64());
         } else {
             // The two clocks are read one after the other: no part may exceed the whole.
-            let queue = waits.queue.saturating_sub(state.waits.queue).min(passed);
-            let storage = waits.storage.saturating_sub(state.waits.storage).min(passed - queue);
+            let queue = waits.queue.saturating_sub(state.waits.queue).min(elapsed);
+            let storage = waits.storage.saturating_sub(state.waits.storage).min(elapsed - queue);
             self.seconds.queue_wait.inc_by(queue.as_secs_f64());
             self.seconds.storage_wait.inc_by(storage.as_secs_f64());
-            let rest = passed - queue - storage;
+            let rest = elapsed - queue - storage;
             self.seconds.no_requests.inc_by(rest.as_secs_f64());
         }
         state.since = now;
@@ -203,7 +203,7 @@ mod tests {
         Read,
         Queue,
         Take,
-        Nothing,
+        Idle,
     }
 
     proptest! {
@@ -211,28 +211,28 @@ mod tests {
         #[test]
         fn every_moment_has_the_first_cause_that_holds(
             steps in prop::collection::vec(
-                (prop_oneof![Just(Event::Read), Just(Event::Queue), Just(Event::Take), Just(Event::Nothing)], 0_u64..50),
+                (prop_oneof![Just(Event::Read), Just(Event::Queue), Just(Event::Take), Just(Event::Idle)], 0_u64..50),
                 0..30,
             ),
         ) {
             let pending = PendingRequests::new();
             let start = pending.0.lock().since;
             let (mut at, mut reading, mut queued) = (0_u64, 0_usize, 0_usize);
-            let mut want = (0, 0);
+            let mut expected = (0, 0);
             for (step, after) in steps {
                 for _ in 0..after {
-                    if queued > 0 { want.0 += 1 } else if reading > 0 { want.1 += 1 }
+                    if queued > 0 { expected.0 += 1 } else if reading > 0 { expected.1 += 1 }
                 }
                 at += after;
                 let now = start + Duration::from_micros(at);
                 match step {
                     Event::Read => {
                         reading += 1;
-                        pending.settled(now).reading += 1;
+                        pending.lock_updated(now).reading += 1;
                     }
                     Event::Queue if reading > 0 => {
                         (reading, queued) = (reading - 1, queued + 1);
-                        pending.settled(now).reading -= 1;
+                        pending.lock_updated(now).reading -= 1;
                         if queued == 1 {
                             pending.set_queued(true, now);
                         }
@@ -244,8 +244,8 @@ mod tests {
                     _ => {}
                 }
             }
-            let waits = pending.settled(start + Duration::from_micros(at)).spent;
-            prop_assert_eq!((waits.queue.as_micros(), waits.storage.as_micros()), want);
+            let waits = pending.lock_updated(start + Duration::from_micros(at)).wait_times;
+            prop_assert_eq!((waits.queue.as_micros(), waits.storage.as_micros()), expected);
         }
     }
 }

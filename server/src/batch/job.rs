@@ -65,7 +65,7 @@ impl Job {
     }
 
     /// True if both can run in one batch: their shapes are equal apart from the batch dimension.
-    pub(super) fn goes_with(&self, other: &Self) -> bool {
+    pub(super) fn can_batch_with(&self, other: &Self) -> bool {
         let mut pairs = self.parts.iter().zip(&other.parts);
         self.parts.len() == other.parts.len() && pairs.all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
     }
@@ -74,9 +74,9 @@ impl Job {
 /// Cuts parts of `rows` rows into the fewest pieces of at most `max_rows`. Returns each piece with its number of rows.
 pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: usize) -> Vec<(Vec<Part>, usize)> {
     let pieces = rows.div_ceil(max_rows.max(1));
-    let begin = |piece: usize| rows * piece / pieces;
+    let start_row = |piece: usize| rows * piece / pieces;
     let piece = |index: usize| {
-        let (from, to) = (begin(index), begin(index + 1));
+        let (from, to) = (start_row(index), start_row(index + 1));
         let share = parts.iter().zip(inputs).map(|(part, input)| {
             let mut shape = part.shape.clone();
             shape[0] = i64::try_from(to - from).unwrap_or(i64::MAX);
@@ -96,9 +96,9 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
 /// Fails without pieces, or if an output's row shape differs between pieces, as when a graph pads to the longest row.
 pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
     let mut pieces = pieces.into_iter();
-    let mut whole = pieces.next().ok_or("request has no rows")?;
+    let mut joined = pieces.next().ok_or("request has no rows")?;
     let mut rest: Vec<JobOutput> = pieces.collect();
-    for (index, output) in whole.outputs.iter_mut().enumerate() {
+    for (index, output) in joined.outputs.iter_mut().enumerate() {
         let other = rest.iter().map(|piece| &piece.outputs[index].shape);
         if let Some(other) = other.into_iter().find(|shape| shape.get(1..) != output.shape.get(1..)) {
             return Err(format!(
@@ -118,11 +118,11 @@ pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
         }
     }
     for piece in rest {
-        whole.run_started = whole.run_started.min(piece.run_started);
-        whole.run_ended = whole.run_ended.max(piece.run_ended);
-        whole.batch_rows = whole.batch_rows.max(piece.batch_rows);
+        joined.run_started = joined.run_started.min(piece.run_started);
+        joined.run_ended = joined.run_ended.max(piece.run_ended);
+        joined.batch_rows = joined.batch_rows.max(piece.batch_rows);
     }
-    Ok(whole)
+    Ok(joined)
 }
 
 #[cfg(test)]
@@ -161,9 +161,9 @@ mod tests {
             run_ended: now,
             batch_rows: rows,
         };
-        let whole = join(vec![part(3, 2), part(2, 2)]).unwrap();
+        let joined = join(vec![part(3, 2), part(2, 2)]).unwrap();
         assert_eq!(
-            (&whole.outputs[0].shape[..], whole.outputs[0].data.len()),
+            (&joined.outputs[0].shape[..], joined.outputs[0].data.len()),
             (&[5, 2][..], 10)
         );
         let refused = join(vec![part(3, 2), part(2, 5)]).unwrap_err();
@@ -196,8 +196,8 @@ mod tests {
                 run_ended: now,
                 batch_rows: rows,
             });
-            let whole = join(done.collect()).unwrap();
-            for (output, part) in whole.outputs.iter().zip(&parts) {
+            let joined = join(done.collect()).unwrap();
+            for (output, part) in joined.outputs.iter().zip(&parts) {
                 prop_assert_eq!(&output.shape, &shape);
                 prop_assert_eq!(&output.data, part.data.host().unwrap());
             }

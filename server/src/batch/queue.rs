@@ -8,7 +8,7 @@
 use super::clock::{PendingRequests, SessionClock};
 use super::job::Job;
 use super::rule::{Decision, Groups, IdleSessions, Rule, SessionSlot, View};
-use super::runs::{ActiveRun, LingeringRun, Pace, Runs};
+use super::runs::{ActiveRun, LingeringRun, Runs, WaitEstimate};
 use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::request::{Reason, Refusal};
 use crate::telemetry::trace::RequestScope;
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// Maximum wait of the first of several jobs until a session is woken, while others are queued.
-const WAKE_PATIENCE: Duration = Duration::from_micros(500);
+const MAX_WAKE_DELAY: Duration = Duration::from_micros(500);
 
 /// Time after an interrupt until a run's session counts as stuck: most graphs reach their next operator within
 /// milliseconds.
-const GRACE: Duration = Duration::from_secs(1);
+const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
 
 /// Wakes a sleeping session when dropped, even if its holder is cancelled.
 #[must_use]
@@ -48,7 +48,7 @@ pub(crate) struct BatchQueue {
     pending: Arc<PendingRequests>,
     /// Number of queued requests.
     pub(super) depth: IntGauge,
-    pace: Pace,
+    wait_estimate: WaitEstimate,
     /// Current runs of the sessions.
     runs: Runs,
 }
@@ -58,12 +58,12 @@ pub(super) struct QueueState {
     jobs: VecDeque<Job>,
     pub(super) rows: usize,
     /// Number of jobs last reported to the gauge and to the clock of pending requests.
-    noted: usize,
+    reported_depth: usize,
     closed: bool,
     /// Number of sessions in a run.
     pub(super) running: usize,
     /// One entry per session group.
-    pub(super) sleepers: Vec<IdleSessions>,
+    pub(super) idle_sessions: Vec<IdleSessions>,
 }
 
 impl QueueState {
@@ -87,7 +87,7 @@ impl BatchQueue {
         let count = groups.0.len();
         Arc::new(Self {
             state: Mutex::new(QueueState {
-                sleepers: vec![IdleSessions::default(); count],
+                idle_sessions: vec![IdleSessions::default(); count],
                 ..QueueState::default()
             }),
             groups,
@@ -96,7 +96,7 @@ impl BatchQueue {
             capacity,
             pending,
             depth,
-            pace: Pace::default(),
+            wait_estimate: WaitEstimate::default(),
             runs: Runs::new(stuck),
         })
     }
@@ -113,8 +113,8 @@ impl BatchQueue {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
         if state.jobs.len() + pieces.len() > self.capacity {
-            let what = format!("the model's queue is full: {} requests", self.capacity);
-            return Err(Refusal::new(Reason::Full, what));
+            let message = format!("the model's queue is full: {} requests", self.capacity);
+            return Err(Refusal::new(Reason::Full, message));
         }
         self.runs.check_stuck()?;
         if let Some(first) = pieces.peek() {
@@ -128,18 +128,18 @@ impl BatchQueue {
             let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
             state.jobs.insert(before.map_or(0, |at| at + 1), job);
             let group = self.group_for_next(&state);
-            if state.sleepers[group].wake_up() {
+            if state.idle_sessions[group].needs_wake_up() {
                 let queue = Arc::clone(self);
                 wake_ups.push(WakeUp { queue, group });
             }
         }
-        self.note_queued(&mut state);
+        self.report_depth(&mut state);
         let oldest = state.jobs.front().map(|job| job.enqueued);
-        let overdue = oldest.is_some_and(|oldest| oldest.elapsed() > WAKE_PATIENCE);
+        let overdue = oldest.is_some_and(|oldest| oldest.elapsed() > MAX_WAKE_DELAY);
         let group = self.group_for_next(&state);
-        let hurry = state.sleepers[group].asleep > 0 && (overdue || state.rows >= self.rule.largest());
+        let wake_now = state.idle_sessions[group].asleep > 0 && (overdue || state.rows >= self.rule.largest());
         drop(state);
-        if hurry {
+        if wake_now {
             self.wake[group].notify_one();
         }
         Ok(wake_ups)
@@ -148,13 +148,13 @@ impl BatchQueue {
     /// Returns the group that takes the next batch.
     fn group_for_next(&self, state: &QueueState) -> usize {
         let queued = state.rows.div_ceil(self.rule.largest().max(1)).min(state.jobs.len());
-        self.groups.taking(state.running + queued)
+        self.groups.group_for(state.running + queued)
     }
 
     /// Wakes a session for the jobs left in the queue.
     fn wake_next(&self, state: &mut QueueState) {
         let group = self.group_for_next(state);
-        if !state.jobs.is_empty() && state.sleepers[group].wake_up() {
+        if !state.jobs.is_empty() && state.idle_sessions[group].needs_wake_up() {
             self.wake[group].notify_one();
         }
     }
@@ -170,8 +170,8 @@ impl BatchQueue {
             if state.jobs.is_empty() && state.closed {
                 return None;
             }
-            let another = self.group_for_next(&state) != slot.group && !state.closed;
-            let Some(first) = state.jobs.front().filter(|_| !another) else {
+            let other_group = self.group_for_next(&state) != slot.group && !state.closed;
+            let Some(first) = state.jobs.front().filter(|_| !other_group) else {
                 // Another group may have become responsible for the jobs that woke this group.
                 self.wake_next(&mut state);
                 session_was_idle = true;
@@ -188,8 +188,8 @@ impl BatchQueue {
             match self.rule.decide(&view) {
                 Decision::Wait(time) => state = self.sleep(slot, state, Some(time)),
                 Decision::Close(rows) => {
-                    let batch = close(&mut state, rows);
-                    self.note_queued(&mut state);
+                    let batch = take_batch(&mut state, rows);
+                    self.report_depth(&mut state);
                     if !batch.is_empty() {
                         clock.set_computing(true);
                         slot.running = true;
@@ -210,19 +210,19 @@ impl BatchQueue {
 
     fn check_runs_before(&self, state: &QueueState, rank: Instant, limit: Duration) -> Result<(), Refusal> {
         let runs = state.rows_before(rank).div_ceil(self.rule.largest().max(1));
-        self.pace.check_wait(runs, limit)
+        self.wait_estimate.check_wait(runs, limit)
     }
 
     /// Records the duration of a run, for wait estimates.
-    pub(crate) fn note_run(&self, time: Duration) {
-        self.pace.note(time);
+    pub(crate) fn record_run(&self, time: Duration) {
+        self.wait_estimate.record(time);
     }
 
     /// Adds a session that takes from the queue.
     pub(crate) fn add_session(&self, slot: &SessionSlot, run: Arc<ActiveRun>) {
         self.runs.add(run);
         if self.groups.is_last(slot.group) {
-            self.pace.add_session();
+            self.wait_estimate.add_session();
         }
     }
 
@@ -233,7 +233,7 @@ impl BatchQueue {
         for (run, number) in self.runs.interrupt_given_up() {
             // No runtime: the process is ending.
             if let Ok(runtime) = Handle::try_current() {
-                let watch = watch(Arc::downgrade(self), run, number);
+                let watch = watch_interrupted(Arc::downgrade(self), run, number);
                 runtime.spawn(RequestScope::current().run_async(watch));
             }
         }
@@ -241,10 +241,10 @@ impl BatchQueue {
 
     /// Interrupts every run and refuses all queued jobs, for a model being unloaded. Returns the runs still in
     /// progress.
-    pub(crate) fn stop_runs(&self, why: &Refusal) -> Vec<LingeringRun> {
+    pub(crate) fn stop_runs(&self, refusal: &Refusal) -> Vec<LingeringRun> {
         self.close();
-        self.refuse_queued(why);
-        self.runs.stop(why)
+        self.refuse_queued(refusal);
+        self.runs.stop(refusal)
     }
 
     /// Drops the jobs whose clients have gone away: no account counts their tensors any more, and while every session
@@ -257,27 +257,27 @@ impl BatchQueue {
         let (given_up, waiting): (Vec<Job>, _) = state.jobs.drain(..).partition(Job::is_given_up);
         state.jobs = waiting.into();
         state.rows = state.jobs.iter().map(|job| job.rows).sum();
-        self.note_queued(&mut state);
+        self.report_depth(&mut state);
         drop(state);
         drop(given_up);
     }
 
-    fn refuse_queued(&self, why: &Refusal) {
+    fn refuse_queued(&self, refusal: &Refusal) {
         let mut state = self.lock();
         state.rows = 0;
         let jobs = std::mem::take(&mut state.jobs);
-        self.note_queued(&mut state);
+        self.report_depth(&mut state);
         drop(state);
         for job in jobs {
-            job.refuse(why.clone());
+            job.refuse(refusal.clone());
         }
     }
 
     /// Reports the number of queued jobs to the gauge and to the clock of pending requests. Versions of a model share
     /// the gauge.
-    fn note_queued(&self, state: &mut QueueState) {
+    fn report_depth(&self, state: &mut QueueState) {
         let queued = state.jobs.len();
-        let before = std::mem::replace(&mut state.noted, queued);
+        let before = std::mem::replace(&mut state.reported_depth, queued);
         self.depth.add(queued as i64 - before as i64);
         if (before == 0) != (queued == 0) {
             self.pending.set_queued(queued > 0, Instant::now());
@@ -298,7 +298,7 @@ impl BatchQueue {
         limit: Option<Duration>,
     ) -> MutexGuard<'a, QueueState> {
         let wake = &self.wake[slot.group];
-        state.sleepers[slot.group].asleep += 1;
+        state.idle_sessions[slot.group].asleep += 1;
         let mut state = match limit {
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {
@@ -306,7 +306,7 @@ impl BatchQueue {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        state.sleepers[slot.group].awake();
+        state.idle_sessions[slot.group].record_awake();
         state
     }
 
@@ -317,28 +317,28 @@ impl BatchQueue {
 
 impl Drop for BatchQueue {
     fn drop(&mut self) {
-        self.depth.sub(self.lock().noted as i64);
+        self.depth.sub(self.lock().reported_depth as i64);
     }
 }
 
 /// Takes the first job that is still wanted, and the jobs after it that can share its batch.
-fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
+fn take_batch(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
     let now = Instant::now();
     let mut batch: Vec<Job> = Vec::new();
     let mut rows = 0;
     let mut at = 0;
     while let Some(job) = state.jobs.get(at) {
-        let dead = job.is_given_up() || job.is_late(now);
+        let is_expired = job.is_given_up() || job.is_late(now);
         let fits = batch
             .first()
-            .is_none_or(|first| rows + job.rows <= max_rows && first.goes_with(job));
-        if !dead && !fits {
+            .is_none_or(|first| rows + job.rows <= max_rows && first.can_batch_with(job));
+        if !is_expired && !fits {
             at += 1;
             continue;
         }
         let Some(job) = state.jobs.remove(at) else { break };
         state.rows -= job.rows;
-        if !dead {
+        if !is_expired {
             rows += job.rows;
             batch.push(job);
         } else {
@@ -352,8 +352,8 @@ fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
 }
 
 /// Watches an interrupted run until it ends.
-async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
-    if tokio::time::timeout(GRACE, run.over(number)).await.is_ok() {
+async fn watch_interrupted(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
+    if tokio::time::timeout(INTERRUPT_GRACE, run.ended(number)).await.is_ok() {
         return;
     }
     let (Some(queue), Some(lingering)) = (queue.upgrade(), run.lingering().filter(|run| run.number == number)) else {
@@ -368,7 +368,7 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
     if let Err(refusal) = queue.runs.check_stuck() {
         queue.refuse_queued(&refusal);
     }
-    run.over(number).await;
+    run.ended(number).await;
     queue.runs.add_stuck(-1);
     tracing::warn!(run = run_name, "the interrupted run has ended: its session continues");
 }

@@ -88,30 +88,30 @@ pub(crate) struct SessionSlot {
 pub(super) struct IdleSessions {
     pub(super) asleep: usize,
     /// Sessions woken that have not taken a job yet. Waking costs a system call, and one is enough.
-    called: usize,
+    woken: usize,
 }
 
 impl IdleSessions {
     /// Returns true if a session has to be woken for a new job.
-    pub(super) fn wake_up(&mut self) -> bool {
-        let wake_up = self.asleep > self.called;
-        self.called += usize::from(wake_up);
+    pub(super) fn needs_wake_up(&mut self) -> bool {
+        let wake_up = self.asleep > self.woken;
+        self.woken += usize::from(wake_up);
         wake_up
     }
 
     /// Records that a session has woken, called or not. One call too many is harmless, one too few is not.
-    pub(super) fn awake(&mut self) {
+    pub(super) fn record_awake(&mut self) {
         self.asleep -= 1;
-        self.called = self.called.saturating_sub(1);
+        self.woken = self.woken.saturating_sub(1);
     }
 }
 
 impl Groups {
     /// Group for the next run if there are `runs` runs, in progress and queued: the first, and so the one with the most
     /// threads, that has a session for each. So a request does not wait for a busy group while another is free.
-    pub(super) fn taking(&self, runs: usize) -> usize {
-        let enough = self.0.iter().position(|&sessions| sessions >= runs);
-        enough.unwrap_or(self.0.len().saturating_sub(1))
+    pub(super) fn group_for(&self, runs: usize) -> usize {
+        let sufficient = self.0.iter().position(|&sessions| sessions >= runs);
+        sufficient.unwrap_or(self.0.len().saturating_sub(1))
     }
 
     /// True if this is the group used under overload.
@@ -229,11 +229,11 @@ mod tests {
     #[test]
     fn the_widest_group_with_a_session_for_each_run_takes_the_next() {
         let groups = Groups(vec![1, 4, 16]);
-        let taken: Vec<usize> = [1, 2, 4, 5, 16, 17, 1000].map(|runs| groups.taking(runs)).into();
-        assert_eq!(taken, [0, 1, 1, 2, 2, 2, 2]);
+        let groups_taken: Vec<usize> = [1, 2, 4, 5, 16, 17, 1000].map(|runs| groups.group_for(runs)).into();
+        assert_eq!(groups_taken, [0, 1, 1, 2, 2, 2, 2]);
         assert!(groups.is_last(2) && !groups.is_last(0));
-        let alike = Groups(vec![3]);
-        assert_eq!([1, 3, 9].map(|runs| alike.taking(runs)), [0, 0, 0]);
-        assert!(alike.is_last(0));
+        let one_group = Groups(vec![3]);
+        assert_eq!([1, 3, 9].map(|runs| one_group.group_for(runs)), [0, 0, 0]);
+        assert!(one_group.is_last(0));
     }
 }

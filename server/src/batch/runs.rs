@@ -49,9 +49,9 @@ impl Runs {
     }
 
     /// Ends all runs, and prevents further ones. Returns those in progress.
-    pub(super) fn stop(&self, why: &Refusal) -> Vec<LingeringRun> {
+    pub(super) fn stop(&self, refusal: &Refusal) -> Vec<LingeringRun> {
         let active = self.active.lock();
-        active.iter().filter_map(|run| run.stop(why.clone())).collect()
+        active.iter().filter_map(|run| run.stop(refusal.clone())).collect()
     }
 
     /// Refuses a request if all sessions are stuck.
@@ -65,11 +65,11 @@ impl Runs {
             return Ok(());
         }
         let runs = lingering.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let what = format!(
+        let message = format!(
             "every session of the model is stuck in an interrupted run ({runs}): an operator of the graph does not end; \
              load the model again or restart the server"
         );
-        Err(Refusal::new(Reason::NotReady, what))
+        Err(Refusal::new(Reason::NotReady, message))
     }
 
     pub(super) fn add_stuck(&self, by: i64) {
@@ -79,29 +79,29 @@ impl Runs {
 }
 
 /// Divisor of a run's weight in the moving average.
-const WEIGHT: u64 = 8;
+const AVERAGE_WEIGHT: u64 = 8;
 
 /// Drain rate of a queue: an estimate of waits from the durations of runs. A request that cannot be answered in time is
 /// refused on arrival instead of after a wait: otherwise an overloaded queue would produce only late answers. An empty
 /// queue admits every request, so that a bad estimate corrects itself.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct WaitEstimate {
     /// Moving average of the duration of a session's run.
     run_ns: AtomicU64,
     sessions: AtomicUsize,
 }
 
-impl Pace {
+impl WaitEstimate {
     pub(super) fn add_session(&self) {
         self.sessions.fetch_add(1, Relaxed);
     }
 
     /// Adds a run to the average. Concurrent updates may overwrite each other, because the average is an estimate only.
-    pub(super) fn note(&self, time: Duration) {
+    pub(super) fn record(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let average = match self.run_ns.load(Relaxed) {
             0 => ns,
-            average => average - average / WEIGHT + ns / WEIGHT,
+            average => average - average / AVERAGE_WEIGHT + ns / AVERAGE_WEIGHT,
         };
         self.run_ns.store(average, Relaxed);
     }
@@ -114,9 +114,9 @@ impl Pace {
             return Ok(());
         }
         let (wait, limit) = (wait.as_millis(), limit.as_millis());
-        let what =
+        let message =
             format!("the model's queue has a wait of about {wait} ms, more than the request's limit of {limit} ms");
-        Err(Refusal::new(Reason::Full, what))
+        Err(Refusal::new(Reason::Full, message))
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct ActiveRun {
     /// Tells ONNX Runtime to end the run as soon as possible (true), or clears that for the next run (false).
     interrupt: Box<dyn Fn(bool) + Send + Sync>,
     /// Notified when an interrupted run has ended.
-    over: Notify,
+    ended: Notify,
 }
 
 #[derive(Default)]
@@ -153,12 +153,12 @@ pub(crate) struct LingeringRun {
     /// Rows of its batch.
     pub(crate) rows: usize,
     /// Time since its start.
-    pub(crate) ran: Duration,
+    pub(crate) elapsed: Duration,
 }
 
 impl fmt::Display for LingeringRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (session, number, rows, seconds) = (self.session, self.number, self.rows, self.ran.as_secs_f64());
+        let (session, number, rows, seconds) = (self.session, self.number, self.rows, self.elapsed.as_secs_f64());
         write!(f, "session {session}, run {number}, {rows} rows, for {seconds:.1} s")
     }
 }
@@ -169,7 +169,7 @@ impl ActiveRun {
             session,
             state: Mutex::default(),
             interrupt: Box::new(interrupt),
-            over: Notify::new(),
+            ended: Notify::new(),
         }
     }
 
@@ -180,8 +180,8 @@ impl ActiveRun {
     /// Returns why the session was stopped.
     pub(crate) fn begin(&self, jobs: &mut [Job], began: Instant) -> Result<bool, Refusal> {
         let mut state = self.state.lock();
-        if let Some(why) = &state.stopped {
-            return Err(why.clone());
+        if let Some(refusal) = &state.stopped {
+            return Err(refusal.clone());
         }
         // Checked under the lock: a request that gives up later finds the run here.
         if !jobs.is_empty() && jobs.iter().all(Job::is_given_up) {
@@ -207,7 +207,7 @@ impl ActiveRun {
         let interrupted = std::mem::take(&mut state.interrupted);
         if interrupted {
             (self.interrupt)(false);
-            self.over.notify_one();
+            self.ended.notify_one();
         }
         interrupted
     }
@@ -223,9 +223,9 @@ impl ActiveRun {
     }
 
     /// Interrupts the current run even if clients wait, and prevents further ones.
-    pub(crate) fn stop(&self, why: Refusal) -> Option<LingeringRun> {
+    pub(crate) fn stop(&self, refusal: Refusal) -> Option<LingeringRun> {
         let mut state = self.state.lock();
-        state.stopped.get_or_insert(why);
+        state.stopped.get_or_insert(refusal);
         self.interrupt_now(&mut state)
     }
 
@@ -241,9 +241,9 @@ impl ActiveRun {
     }
 
     /// Waits until an interrupted run has ended.
-    pub(super) async fn over(&self, number: u64) {
+    pub(super) async fn ended(&self, number: u64) {
         while self.lingering().is_some_and(|run| run.number == number) {
-            self.over.notified().await;
+            self.ended.notified().await;
         }
     }
 
@@ -260,7 +260,7 @@ impl ActiveRun {
             session: self.session,
             number: state.number,
             rows: state.rows,
-            ran: state.began?.elapsed(),
+            elapsed: state.began?.elapsed(),
         })
     }
 }
@@ -274,12 +274,12 @@ mod tests {
 
     /// A run, and how many times more it was asked to end than to go on.
     fn active() -> (ActiveRun, Arc<AtomicI32>) {
-        let asked = Arc::<AtomicI32>::default();
-        let flag = Arc::clone(&asked);
+        let interrupted_flag = Arc::<AtomicI32>::default();
+        let flag = Arc::clone(&interrupted_flag);
         let interrupt = move |end| {
             flag.fetch_add(if end { 1 } else { -1 }, Relaxed);
         };
-        (ActiveRun::new(0, interrupt), asked)
+        (ActiveRun::new(0, interrupt), interrupted_flag)
     }
 
     fn job() -> (Job, oneshot::Receiver<Answer>) {
@@ -301,30 +301,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_goes_on_for_its_last_member_and_ends_with_it() {
-        let (active, asked) = active();
+        let (active, interrupted_flag) = active();
         let ((first, first_answer), (second, second_answer)) = (job(), job());
         let mut jobs = [first, second];
         assert_eq!(active.begin(&mut jobs, Instant::now()), Ok(true));
         drop(first_answer);
         assert_eq!(active.interrupt_if_given_up(), None);
-        assert_eq!(asked.load(Relaxed), 0, "one still waits");
+        assert_eq!(interrupted_flag.load(Relaxed), 0, "one still waits");
         drop(second_answer);
         assert_eq!(active.interrupt_if_given_up().unwrap().rows, 2);
         assert_eq!(active.interrupt_if_given_up(), None, "once is enough");
-        assert_eq!(asked.load(Relaxed), 1);
-        let over = active.over(1);
+        assert_eq!(interrupted_flag.load(Relaxed), 1);
+        let ended = active.ended(1);
         assert!(active.end(&mut jobs));
-        over.await;
-        assert_eq!(asked.load(Relaxed), 0, "the next run is not asked to end");
+        ended.await;
+        assert_eq!(interrupted_flag.load(Relaxed), 0, "the next run is not asked to end");
         assert!(jobs.iter().all(Job::is_given_up));
     }
 
     #[test]
     fn between_runs_nothing_is_ended_and_nobody_is_run_for() {
-        let (active, asked) = active();
-        let (gone, answer) = job();
+        let (active, interrupted_flag) = active();
+        let (abandoned, answer) = job();
         drop(answer);
-        assert_eq!(active.begin(&mut [gone], Instant::now()), Ok(false));
+        assert_eq!(active.begin(&mut [abandoned], Instant::now()), Ok(false));
         let (waiting, mut answer) = job();
         let mut jobs = [waiting];
         assert_eq!(active.begin(&mut jobs, Instant::now()), Ok(true));
@@ -334,41 +334,41 @@ mod tests {
         let [job] = jobs;
         job.refuse(Refusal::new(Reason::Inference, "told"));
         assert_eq!(answer.try_recv().unwrap().unwrap_err().message, "told");
-        assert_eq!(asked.load(Relaxed), 0);
+        assert_eq!(interrupted_flag.load(Relaxed), 0);
     }
 
     #[test]
     fn who_is_stopped_begins_no_more() {
-        let (active, asked) = active();
+        let (active, interrupted_flag) = active();
         active.begin(&mut [], Instant::now()).unwrap();
         assert_eq!(
             active.interrupt_if_given_up(),
             None,
             "a warm-up has nobody who could give up"
         );
-        let why = Refusal::new(Reason::Draining, "over");
-        assert!(active.stop(why.clone()).is_some());
-        assert_eq!(asked.load(Relaxed), 1);
+        let refusal = Refusal::new(Reason::Draining, "over");
+        assert!(active.stop(refusal.clone()).is_some());
+        assert_eq!(interrupted_flag.load(Relaxed), 1);
         assert!(active.end(&mut []));
-        assert_eq!(active.begin(&mut [], Instant::now()), Err(why));
+        assert_eq!(active.begin(&mut [], Instant::now()), Err(refusal));
         assert_eq!(active.stop(Refusal::new(Reason::Draining, "again")), None);
     }
 
     #[test]
     fn what_would_be_late_is_refused_and_an_empty_queue_refuses_nothing() {
-        let pace = Pace::default();
+        let estimate = WaitEstimate::default();
         let ms = Duration::from_millis;
-        assert!(pace.check_wait(1_000_000, ms(1)).is_ok(), "nothing is known yet");
-        pace.note(ms(100));
-        assert!(pace.check_wait(10, ms(1000)).is_ok());
-        assert_eq!(pace.check_wait(11, ms(1000)).unwrap_err().reason, Reason::Full);
-        pace.add_session();
-        pace.add_session();
-        assert!(pace.check_wait(20, ms(1000)).is_ok());
-        assert!(pace.check_wait(0, Duration::ZERO).is_ok());
+        assert!(estimate.check_wait(1_000_000, ms(1)).is_ok(), "nothing is known yet");
+        estimate.record(ms(100));
+        assert!(estimate.check_wait(10, ms(1000)).is_ok());
+        assert_eq!(estimate.check_wait(11, ms(1000)).unwrap_err().reason, Reason::Full);
+        estimate.add_session();
+        estimate.add_session();
+        assert!(estimate.check_wait(20, ms(1000)).is_ok());
+        assert!(estimate.check_wait(0, Duration::ZERO).is_ok());
         for _ in 0..100 {
-            pace.note(ms(1));
+            estimate.record(ms(1));
         }
-        assert!(pace.check_wait(1000, ms(1000)).is_ok());
+        assert!(estimate.check_wait(1000, ms(1000)).is_ok());
     }
 }

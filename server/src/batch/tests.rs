@@ -126,11 +126,11 @@ fn a_full_queue_refuses_and_a_closed_one_empties() {
 #[test]
 fn the_dead_cost_nothing() {
     let (queue, clock) = queue(8, 100);
-    let (gone, reply_nobody_waits_for) = alive(2, 4);
-    drop(reply_nobody_waits_for);
+    let (abandoned, dropped_reply) = alive(2, 4);
+    drop(dropped_reply);
     let (late, mut late_reply) = job(2, 4, Duration::ZERO);
     let (living, _living_reply) = alive(5, 4);
-    for job in [gone, late, living] {
+    for job in [abandoned, late, living] {
         queue.push([job]).unwrap();
     }
     assert_eq!(
@@ -177,7 +177,7 @@ fn the_pieces_of_a_request_are_queued_together_or_not_at_all() {
         let (jobs, replies): (Vec<Job>, Vec<Replies>) = pieces.into_iter().unzip();
         queue.push(jobs).map(|_| replies)
     };
-    queue.note_run(Duration::from_secs(50));
+    queue.record_run(Duration::from_secs(50));
     // The second half would wait for longer than its deadline, behind the first.
     let first = pieces(4).unwrap();
     assert_eq!(queue.lock().rows, 32);
@@ -186,7 +186,7 @@ fn the_pieces_of_a_request_are_queued_together_or_not_at_all() {
     let _first = pieces(1).unwrap();
     assert_eq!(pieces(4).unwrap_err().reason, Reason::Full);
     assert_eq!(queue.lock().rows, 8);
-    queue.note_run(Duration::from_secs(500));
+    queue.record_run(Duration::from_secs(500));
     assert_eq!(
         pieces(1).unwrap_err().reason,
         Reason::Full,
@@ -202,7 +202,7 @@ fn the_estimated_wait_is_of_runs_and_of_requests_that_go_first() {
         job.rank += Duration::from_secs(3600) * level;
         queue.push([job]).map(|_| reply)
     };
-    queue.note_run(Duration::from_millis(5));
+    queue.record_run(Duration::from_millis(5));
     // One run of 64 rows answers them all.
     let mut replies: Vec<_> = (0..64).map(|_| within(100, 0).unwrap()).collect();
     replies.extend((0..640).map(|_| within(100_000, 1).unwrap()));
@@ -261,9 +261,9 @@ fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
     let step = Duration::from_millis(100);
     let mut replies = Vec::new();
     // Each came 40 ms after the one before; rows stand for who it is.
-    for (who, level) in [(1, 2), (2, 0), (3, 1), (4, 0), (5, 0), (6, 0), (7, 0)] {
-        let (mut job, reply) = alive(who, 1);
-        job.enqueued = began + Duration::from_millis(40) * who as u32;
+    for (rows, level) in [(1, 2), (2, 0), (3, 1), (4, 0), (5, 0), (6, 0), (7, 0)] {
+        let (mut job, reply) = alive(rows, 1);
+        job.enqueued = began + Duration::from_millis(40) * rows as u32;
         job.rank = job.enqueued + step * level;
         queue.push([job]).unwrap();
         replies.push(reply);
@@ -276,32 +276,32 @@ fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
 
 /// A session on a thread of its own, which says what it takes and runs until it is told to go on.
 struct Worker {
-    taken: std::sync::mpsc::Receiver<usize>,
-    go_on: std::sync::mpsc::Sender<()>,
+    batches: std::sync::mpsc::Receiver<usize>,
+    resume: std::sync::mpsc::Sender<()>,
 }
 
 fn worker(queue: &Arc<BatchQueue>, group: usize, clock: &Arc<SessionClock>) -> Worker {
     let (queue, clock) = (Arc::clone(queue), Arc::clone(clock));
-    let (tell, taken) = std::sync::mpsc::channel();
-    let (go_on, wait) = std::sync::mpsc::channel();
+    let (sender, batches) = std::sync::mpsc::channel();
+    let (resume, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut slot = SessionSlot { group, running: false };
         queue.add_session(&slot, Arc::new(ActiveRun::new(0, |_| {})));
         while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
-            let _ = tell.send(batch.len());
+            let _ = sender.send(batch.len());
             let _ = wait.recv();
         }
     });
-    Worker { taken, go_on }
+    Worker { batches, resume }
 }
 
 impl Worker {
-    fn takes(&self) -> usize {
-        self.taken.recv_timeout(Duration::from_secs(60)).unwrap()
+    fn next_batch(&self) -> usize {
+        self.batches.recv_timeout(Duration::from_secs(60)).unwrap()
     }
 
-    fn takes_nothing(&self) -> bool {
-        self.taken.try_recv().is_err()
+    fn is_idle(&self) -> bool {
+        self.batches.try_recv().is_err()
     }
 }
 
@@ -335,8 +335,8 @@ fn a_request_that_is_given_up_leaves_the_queue_while_every_session_is_busy() {
     let fourth = pushed(4).unwrap();
     drop(second);
     queue.interrupt_given_up();
-    let taken = queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
-    assert_eq!(rows_of(&taken), [4]);
+    let batch = queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
+    assert_eq!(rows_of(&batch), [4]);
     drop(fourth);
     queue.interrupt_given_up();
     assert_eq!((queue.depth.get(), queue.lock().rows), (0, 0));
@@ -356,21 +356,21 @@ fn a_request_that_is_alone_goes_to_the_widest_session_and_others_to_the_rest() {
             std::thread::yield_now();
         }
         push();
-        wide.takes();
+        wide.next_batch();
         // Two more, while that one runs: one session of the others takes each, and the fourth waits.
         push();
         push();
-        one.takes();
-        other.takes();
+        one.next_batch();
+        other.next_batch();
         push();
-        assert!(wide.takes_nothing() && one.takes_nothing() && other.takes_nothing());
+        assert!(wide.is_idle() && one.is_idle() && other.is_idle());
         // The wide one leaves it: three are at work.
-        wide.go_on.send(()).unwrap();
-        one.go_on.send(()).unwrap();
-        one.takes();
-        assert!(wide.takes_nothing());
-        one.go_on.send(()).unwrap();
-        other.go_on.send(()).unwrap();
+        wide.resume.send(()).unwrap();
+        one.resume.send(()).unwrap();
+        one.next_batch();
+        assert!(wide.is_idle());
+        one.resume.send(()).unwrap();
+        other.resume.send(()).unwrap();
     }
     queue.close();
 }
@@ -385,14 +385,14 @@ fn a_request_of_another_shape_is_taken_by_another_group_while_the_first_runs() {
     };
     let queue = BatchQueue::new(rule, Groups(vec![1, 1]), 100, PendingRequests::new(), gauges());
     let [wide, narrow] = [0, 1].map(|group| worker(&queue, group, &clock));
-    while !(0..2).all(|group| queue.lock().sleepers[group].asleep > 0) {
+    while !(0..2).all(|group| queue.lock().idle_sessions[group].asleep > 0) {
         std::thread::yield_now();
     }
     let ((first, _first_reply), (second, _second_reply)) = (alive(1, 1), alive(1, 2));
     // The call for the first is made when both are queued: they seem to need one run.
     let calls = [first, second].map(|job| queue.push([job]).unwrap());
     drop(calls);
-    assert_eq!((wide.takes(), narrow.takes()), (1, 1));
+    assert_eq!((wide.next_batch(), narrow.next_batch()), (1, 1));
     queue.close();
 }
 
@@ -419,9 +419,9 @@ fn no_request_is_left_lying_between_groups() {
         let began = Instant::now();
         while left > 0 {
             for worker in &workers {
-                while let Ok(taken) = worker.taken.try_recv() {
-                    left -= taken.min(left);
-                    worker.go_on.send(()).unwrap();
+                while let Ok(jobs) = worker.batches.try_recv() {
+                    left -= jobs.min(left);
+                    worker.resume.send(()).unwrap();
                 }
             }
             assert!(

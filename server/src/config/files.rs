@@ -51,8 +51,8 @@ pub(super) fn tier_file(config: &Path, name: &str) -> PathBuf {
 pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<String, TierConfig>, ConfigError> {
     let parse = |(name, value): (String, toml::Value)| {
         let tier = TierConfig::deserialize(value).map_err(|e| {
-            let (file, what) = (tier_file(config, &name), e.to_string());
-            ConfigError(format!("{} (`tiers.{name}`): {}", file.display(), what.trim_end()))
+            let (file, reason) = (tier_file(config, &name), e.to_string());
+            ConfigError(format!("{} (`tiers.{name}`): {}", file.display(), reason.trim_end()))
         })?;
         Ok((name, tier))
     };
@@ -64,8 +64,8 @@ pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<
 pub(super) fn cache_of(tier: &str, layers: &[toml::Table]) -> Result<CacheConfig, toml::de::Error> {
     let mut keys = toml::Table::new();
     for layer in layers {
-        let own = layer.get("tiers").and_then(|tiers| tiers.get(tier)?.get("cache"));
-        for table in [layer.get("cache"), own].into_iter().flatten() {
+        let specific = layer.get("tiers").and_then(|tiers| tiers.get(tier)?.get("cache"));
+        for table in [layer.get("cache"), specific].into_iter().flatten() {
             keys.extend(table.as_table().cloned().unwrap_or_default());
         }
     }
@@ -95,8 +95,8 @@ pub(super) fn listener_config(
         secret.map(Some).map_err(|e| ConfigError(format!("{source}: {e}")))
     };
     let addresses = listen.iter().map(SocketAddr::ip);
-    let own = addresses.filter(|address| !address.is_unspecified());
-    let hosts = own.map(|address| address.to_string()).chain(access.allowed_hosts);
+    let specific = addresses.filter(|address| !address.is_unspecified());
+    let hosts = specific.map(|address| address.to_string()).chain(access.allowed_hosts);
     let hosts = Hosts::new(hosts).map_err(|e| ConfigError(format!("`access.allowed_hosts`: {e}")))?;
     let access = Access {
         hosts,

@@ -52,7 +52,7 @@ const MAX_POLL_MS: u64 = 86_400_000;
 const ENV_PREFIX: &str = "TIERLAB_";
 
 /// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: it holds an address and is not a key.
-fn is_of_service(name: &str, value: &str) -> bool {
+fn is_kubernetes(name: &str, value: &str) -> bool {
     let protocols = ["tcp", "udp", "sctp"];
     let is_address = protocols.iter().any(|name| value.starts_with(&format!("{name}://")));
     let of_port = |(at, mark): (usize, &str)| {
@@ -168,7 +168,7 @@ impl Config {
         document.insert("tiers".into(), toml::Value::Table(tiers));
         let mut library = None;
         let mut layers = vec![document.clone()];
-        let mut lay = |setting: &str| {
+        let mut apply = |setting: &str| {
             overlay(&mut document, setting)?;
             if removes_key(setting) {
                 // The setting is in at least one of the layers below.
@@ -187,9 +187,9 @@ impl Config {
                 library = Some(PathBuf::from(value));
             } else if name == TOKEN || name == ADMIN_TOKEN {
                 // Tokens are kept out of the document, which may be printed.
-            } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_of_service(name, value)) {
+            } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_kubernetes(name, value)) {
                 let key = key.to_lowercase().replace("__", ".");
-                match lay(&format!("{key}={value}")) {
+                match apply(&format!("{key}={value}")) {
                     // An empty variable removes a key, and is ignored if the key is not set.
                     Err(_) if value.trim().is_empty() => {}
                     laid => laid.map_err(|e| ConfigError(format!("{name}: {e}")))?,
@@ -197,16 +197,16 @@ impl Config {
             }
         }
         for set in &sources.set {
-            lay(set).map_err(|e| ConfigError(format!("--set {e}")))?;
+            apply(set).map_err(|e| ConfigError(format!("--set {e}")))?;
         }
         let tiers = match document.remove("tiers") {
             Some(toml::Value::Table(tiers)) => tiers,
             _ => toml::Table::new(),
         };
         let raw = Raw::deserialize(document).map_err(|e| {
-            let (file, what) = (sources.config.display(), e.to_string());
-            let what = what.trim_end();
-            ConfigError(format!("{file} (with TIERLAB_ and --set applied): {what}"))
+            let (file, reason) = (sources.config.display(), e.to_string());
+            let reason = reason.trim_end();
+            ConfigError(format!("{file} (with TIERLAB_ and --set applied): {reason}"))
         })?;
         let tiers = parse_tiers(&sources.config, tiers)?;
         let cache = |tier: &str| {
@@ -225,8 +225,8 @@ impl Config {
         let file = sources.config.display();
         let address = |key: &str, flag: &Option<String>, value: &Option<String>| {
             let parse = |value: &String| {
-                let unlike = |_| ConfigError(format!("invalid address: `{key}` = `{value}`; use one like {LISTEN}"));
-                value.parse::<SocketAddr>().map_err(unlike)
+                let invalid = |_| ConfigError(format!("invalid address: `{key}` = `{value}`; use one like {LISTEN}"));
+                value.parse::<SocketAddr>().map_err(invalid)
             };
             flag.as_ref().or(value.as_ref()).map(parse).transpose()
         };
@@ -239,7 +239,7 @@ impl Config {
         fit_weights(&mut raw.runtime.weights, sources)?;
         let limits = &mut raw.admission;
         if limits.max_buffered_bytes == 0 {
-            let share = memory::of_this_process().0 / BUFFERED_SHARE;
+            let share = memory::process_limit().0 / BUFFERED_SHARE;
             limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
         }
         let [model_tier, feature_tier] = chosen_tiers(&raw, tiers, sources)?;
@@ -248,7 +248,7 @@ impl Config {
             listen,
             grpc_listen,
             layout: TableLayout::of(&raw.features.layout)
-                .or_else(|what| fail(format!("{file}: `features.layout`: {what}")))?,
+                .or_else(|reason| fail(format!("{file}: `features.layout`: {reason}")))?,
             destination: destination_of(&raw.features, &cache, sources)?,
             management: ManagementSettings {
                 control: raw.repository.control,
@@ -275,7 +275,7 @@ fn chosen_tiers<'a>(
     tiers: &'a BTreeMap<String, TierConfig>,
     sources: &Sources,
 ) -> Result<[(&'a String, &'a TierConfig); 2], ConfigError> {
-    let pick = |flag: &str, own_flag: &Option<String>, own_key: &Option<String>| {
+    let select_tier = |flag: &str, own_flag: &Option<String>, own_key: &Option<String>| {
         let wanted = [own_flag, &sources.tier, own_key, &raw.tier];
         let names = tiers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let Some(name) = wanted.into_iter().flatten().next() else {
@@ -283,19 +283,19 @@ fn chosen_tiers<'a>(
         };
         let unknown = || {
             let file = sources.config.display();
-            let what = format!("unknown tier: `{name}`; {file} and the tiers/ beside it have {names}");
-            ConfigError(what)
+            let reason = format!("unknown tier: `{name}`; {file} and the tiers/ beside it have {names}");
+            ConfigError(reason)
         };
         tiers.get_key_value(name).ok_or_else(unknown)
     };
-    let models = pick("--model-tier", &sources.model_tier, &raw.model_tier)?;
+    let models = select_tier("--model-tier", &sources.model_tier, &raw.model_tier)?;
     if models.1.kind() == "flight" {
         return fail(format!(
             "model tier `{}` is a Flight server, which serves only feature tables: choose another tier with --model-tier",
             models.0
         ));
     }
-    let features = pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?;
+    let features = select_tier("--feature-tier", &sources.feature_tier, &raw.feature_tier)?;
     Ok([models, features])
 }
 
@@ -306,7 +306,7 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
     let poll_interval = ms(raw.repository.poll_interval);
     let (workers, cores) = (runtime.worker_threads as u64, u64::from(runtime.instances.cores));
     let (in_flight, many) = (admission.max_in_flight as u64, u64::MAX);
-    for (key, value, least, most) in [
+    for (key, value, min, max) in [
         ("admission.max_in_flight", in_flight, 1, MAX_IN_FLIGHT),
         ("admission.max_body_bytes", admission.max_body_bytes as u64, 1, many),
         ("admission.timeout_ms", ms(admission.timeout), 1, many),
@@ -323,11 +323,11 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
         ("runtime.worker_threads", workers, 0, MAX_WORKER_THREADS),
         ("runtime.instances.cores", cores, 0, u64::from(MAX_CORES)),
     ] {
-        if value < least {
-            return fail(format!("{file}: `{key}` must be at least {least}"));
+        if value < min {
+            return fail(format!("{file}: `{key}` must be at least {min}"));
         }
-        if value > most {
-            return fail(format!("{file}: `{key}` is {value}; the limit is {most}"));
+        if value > max {
+            return fail(format!("{file}: `{key}` is {value}; the limit is {max}"));
         }
     }
     Ok(())
@@ -338,8 +338,8 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
 fn check_models(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     let is_invalid = |name: &&String| *name != ALL_MODELS && !is_plain_name(name);
     if let Some(name) = raw.models.iter().find(is_invalid) {
-        let what = "use letters, digits, `.`, `_` and `-`";
-        return fail(format!("{file}: invalid name in `models`: `{name}`; {what}"));
+        let reason = "use letters, digits, `.`, `_` and `-`";
+        return fail(format!("{file}: invalid name in `models`: `{name}`; {reason}"));
     }
     for (name, keys) in &raw.model_config {
         if !is_plain_name(name) {

@@ -14,7 +14,7 @@ const UUID_BYTES: usize = 32;
 
 /// Kind of entity id in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
+pub(crate) enum IdKind {
     /// Consecutive ids.
     Dense,
     Keyed(KeyKind),
@@ -28,7 +28,7 @@ pub(crate) enum EntityIds {
     Bytes(Vec<Bytes>),
 }
 
-impl Naming {
+impl IdKind {
     /// Type of the tensor.
     pub(crate) fn dtype(self) -> DataType {
         match self {
@@ -50,12 +50,12 @@ impl Naming {
 
 impl EntityIds {
     /// Extracts the ids from a tensor.
-    pub(crate) fn of(tensor: &Tensor, naming: Naming) -> Result<Self, String> {
+    pub(crate) fn of(tensor: &Tensor, id_kind: IdKind) -> Result<Self, String> {
         let shape_ok = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
-        if tensor.dtype != naming.dtype() || !shape_ok {
-            return Err(format!("{} {:?}, but {}", tensor.dtype, tensor.shape, naming.wanted()));
+        if tensor.dtype != id_kind.dtype() || !shape_ok {
+            return Err(format!("{} {:?}, but {}", tensor.dtype, tensor.shape, id_kind.wanted()));
         }
-        let Naming::Keyed(kind @ (KeyKind::String | KeyKind::Uuid)) = naming else {
+        let IdKind::Keyed(kind @ (KeyKind::String | KeyKind::Uuid)) = id_kind else {
             let data = tensor.data.whole();
             let (ids, _) = data.as_chunks();
             return Ok(Self::Int64(ids.iter().map(|id| i64::from_le_bytes(*id)).collect()));
@@ -63,24 +63,24 @@ impl EntityIds {
         let data = tensor.data.clone().into_whole();
         let mut keys = Vec::with_capacity(element_count(&tensor.shape).unwrap_or(0).min(data.len() / LENGTH_BYTES));
         let mut rest = &data[..];
-        while let Some((len, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
+        while let Some((len, tail)) = rest.split_first_chunk::<LENGTH_BYTES>() {
             let len = usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX);
-            let (key, behind) = behind.split_at_checked(len).ok_or("its last element is truncated")?;
+            let (key, tail) = tail.split_at_checked(len).ok_or("its last element is truncated")?;
             keys.push(key_of(kind, data.slice_ref(key))?);
-            rest = behind;
+            rest = tail;
         }
         Ok(Self::Bytes(keys))
     }
 
     /// Bytes that [`EntityIds::of`] will use for a tensor.
     pub(crate) fn bytes_of(tensor: &Tensor) -> usize {
-        let each = match tensor.dtype {
+        let element_bytes = match tensor.dtype {
             DataType::Bytes => size_of::<Bytes>() + UUID_BYTES,
             _ => size_of::<i64>(),
         };
         let gathered = if tensor.data.is_whole() { 0 } else { tensor.data.len() };
         let count = element_count(&tensor.shape).unwrap_or(usize::MAX);
-        count.saturating_mul(each).saturating_add(gathered)
+        count.saturating_mul(element_bytes).saturating_add(gathered)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn each_table_says_what_it_wants() {
-        let text = Naming::Keyed(KeyKind::String);
-        let uuid = Naming::Keyed(KeyKind::Uuid);
+        let text = IdKind::Keyed(KeyKind::String);
+        let uuid = IdKind::Keyed(KeyKind::Uuid);
         let integer = tensor(DataType::Int64, &[1], vec![0; 8]);
         assert!(
             EntityIds::of(&integer, text)
@@ -145,7 +145,7 @@ mod tests {
                 .contains("keys are texts: BYTES")
         );
         assert!(
-            EntityIds::of(&texts(&["a"]), Naming::Dense)
+            EntityIds::of(&texts(&["a"]), IdKind::Dense)
                 .unwrap_err()
                 .contains("ids are INT64")
         );
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn what_keys_take_is_told_before_and_texts_are_not_copied() {
         let sent = texts(&["a"; 1000]);
-        let EntityIds::Bytes(keys) = EntityIds::of(&sent, Naming::Keyed(KeyKind::String)).unwrap() else {
+        let EntityIds::Bytes(keys) = EntityIds::of(&sent, IdKind::Keyed(KeyKind::String)).unwrap() else {
             panic!("texts are keys of bytes");
         };
         assert!(keys.capacity() * size_of::<Bytes>() <= EntityIds::bytes_of(&sent));
@@ -175,7 +175,7 @@ mod tests {
         #[test]
         fn arbitrary_elements_are_keys_or_refused(data in prop::collection::vec(any::<u8>(), 0..60)) {
             for kind in [KeyKind::String, KeyKind::Uuid] {
-                let _ = EntityIds::of(&tensor(DataType::Bytes, &[3], data.clone()), Naming::Keyed(kind));
+                let _ = EntityIds::of(&tensor(DataType::Bytes, &[3], data.clone()), IdKind::Keyed(kind));
             }
         }
     }

@@ -4,7 +4,7 @@
 //! the first request that meets the new version or by the periodic check, whichever is first. From then on no read of
 //! the old version starts. Knows nothing of requests.
 
-use super::ids::Naming;
+use super::ids::IdKind;
 use super::table::OpenTable;
 use super::tier::FeatureTier;
 use crate::error::LoadError;
@@ -28,9 +28,9 @@ pub(super) struct LiveTable {
     path: ObjectPath,
     open: RwLock<Arc<OpenTable>>,
     /// Columns that models use. A version without them is rejected.
-    wanted: Mutex<Vec<Column>>,
+    required: Mutex<Vec<Column>>,
     /// Kind of entity id. A version with another kind is rejected.
-    naming: Naming,
+    id_kind: IdKind,
     /// Task that opens a replaced table. Requests wait for it, and it continues if none waits any more.
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
     /// Time of the last opening because of damaged rows.
@@ -51,28 +51,28 @@ impl LiveTable {
     }
 
     /// Records columns that a model uses.
-    fn want(&self, columns: &[Column]) {
-        let mut wanted = self.wanted.lock();
+    fn require_columns(&self, columns: &[Column]) {
+        let mut required = self.required.lock();
         for column in columns {
-            if !wanted.contains(column) {
-                wanted.push(column.clone());
+            if !required.contains(column) {
+                required.push(column.clone());
             }
         }
     }
 
     /// Description of the first required column that a table lacks, or of a different kind of key.
-    fn lacks(&self, open: &OpenTable) -> Option<String> {
-        if open.naming() != self.naming {
+    fn mismatch(&self, open: &OpenTable) -> Option<String> {
+        if open.id_kind() != self.id_kind {
             return Some("its key has another kind".to_owned());
         }
-        let (wanted, header) = (self.wanted.lock(), &open.header);
-        let lacking = wanted
+        let (required, header) = (self.required.lock(), &open.header);
+        let mismatched = required
             .iter()
             .find(|column| header.schema.column(&column.name) != Some(column))?;
-        Some(format!("its column `{}` differs", lacking.name))
+        Some(format!("its column `{}` differs", mismatched.name))
     }
 
-    fn set(&self, fresh: OpenTable) -> Arc<OpenTable> {
+    fn replace(&self, fresh: OpenTable) -> Arc<OpenTable> {
         let fresh = Arc::new(fresh);
         *self.open.write() = Arc::clone(&fresh);
         fresh
@@ -81,7 +81,7 @@ impl LiveTable {
     /// Opens the table again after the tier reported a change. An unusable version is refused, and the previous version
     /// stays.
     pub(super) async fn reopen(&self, stale: &Arc<OpenTable>) -> Result<Arc<OpenTable>, Refusal> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let mut reopening = self.reopening.lock().await;
         let current = self.current();
         if !Arc::ptr_eq(&current, stale) {
@@ -89,7 +89,7 @@ impl LiveTable {
         }
         // Callers that waited during a failed attempt do not each retry.
         let failed = self.failed.lock().clone();
-        if let Some((_, refusal, _)) = failed.filter(|(at, ..)| *at >= asked) {
+        if let Some((_, refusal, _)) = failed.filter(|(at, ..)| *at >= requested_at) {
             return Err(refusal);
         }
         let task = reopening.get_or_insert_with(|| {
@@ -99,9 +99,9 @@ impl LiveTable {
         let opened = task.await;
         *reopening = None;
         let opened = opened.unwrap_or_else(|_| Err(LoadError::new("panicked while opening it")));
-        let opened = opened.and_then(|fresh| match self.lacks(&fresh) {
+        let opened = opened.and_then(|fresh| match self.mismatch(&fresh) {
             None => Ok(fresh),
-            Some(what) => Err(LoadError::at(&self.path, what)),
+            Some(reason) => Err(LoadError::at(&self.path, reason)),
         });
         let fresh = opened.map_err(|e| self.refuse(&e))?;
         *self.failed.lock() = None;
@@ -109,12 +109,12 @@ impl LiveTable {
             return Ok(current);
         }
         tracing::info!(object = %self.path, rows = fresh.header.rows, "table was replaced; using the new version");
-        Ok(self.set(fresh))
+        Ok(self.replace(fresh))
     }
 
     /// Refuses a version that cannot be used; logs it once.
     fn refuse(&self, error: &LoadError) -> Refusal {
-        let reason = if error.passing { Reason::Tier } else { Reason::Corrupt };
+        let reason = if error.transient { Reason::Tier } else { Reason::Corrupt };
         let refusal = Refusal::new(reason, format!("table was replaced: {error}"));
         // Clients see only the kind of failure, so the operator's message tells whether it is the same one.
         let error = error.for_operator();
@@ -156,12 +156,12 @@ impl LiveTables {
     pub(crate) fn new(period: Option<Duration>) -> Arc<Self> {
         let tables = Arc::new(Self::default());
         if let Some(period) = period {
-            let of_task = Arc::downgrade(&tables);
+            let weak_tables = Arc::downgrade(&tables);
             tokio::spawn(async move {
                 let mut failing = BTreeSet::new();
                 loop {
                     tokio::time::sleep(period).await;
-                    let Some(tables) = of_task.upgrade().map(|tables| tables.live()) else {
+                    let Some(tables) = weak_tables.upgrade().map(|tables| tables.in_use()) else {
                         return;
                     };
                     check_versions(tables, &mut failing).await;
@@ -171,7 +171,7 @@ impl LiveTables {
         tables
     }
 
-    fn live(&self) -> Vec<Arc<LiveTable>> {
+    fn in_use(&self) -> Vec<Arc<LiveTable>> {
         let mut tables = self.tables.lock();
         tables.retain(|table| table.strong_count() > 0);
         tables.iter().filter_map(Weak::upgrade).collect()
@@ -181,22 +181,22 @@ impl LiveTables {
     /// opened suits them all.
     pub(super) fn share(&self, tier: &FeatureTier, open: OpenTable, columns: &[Column]) -> Arc<LiveTable> {
         let path = open.object.path.clone();
-        for table in self.live().into_iter().filter(|table| table.path == path) {
-            if table.lacks(&open).is_some() {
+        for table in self.in_use().into_iter().filter(|table| table.path == path) {
+            if table.mismatch(&open).is_some() {
                 continue;
             }
             if !table.current().same_as(&open) {
-                table.set(open);
+                table.replace(open);
             }
-            table.want(columns);
+            table.require_columns(columns);
             return table;
         }
         let table = Arc::new(LiveTable {
             tier: tier.clone(),
             path,
-            naming: open.naming(),
+            id_kind: open.id_kind(),
             open: RwLock::new(Arc::new(open)),
-            wanted: Mutex::new(columns.to_vec()),
+            required: Mutex::new(columns.to_vec()),
             reopening: tokio::sync::Mutex::default(),
             reread_header: Mutex::default(),
             failed: Mutex::default(),

@@ -15,7 +15,7 @@ pub(crate) mod tier;
 use crate::error::LoadError;
 use crate::request::{DeviceRows, Elements, LARGE_BYTES, Part, Reason, Refusal, Stopwatch, offload_if};
 use bytes::Bytes;
-use ids::{EntityIds, Naming};
+use ids::{EntityIds, IdKind};
 use live::{LiveTable, LiveTables};
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct Join {
     filled: Vec<FilledInput>,
     inputs: Vec<String>,
     /// Kind of entity id, the same for every accepted version.
-    pub(crate) naming: Naming,
+    pub(crate) id_kind: IdKind,
     /// Number of requests so far.
     requests: AtomicU64,
 }
@@ -69,21 +69,21 @@ impl Join {
         let mut filled = Vec::new();
         for JoinedColumn { input, column: name } in wanted {
             let column = open.column_for(&inputs[*input], name);
-            let column = column.map_err(|what| LoadError::at(&path, what))?;
+            let column = column.map_err(|message| LoadError::at(&path, message))?;
             if tier.destination != RowDestination::Host && column.dtype == DataType::Bool {
-                let what = format!(
+                let message = format!(
                     "column `{name}` is BOOL, whose bytes must be checked on the host: set `features.rows` to \"host\""
                 );
-                return Err(LoadError::at(&path, what));
+                return Err(LoadError::at(&path, message));
             }
             filled.push(FilledInput { input: *input, column });
         }
         let inputs = filled.iter().map(|filled| inputs[filled.input].name.clone()).collect();
-        let taken: Vec<Column> = filled.iter().map(|filled| filled.column.clone()).collect();
-        let naming = open.naming();
-        let table = tables.share(&tier, open, &taken);
+        let columns: Vec<Column> = filled.iter().map(|filled| filled.column.clone()).collect();
+        let id_kind = open.id_kind();
+        let table = tables.share(&tier, open, &columns);
         Ok(Self {
-            naming,
+            id_kind,
             tier,
             path,
             table,
@@ -111,7 +111,7 @@ impl Join {
         let key = open.header.schema.key.as_ref().map(|key| KeyMetadata {
             column: key.name.clone(),
             kind: key.kind.as_str().to_owned(),
-            datatype: self.naming.dtype(),
+            datatype: self.id_kind.dtype(),
             max_bytes: u32::try_from(key.longest()).unwrap_or(u32::MAX),
             index_bytes: open.index.as_ref().map_or(0, KeyIndex::memory_bytes) as u64,
         });
@@ -139,18 +139,18 @@ impl Join {
             reads += 1;
             if reads > READS {
                 let (kind, path) = (self.tier.kind, &self.path);
-                let what = format!("tier `{kind}`: {path}: replaced {READS} times while its rows were read");
-                return Err(Refusal::new(Reason::Tier, what));
+                let message = format!("tier `{kind}`: {path}: replaced {READS} times while its rows were read");
+                return Err(Refusal::new(Reason::Tier, message));
             }
-            let numbers = open.numbers(entities);
-            let ids = numbers.map_err(|unknown| self.unknown(&open, entities, unknown))?;
+            let numbers = open.row_numbers(entities);
+            let ids = numbers.map_err(|unknown| self.unknown_entity(&open, entities, unknown))?;
             let ids = &*ids;
             let Some(mut rows) = self.read(&open, ids, watch).await? else {
                 open = self.table.reopen(&open).await?;
                 continue;
             };
             // If entities have keys, a row may be another entity's until its own key is checked.
-            if self.tier.destination.proves(request) || open.index.is_some() {
+            if self.tier.destination.verifies(request) || open.index.is_some() {
                 let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids.len()))?;
                 if !damaged.is_empty()
                     && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
@@ -161,9 +161,9 @@ impl Join {
                 }
             }
             if self.table.is_current(&open) {
-                let stranger = rows.stranger(&open, entities).map_err(|e| self.copy_failed(e))?;
-                if let Some(unknown) = stranger {
-                    return Err(self.unknown(&open, entities, unknown));
+                let foreign = rows.foreign_row(&open, entities).map_err(|e| self.copy_failed(e))?;
+                if let Some(unknown) = foreign {
+                    return Err(self.unknown_entity(&open, entities, unknown));
                 }
                 break rows;
             }
@@ -203,7 +203,7 @@ impl Join {
 
     fn damaged(&self, open: &OpenTable, ids: &[i64], rows: &Rows, heavy: bool) -> Result<Vec<DamagedRow>, Refusal> {
         // A copy from the device blocks.
-        let waits = heavy || matches!(rows, Rows::Device(_));
+        let waits = heavy || same!(rows, Rows::Device(_));
         offload_if(waits, || rows.damaged(open, ids)).map_err(|e| self.copy_failed(e))
     }
 
@@ -213,17 +213,17 @@ impl Join {
     }
 
     /// Refusal of an entity that the table does not have.
-    fn unknown(&self, open: &OpenTable, entities: &EntityIds, at: usize) -> Refusal {
-        let entity = open.shown(entities, at);
-        let have = match &open.header.schema.key {
+    fn unknown_entity(&self, open: &OpenTable, entities: &EntityIds, at: usize) -> Refusal {
+        let entity = open.format_entity(entities, at);
+        let available = match &open.header.schema.key {
             Some(key) => format!("not among its {} {} keys", open.header.rows, key.kind.as_str()),
             None => {
                 let ids = open.header.ids();
                 format!("ids range from {} to {}", ids.start, ids.end - 1)
             }
         };
-        let what = format!("unknown entity {entity} in {}: {have}", self.path);
-        Refusal::new(Reason::UnknownEntity, what)
+        let message = format!("unknown entity {entity} in {}: {available}", self.path);
+        Refusal::new(Reason::UnknownEntity, message)
     }
 
     /// Reads damaged rows once more, from the tier itself: the damage may be in a copy or in the transfer.
@@ -239,19 +239,19 @@ impl Join {
         let damaged_ranges = self.ranges(open, &damaged_ids)?;
         watch.mark(Stage::Join);
         self.tier.rows.forget(&open.object, &damaged_ranges).await;
-        let places = rows.to_read_again(damaged, ids.len());
-        let ids: Vec<i64> = places.iter().map(|&at| ids[at]).collect();
+        let indices = rows.rows_to_reread(damaged, ids.len());
+        let ids: Vec<i64> = indices.iter().map(|&at| ids[at]).collect();
         let ranges = self.ranges(open, &ids)?;
         let read = Rows::read(&*self.tier.rows, self.tier.destination, &open.object, &ranges).await;
-        let (again, cost) = read.map_err(|error| self.failed(&error, watch))?;
+        let (reread, cost) = read.map_err(|error| self.failed(&error, watch))?;
         record_cost(watch, &cost);
-        let still = self.damaged(open, &ids, &again, false)?;
+        let still = self.damaged(open, &ids, &reread, false)?;
         let counts = &self.tier.damaged;
         counts.refused.inc_by(still.len() as u64);
         counts.mended.inc_by(damaged.len().saturating_sub(still.len()) as u64);
         let Some(DamagedRow { error, .. }) = still.first() else {
             tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were correct when read again");
-            rows.replace(&places, again);
+            rows.replace(&indices, reread);
             return Ok(());
         };
         let refusal = Refusal::new(Reason::Corrupt, format!("{}: {error}", self.path));
@@ -261,7 +261,7 @@ impl Join {
         Err(refusal)
     }
 
-    /// Byte ranges of rows, by the numbers that [`OpenTable::numbers`] returns.
+    /// Byte ranges of rows, by the numbers that [`OpenTable::row_numbers`] returns.
     fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
         let range = |&id: &i64| {
             let none = || Refusal::new(Reason::UnknownEntity, format!("unknown row {id} in {}", self.path));
@@ -327,8 +327,8 @@ impl Rows {
             return Ok((Self::Host(read.parts), read.cost));
         }
         let device = tier.device().ok_or_else(|| {
-            let what = "the tier does not support reads into device memory";
-            ErrorKind::Unsupported.error(object.path.as_str(), what)
+            let message = "the tier does not support reads into device memory";
+            ErrorKind::Unsupported.error(object.path.as_str(), message)
         })?;
         let landed = device.read_to_device(object, ranges).await?;
         let cost = landed.cost;
@@ -361,17 +361,17 @@ impl Rows {
     ///
     /// # Errors
     /// Fails if a copy back from the device fails.
-    fn stranger(&self, table: &OpenTable, ids: &EntityIds) -> Result<Option<usize>, DeviceError> {
+    fn foreign_row(&self, table: &OpenTable, ids: &EntityIds) -> Result<Option<usize>, DeviceError> {
         Ok(match self {
             _ if table.index.is_none() => None,
-            Self::Host(rows) => table.stranger(ids, rows),
-            Self::Device(landed) => table.stranger(ids, &landed.to_host()?),
+            Self::Host(rows) => table.foreign_row(ids, rows),
+            Self::Device(landed) => table.foreign_row(ids, &landed.to_host()?),
         })
     }
 
     /// Indices of the rows to read again if some are damaged. On the host only these; on a device all rows, so that
     /// they are contiguous in memory again.
-    fn to_read_again(&self, damaged: &[DamagedRow], count: usize) -> Vec<usize> {
+    fn rows_to_reread(&self, damaged: &[DamagedRow], count: usize) -> Vec<usize> {
         match self {
             Self::Host(_) => damaged.iter().map(|row| row.at).collect(),
             Self::Device(_) => (0..count).collect(),
@@ -379,14 +379,14 @@ impl Rows {
     }
 
     /// Replaces rows with those read again.
-    fn replace(&mut self, places: &[usize], again: Self) {
-        match (self, again) {
-            (Self::Host(rows), Self::Host(again)) => {
-                for (&at, row) in places.iter().zip(again) {
+    fn replace(&mut self, indices: &[usize], reread: Self) {
+        match (self, reread) {
+            (Self::Host(rows), Self::Host(reread)) => {
+                for (&at, row) in indices.iter().zip(reread) {
                     rows[at] = row;
                 }
             }
-            (rows, again) => *rows = again,
+            (rows, reread) => *rows = reread,
         }
     }
 

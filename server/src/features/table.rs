@@ -3,7 +3,7 @@
 //! In: a tier and a path. Out: the table as it was when opened, of a version that was not being changed, or what is
 //! wrong with it, by object and offset. Knows nothing of requests.
 
-use super::ids::{EntityIds, Naming};
+use super::ids::{EntityIds, IdKind};
 use crate::error::LoadError;
 use crate::request::offload_if;
 use bytes::Bytes;
@@ -22,13 +22,13 @@ const STABLE_FOR: Duration = Duration::from_millis(20);
 const STABILITY_CHECKS: u32 = 50;
 /// Size up to which a replaced table is verified by its header's block checksums before use: during an overwrite, rows
 /// of another version may follow the header.
-const WHOLE_BYTES: u64 = 64 << 20;
+const MAX_CHECKED_BYTES: u64 = 64 << 20;
 /// Maximum number of reads until a table is consistent. After that its mismatching rows are treated as damaged, which
 /// their own checksums detect.
-const WHOLE_READS: u32 = 10;
-const WHOLE_WAIT: Duration = Duration::from_millis(100);
+const MAX_CONSISTENCY_READS: u32 = 10;
+const CONSISTENCY_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes per read when a whole table is verified.
-const PROOF_BYTES: u64 = 8 << 20;
+const VERIFY_CHUNK_BYTES: u64 = 8 << 20;
 
 /// Table as it was when opened.
 #[derive(Debug)]
@@ -50,16 +50,16 @@ impl OpenTable {
     pub(super) async fn open(tier: &dyn Tier, path: &ObjectPath) -> Result<Self, LoadError> {
         let mut object = tier.stat(path).await?;
         for _ in 0..STABILITY_CHECKS {
-            let seen = Instant::now();
+            let checked_at = Instant::now();
             let opened = Self::open_version(tier, object.clone()).await;
-            tokio::time::sleep_until(seen + STABLE_FOR).await;
+            tokio::time::sleep_until(checked_at + STABLE_FOR).await;
             let now = tier.stat(path).await?;
             if now == object {
                 return opened;
             }
             object = now;
         }
-        Err(being_rewritten(path))
+        Err(rewrite_error(path))
     }
 
     /// Opens a table that was replaced, once its rows match its header.
@@ -68,35 +68,35 @@ impl OpenTable {
     /// Same as [`OpenTable::open`].
     pub(super) async fn open_replaced(tier: &dyn Tier, path: &ObjectPath) -> Result<Self, LoadError> {
         let mut last: Option<(Self, u32)> = None;
-        for _ in 0..WHOLE_READS {
+        for _ in 0..MAX_CONSISTENCY_READS {
             let open = Self::open(tier, path).await?;
             match open.matches_checksums(tier).await {
                 Ok(true) => return Ok(open),
                 Ok(false) => {
                     // A stage may hold bytes that were half written.
-                    let whole = 0..open.object.size;
-                    tier.forget(&open.object, std::slice::from_ref(&whole)).await;
+                    let object_range = 0..open.object.size;
+                    tier.forget(&open.object, std::slice::from_ref(&object_range)).await;
                     let before = last.filter(|(last, _)| last.same_as(&open));
                     last = Some((open, before.map_or(1, |(_, times)| times + 1)));
                 }
                 Err(error) if error.kind() == ErrorKind::Changed => {}
                 Err(error) => return Err(error.into()),
             }
-            tokio::time::sleep(WHOLE_WAIT).await;
+            tokio::time::sleep(CONSISTENCY_PAUSE).await;
         }
         match last {
             // The table does not change any more: its mismatching rows are damaged, the others are not.
-            Some((open, times)) if times > WHOLE_READS / 2 => {
+            Some((open, times)) if times > MAX_CONSISTENCY_READS / 2 => {
                 tracing::warn!(object = %path, "the replaced table has blocks that do not match their checksums");
                 Ok(open)
             }
-            _ => Err(being_rewritten(path)),
+            _ => Err(rewrite_error(path)),
         }
     }
 
     /// True if all blocks match their checksums. Large tables and tables without checksums are assumed to match.
     async fn matches_checksums(&self, tier: &dyn Tier) -> Result<bool, StorageError> {
-        if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
+        if self.header.rows_per_block == 0 || self.object.size > MAX_CHECKED_BYTES {
             return Ok(true);
         }
         let range = self.first_row..self.header.rows_end();
@@ -129,8 +129,8 @@ impl OpenTable {
             None => None,
             Some(range) => {
                 let mut bytes = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
-                for start in range.clone().step_by(PROOF_BYTES as usize) {
-                    bytes.extend_from_slice(&read(start..range.end.min(start + PROOF_BYTES)).await?);
+                for start in range.clone().step_by(VERIFY_CHUNK_BYTES as usize) {
+                    bytes.extend_from_slice(&read(start..range.end.min(start + VERIFY_CHUNK_BYTES)).await?);
                 }
                 let decoded = offload_if(true, || KeyIndex::decode(&bytes, header.rows));
                 Some(decoded.map_err(|e| LoadError::at(path, format!("from byte {} on: {e}", range.start)))?)
@@ -145,18 +145,18 @@ impl OpenTable {
     }
 
     /// Kind of entity id.
-    pub(super) fn naming(&self) -> Naming {
+    pub(super) fn id_kind(&self) -> IdKind {
         let key = self.header.schema.key.as_ref();
-        key.map_or(Naming::Dense, |key| Naming::Keyed(key.kind))
+        key.map_or(IdKind::Dense, |key| IdKind::Keyed(key.kind))
     }
 
     /// Number by which each entity's row is read: its id, or the row that may hold its key. Otherwise the index of the
     /// first entity that the table does not have.
-    pub(super) fn numbers<'a>(&self, ids: &'a EntityIds) -> Result<Cow<'a, [i64]>, usize> {
+    pub(super) fn row_numbers<'a>(&self, ids: &'a EntityIds) -> Result<Cow<'a, [i64]>, usize> {
         let Some(index) = &self.index else {
             let EntityIds::Int64(ids) = ids else { return Err(0) };
-            let known = self.header.ids();
-            return match ids.iter().position(|id| !known.contains(id)) {
+            let valid_ids = self.header.ids();
+            return match ids.iter().position(|id| !valid_ids.contains(id)) {
                 Some(unknown) => Err(unknown),
                 None => Ok(Cow::Borrowed(ids)),
             };
@@ -166,7 +166,7 @@ impl OpenTable {
     }
 
     /// Index of the first row of another entity: compares verified rows with the requested keys.
-    pub(super) fn stranger(&self, ids: &EntityIds, rows: &[Bytes]) -> Option<usize> {
+    pub(super) fn foreign_row(&self, ids: &EntityIds, rows: &[Bytes]) -> Option<usize> {
         let column = self.header.schema.key.as_ref()?;
         let mut rows = rows.iter().enumerate();
         rows.find(|(at, row)| column.get(row) != Some(&*ids.key(*at)))
@@ -174,7 +174,7 @@ impl OpenTable {
     }
 
     /// An entity for messages.
-    pub(super) fn shown(&self, ids: &EntityIds, at: usize) -> String {
+    pub(super) fn format_entity(&self, ids: &EntityIds, at: usize) -> String {
         let kind = self.header.schema.key.as_ref().map_or(KeyKind::Int64, |key| key.kind);
         kind.for_message(&ids.key(at))
     }
@@ -183,20 +183,20 @@ impl OpenTable {
     ///
     /// # Errors
     /// Fails if the tier fails, or at the first damaged row.
-    pub(super) async fn prove(&self, tier: &dyn Tier) -> Result<(), LoadError> {
+    pub(super) async fn verify_rows(&self, tier: &dyn Tier) -> Result<(), LoadError> {
         let stride = u64::from(self.header.stride);
-        let rows_at_once = (PROOF_BYTES / stride).max(1);
+        let rows_at_once = (VERIFY_CHUNK_BYTES / stride).max(1);
         let mut first = 0;
         while first < self.header.rows {
             let rows = rows_at_once.min(self.header.rows - first);
             let start = self.first_row + first * stride;
             let bytes = tier.read(&self.object, start..start + rows * stride).await?.bytes;
             let first_id = self.header.first_id + first.cast_signed();
-            let proof = || {
+            let verify = || {
                 let mut rows = (first_id..).zip(bytes.chunks_exact(self.header.stride as usize));
                 rows.try_for_each(|(id, row)| self.header.check_row(id, row))
             };
-            offload_if(true, proof).map_err(|e| LoadError::at(&self.object.path, e))?;
+            offload_if(true, verify).map_err(|e| LoadError::at(&self.object.path, e))?;
             first += rows;
         }
         Ok(())
@@ -216,9 +216,9 @@ impl OpenTable {
     pub(super) fn column_for(&self, input: &TensorSpec, name: &str) -> Result<Column, String> {
         let schema = &self.header.schema;
         let column = schema.column(name).ok_or_else(|| {
-            let have: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
-            let (input, have) = (&input.name, have.join(", "));
-            format!("missing column `{name}` for input `{input}`; columns: {have}")
+            let names: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
+            let (input, names) = (&input.name, names.join(", "));
+            format!("missing column `{name}` for input `{input}`; columns: {names}")
         })?;
         let dims = input.shape.get(1..).unwrap_or_default();
         let same = dims.len() == column.shape.len() && dims.iter().zip(&column.shape).all(|(&a, &b)| a == b || a == -1);
@@ -232,7 +232,7 @@ impl OpenTable {
     }
 }
 
-fn being_rewritten(path: &ObjectPath) -> LoadError {
-    let what = "it is constantly rewritten: write a new file and rename it, or pause";
-    LoadError::at(path, what).passing()
+fn rewrite_error(path: &ObjectPath) -> LoadError {
+    let message = "it is constantly rewritten: write a new file and rename it, or pause";
+    LoadError::at(path, message).transient()
 }

@@ -260,7 +260,7 @@ async fn a_replaced_table_is_read_anew_and_another_schema_is_refused() {
 struct SlowRow {
     inner: Arc<dyn Tier>,
     slow: Range<u64>,
-    go: tokio::sync::Semaphore,
+    permits: tokio::sync::Semaphore,
     reads: Mutex<Vec<usize>>,
 }
 
@@ -277,7 +277,7 @@ impl Tier for SlowRow {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         self.reads.lock().unwrap().push(ranges.len());
         if ranges.contains(&self.slow) {
-            let _ = self.go.acquire().await;
+            let _ = self.permits.acquire().await;
         }
         self.inner.read_many(object, ranges).await
     }
@@ -294,7 +294,7 @@ async fn a_request_is_one_read_and_a_slow_row_holds_up_its_own_request_only() {
     let slow = Arc::new(SlowRow {
         inner: Arc::clone(&tier.rows),
         slow: first_row + 5 * 32..first_row + 6 * 32,
-        go: tokio::sync::Semaphore::new(0),
+        permits: tokio::sync::Semaphore::new(0),
         reads: Mutex::default(),
     });
     tier.rows = Arc::clone(&slow) as Arc<dyn Tier>;
@@ -316,7 +316,7 @@ async fn a_request_is_one_read_and_a_slow_row_holds_up_its_own_request_only() {
             .unwrap();
     }
     assert!(!held.is_finished());
-    slow.go.add_permits(1);
+    slow.permits.add_permits(1);
     assert_eq!(held.await.unwrap().unwrap(), 2);
     assert_eq!(*slow.reads.lock().unwrap(), [3, 4, 2, 1]);
 }

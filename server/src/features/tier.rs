@@ -25,7 +25,7 @@ pub(crate) enum RowDestination {
 
 impl RowDestination {
     /// True if the rows of request number `request` are verified.
-    pub(super) fn proves(self, request: u64) -> bool {
+    pub(super) fn verifies(self, request: u64) -> bool {
         match self {
             Self::Host => true,
             Self::Device { prove_every } => prove_every != 0 && request.is_multiple_of(u64::from(prove_every)),
@@ -79,7 +79,7 @@ impl FeatureTier {
         };
         // Rows may be used without verification, so the whole table is verified once.
         if matches!(self.destination, RowDestination::Device { prove_every } if prove_every != 1) {
-            open.prove(&*self.uncached).await?;
+            open.verify_rows(&*self.uncached).await?;
             tracing::info!(object = %path, rows = open.header.rows, "verified every row of the table");
         }
         Ok(open)

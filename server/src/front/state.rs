@@ -58,7 +58,7 @@ impl ServerState {
     }
 
     /// Ends when the server begins to drain.
-    pub(crate) fn drain_begins(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn drain_started(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut draining = self.draining.subscribe();
         async move {
             let _ = draining.wait_for(|draining| *draining).await;

@@ -8,7 +8,7 @@
 //! session twice, because sessions cannot be handed over. Loads on a GPU have no limit: CUDA reserves far more address
 //! space than it uses.
 
-use super::{Version, least};
+use super::{CgroupVersion, lowest};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use parking_lot::Mutex;
 use std::fs;
@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const RESERVE_BYTES: u64 = 256 << 20;
 
 /// Maximum memory of this process, in bytes, and what sets it.
-pub(crate) fn of_this_process() -> (u64, &'static str) {
+pub(crate) fn process_limit() -> (u64, &'static str) {
     let rest = |resource, used: &str, by| {
         let (soft, _) = getrlimit(resource).ok()?;
-        (soft != RLIM_INFINITY).then(|| (soft.saturating_sub(own(used)), by))
+        (soft != RLIM_INFINITY).then(|| (soft.saturating_sub(process_bytes(used)), by))
     };
-    let group = least(Path::new("/"), "memory", |version, folder| {
+    let group = lowest(Path::new("/"), "memory", |version, folder| {
         group_limit(version, folder).map(|limit| limit as f64)
     });
     let limits = [
@@ -33,8 +33,8 @@ pub(crate) fn of_this_process() -> (u64, &'static str) {
         rest(Resource::RLIMIT_AS, "VmSize:", "`ulimit -v`"),
         rest(Resource::RLIMIT_DATA, "VmData:", "`ulimit -d`"),
     ];
-    let least = limits.into_iter().flatten().min_by_key(|limit| limit.0);
-    least.unwrap_or((u64::MAX, "no limit"))
+    let lowest = limits.into_iter().flatten().min_by_key(|limit| limit.0);
+    lowest.unwrap_or((u64::MAX, "no limit"))
 }
 
 /// True if the process's allocations may fail: because of `ulimit`, or while a load is limited.
@@ -52,26 +52,26 @@ pub(crate) fn note_limits() {
 
 /// True if `bytes` bytes can be allocated now. Only checked if allocations of the process may fail: an allocation that
 /// fails elsewhere ends the process.
-pub(crate) fn has_room(bytes: usize) -> bool {
+pub(crate) fn can_allocate(bytes: usize) -> bool {
     !MAY_BE_REFUSED.load(Relaxed) || {
         let mut trial = Vec::<u8>::new();
-        let room = trial.try_reserve_exact(bytes.saturating_add(SPARE_BYTES)).is_ok();
+        let fits = trial.try_reserve_exact(bytes.saturating_add(SPARE_BYTES)).is_ok();
         std::hint::black_box(&trial);
-        room
+        fits
     }
 }
 
 /// Free memory for this process, in bytes.
 fn available() -> u64 {
     let machine = field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
-    let group = least(Path::new("/"), "memory", |version, folder| {
+    let group = lowest(Path::new("/"), "memory", |version, folder| {
         let (used, reclaimable) = match version {
-            Version::V2 => ("memory.current", "inactive_file"),
-            Version::V1 => ("memory.usage_in_bytes", "total_inactive_file"),
+            CgroupVersion::V2 => ("memory.current", "inactive_file"),
+            CgroupVersion::V1 => ("memory.usage_in_bytes", "total_inactive_file"),
         };
         let used: u64 = fs::read_to_string(folder.join(used)).ok()?.trim().parse().ok()?;
         let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        let reclaimable = number_behind(&statistics, reclaimable).unwrap_or(0);
+        let reclaimable = number_after(&statistics, reclaimable).unwrap_or(0);
         let limit = group_limit(version, folder)?;
         Some(limit.saturating_sub(used.saturating_sub(reclaimable)) as f64)
     });
@@ -79,28 +79,28 @@ fn available() -> u64 {
 }
 
 /// Memory limit of a control group, in bytes.
-fn group_limit(version: Version, folder: &Path) -> Option<u64> {
+fn group_limit(version: CgroupVersion, folder: &Path) -> Option<u64> {
     let name = match version {
-        Version::V2 => "memory.max",
-        Version::V1 => "memory.limit_in_bytes",
+        CgroupVersion::V2 => "memory.max",
+        CgroupVersion::V1 => "memory.limit_in_bytes",
     };
     // `max` means no limit, and is not a number; version 1 reports a number larger than any memory.
     fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
 }
 
 /// Figure of this process in `/proc/self/status`, in bytes.
-fn own(name: &str) -> u64 {
+fn process_bytes(name: &str) -> u64 {
     field("/proc/self/status", name).unwrap_or(0)
 }
 
 /// Value of a line `NAME NUMBER kB` of a file, in bytes.
 fn field(file: &str, name: &str) -> Option<u64> {
-    number_behind(&fs::read_to_string(file).ok()?, name)?.checked_mul(1024)
+    number_after(&fs::read_to_string(file).ok()?, name)?.checked_mul(1024)
 }
 
-fn number_behind(text: &str, name: &str) -> Option<u64> {
+fn number_after(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
-    lines.find_map(|mut words| (words.next()? == name).then(|| words.next()?.parse().ok())?)
+    lines.find_map(|mut fields| (fields.next()? == name).then(|| fields.next()?.parse().ok())?)
 }
 
 /// Loads in progress.
@@ -131,7 +131,7 @@ impl LimitedLoad {
             bytes => bytes,
         };
         let mut loads = LOADS.lock();
-        let held = own("VmData:");
+        let held = process_bytes("VmData:");
         if loads.count == 0 {
             loads.base = held;
             loads.before = getrlimit(Resource::RLIMIT_DATA).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
@@ -172,8 +172,8 @@ fn set(soft: u64, before: (u64, u64)) {
 
 /// True if ONNX Runtime reports a failed allocation.
 pub(crate) fn is_for_memory(error: &str) -> bool {
-    let words = ["bad_alloc", "bad allocation", "Failed to allocate memory"];
-    words.iter().any(|words| error.contains(words))
+    let patterns = ["bad_alloc", "bad allocation", "Failed to allocate memory"];
+    patterns.iter().any(|pattern| error.contains(pattern))
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
         let before = getrlimit(Resource::RLIMIT_DATA).unwrap();
         let soft = || getrlimit(Resource::RLIMIT_DATA).unwrap().0;
         let first = LimitedLoad::begin(64 << 20);
-        let held = own("VmData:");
+        let held = process_bytes("VmData:");
         assert!(soft() <= held + (64 << 20) && soft() < before.0);
         let one = soft();
         let second = LimitedLoad::begin(64 << 20);
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn memory_is_what_the_tightest_limit_leaves() {
-        let (whole, _) = of_this_process();
+        let (whole, _) = process_limit();
         assert!(whole > 0 && available() <= field("/proc/meminfo", "MemTotal:").unwrap());
         let (_, hard) = getrlimit(Resource::RLIMIT_DATA).unwrap();
-        setrlimit(Resource::RLIMIT_DATA, own("VmData:") + (100 << 20), hard).unwrap();
-        let (bytes, by) = of_this_process();
+        setrlimit(Resource::RLIMIT_DATA, process_bytes("VmData:") + (100 << 20), hard).unwrap();
+        let (bytes, by) = process_limit();
         assert!(bytes <= 100 << 20, "{bytes}");
         assert_eq!(by, "`ulimit -d`");
     }

@@ -82,17 +82,17 @@ fn affinity() -> u32 {
 
 /// Smallest quota among the control groups of this process, in cores; `root` is `/` except in tests.
 fn quota(root: &Path) -> Option<f64> {
-    least(root, "cpu", Version::quota)
+    lowest(root, "cpu", CgroupVersion::quota)
 }
 
 /// Smallest number that `read` finds in the folders of this process's control groups and their parents; `root` is `/`
 /// except in tests.
-fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path) -> Option<f64>) -> Option<f64> {
+fn lowest(root: &Path, controller: &str, read: impl Fn(CgroupVersion, &Path) -> Option<f64>) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounted_hierarchies = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
-    let mut least: Option<f64> = None;
+    let mut lowest: Option<f64> = None;
     for mount in mounts::all(&mounted_hierarchies) {
-        let Some(version) = Version::of(&mount, controller) else {
+        let Some(version) = CgroupVersion::of(&mount, controller) else {
             continue;
         };
         let Some(group) = groups.lines().find_map(|line| version.group(line, controller)) else {
@@ -109,20 +109,20 @@ fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path) -> Option<
         };
         let levels = folder.ancestors().take_while(|level| level.starts_with(&mounted));
         for level in levels.take(MAX_LEVELS) {
-            least = [least, read(version, level)].into_iter().flatten().reduce(f64::min);
+            lowest = [lowest, read(version, level)].into_iter().flatten().reduce(f64::min);
         }
     }
-    least
+    lowest
 }
 
 /// Versions of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     V1,
     V2,
 }
 
-impl Version {
+impl CgroupVersion {
     /// Version of a mounted hierarchy that has the controller.
     fn of(mount: &Mount, controller: &str) -> Option<Self> {
         match mount.kind.as_str() {
@@ -138,12 +138,12 @@ impl Version {
     /// Group that a line of `/proc/self/cgroup` puts the process into: `0::GROUP`, or `4:cpu,cpuacct:GROUP`.
     fn group<'a>(self, line: &'a str, controller: &str) -> Option<&'a str> {
         let mut fields = line.splitn(3, ':');
-        let (number, joined, group) = (fields.next()?, fields.next()?, fields.next()?);
-        let this = match self {
-            Self::V2 => number == "0" && joined.is_empty(),
-            Self::V1 => joined.split(',').any(|name| name == controller),
+        let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+        let matches = match self {
+            Self::V2 => number == "0" && controllers.is_empty(),
+            Self::V1 => controllers.split(',').any(|name| name == controller),
         };
-        this.then_some(group)
+        matches.then_some(group)
     }
 
     /// Quota of a group, in cores.
@@ -289,10 +289,10 @@ mod tests {
                 "{bound_to} {quota:?}"
             );
         }
-        let said = |configured, quota| Cores::new(configured, 4, quota).to_string();
-        assert_eq!(said(0, Some(1.5)), "2 cores (4 by affinity, 1.50 by cgroup quota)");
+        let text = |configured, quota| Cores::new(configured, 4, quota).to_string();
+        assert_eq!(text(0, Some(1.5)), "2 cores (4 by affinity, 1.50 by cgroup quota)");
         assert_eq!(
-            said(1, None),
+            text(1, None),
             "1 core (`runtime.instances.cores`; 4 by affinity, no cgroup quota)"
         );
     }

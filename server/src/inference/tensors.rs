@@ -106,9 +106,9 @@ fn read_pieces<E: Element>(data: &Data, out: &mut Vec<E>) {
 }
 
 /// Maximum bytes of a buffer kept from run to run.
-const KEPT_BYTES: usize = 8 << 20;
+const MAX_RETAINED_BYTES: usize = 8 << 20;
 /// Maximum texts of a buffer kept from run to run.
-const KEPT_TEXTS: usize = 64 << 10;
+const MAX_RETAINED_TEXTS: usize = 64 << 10;
 
 /// Elements of an input, in ONNX Runtime's own type. Reused from run to run. Also the accesses to tensors of this type.
 pub(crate) trait Buffer: Debug {
@@ -153,7 +153,7 @@ impl<E: Element> Buffer for Vec<E> {
     }
 
     fn shrink(&mut self) {
-        if size_of_val(&self[..]) > KEPT_BYTES {
+        if size_of_val(&self[..]) > MAX_RETAINED_BYTES {
             *self = Self::new();
         }
     }
@@ -206,7 +206,7 @@ impl Buffer for Vec<String> {
     }
 
     fn shrink(&mut self) {
-        if self.len() >= KEPT_TEXTS || self.iter().map(String::capacity).sum::<usize>() > KEPT_BYTES {
+        if self.len() >= MAX_RETAINED_TEXTS || self.iter().map(String::capacity).sum::<usize>() > MAX_RETAINED_BYTES {
             *self = Self::new();
         }
     }

@@ -78,7 +78,7 @@ impl ServedModel {
     }
 
     /// Reason why nothing of it is served: its own, or that of its highest version.
-    fn why_not(&self) -> String {
+    fn unavailable_reason(&self) -> String {
         if !self.reason.is_empty() {
             return self.reason.clone();
         }
@@ -106,8 +106,8 @@ impl ServedModels {
         let Some(version) = target.version() else {
             let highest = entry.ready().next_back();
             return highest.ok_or_else(|| {
-                let what = format!("model `{name}` is not served: {}", entry.why_not());
-                Refusal::new(Reason::NotReady, what)
+                let message = format!("model `{name}` is not served: {}", entry.unavailable_reason());
+                Refusal::new(Reason::NotReady, message)
             });
         };
         let number = version.parse::<u64>().ok();
@@ -116,14 +116,14 @@ impl ServedModels {
             Some(ServedVersion { model: Some(model), .. }) => Ok(model),
             Some(ServedVersion { state, reason, .. }) => {
                 let state = state.into_str().to_lowercase();
-                let what = format!("version `{version}` of model `{name}` is {state}: {reason}");
-                Err(Refusal::new(Reason::NotReady, what))
+                let message = format!("version `{version}` of model `{name}` is {state}: {reason}");
+                Err(Refusal::new(Reason::NotReady, message))
             }
             None => {
-                let (version, served) = (shown(version), entry.ready_versions().join(", "));
+                let (version, served) = (shorten(version), entry.ready_versions().join(", "));
                 let served = if served.is_empty() { "none" } else { &served };
-                let what = format!("unknown version `{version}` of model `{name}`; served: {served}");
-                Err(Refusal::new(Reason::UnknownModel, what))
+                let message = format!("unknown version `{version}` of model `{name}`; served: {served}");
+                Err(Refusal::new(Reason::UnknownModel, message))
             }
         }
     }
@@ -135,7 +135,7 @@ impl ServedModels {
     pub(crate) fn entry(&self, name: &str) -> Result<&Arc<ServedModel>, Refusal> {
         self.0
             .get(name)
-            .ok_or_else(|| Refusal::new(Reason::UnknownModel, format!("unknown model `{}`", shown(name))))
+            .ok_or_else(|| Refusal::new(Reason::UnknownModel, format!("unknown model `{}`", shorten(name))))
     }
 
     /// All served versions.
@@ -166,6 +166,6 @@ impl ServedModels {
 }
 
 /// Shortens a client's name for a message.
-pub(crate) fn shown(name: &str) -> String {
+pub(crate) fn shorten(name: &str) -> String {
     name.chars().take(128).collect()
 }

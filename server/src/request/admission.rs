@@ -9,7 +9,7 @@
 //! always finds room, and two busy models end with the same share, without a list of models or weights.
 
 use crate::Millis;
-use crate::host::memory::has_room;
+use crate::host::memory::can_allocate;
 use crate::request::refusal::{Reason, Refusal};
 use bytes::Bytes;
 use prometheus::IntGauge;
@@ -99,8 +99,8 @@ impl Admission {
     /// Admits a request of a model, until the guard is dropped.
     pub(crate) fn admit(self: &Arc<Self>, share: &Arc<ModelShare>) -> Result<Admitted, Refusal> {
         let all = self.in_flight.fetch_add(1, Relaxed);
-        let own = share.0.fetch_add(1, Relaxed);
-        if let Err(refusal) = self.check(all, own) {
+        let model_count = share.0.fetch_add(1, Relaxed);
+        if let Err(refusal) = self.check(all, model_count) {
             self.in_flight.fetch_sub(1, Relaxed);
             share.0.fetch_sub(1, Relaxed);
             return Err(refusal);
@@ -113,16 +113,16 @@ impl Admission {
         })
     }
 
-    fn check(&self, all: usize, own: usize) -> Result<(), Refusal> {
+    fn check(&self, all: usize, model_count: usize) -> Result<(), Refusal> {
         let limit = self.limits.max_in_flight;
-        let what = match limit.checked_sub(all) {
+        let message = match limit.checked_sub(all) {
             None | Some(0) => format!("{limit} requests are in flight, the limit"),
-            Some(free) if own >= free.saturating_mul(FREE_SHARE) => {
-                format!("{own} requests of this model are in flight, its share of {limit}")
+            Some(free) if model_count >= free.saturating_mul(FREE_SHARE) => {
+                format!("{model_count} requests of this model are in flight, its share of {limit}")
             }
             Some(_) => return Ok(()),
         };
-        Err(Refusal::new(Reason::Full, what))
+        Err(Refusal::new(Reason::Full, message))
     }
 
     /// Opens an account for the bytes of a request.
@@ -134,27 +134,27 @@ impl Admission {
     }
 
     /// Opens an account for a run's outputs of `bytes` bytes in total: they are in memory as made by ONNX Runtime, and
-    /// are copied from there. `None` if they are too small to count. `beside` is the minimum held by the run's only
+    /// are copied from there. `None` if they are too small to count. `job_bytes` is the minimum held by the run's only
     /// request; 0 if it has several.
     ///
     /// # Errors
     /// Fails if there is no room for them.
-    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize, beside: usize) -> Result<Option<Account>, Refusal> {
+    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize, job_bytes: usize) -> Result<Option<Account>, Refusal> {
         if bytes < HELD_BYTES {
             return Ok(None);
         }
         let mut account = self.open_account();
-        let twice = bytes.saturating_mul(2);
-        let added = account.add(twice);
+        let total = bytes.saturating_mul(2);
+        let added = account.add(total);
         let limit = self.limits.max_buffered_bytes;
-        let never = twice.saturating_add(beside) > limit;
+        let exceeds_limit = total.saturating_add(job_bytes) > limit;
         added.map(|()| Some(account)).map_err(|refusal| match refusal.reason {
-            Reason::TooLarge | Reason::Full if never => {
-                let what = format!(
-                    "the outputs of {bytes} bytes need {twice} while they are read, but `admission.max_buffered_bytes` is \
+            Reason::TooLarge | Reason::Full if exceeds_limit => {
+                let message = format!(
+                    "the outputs of {bytes} bytes need {total} while they are read, but `admission.max_buffered_bytes` is \
                      {limit} bytes for all: ask for fewer rows, or raise it"
                 );
-                Refusal::new(Reason::ReplyTooLarge, what)
+                Refusal::new(Reason::ReplyTooLarge, message)
             }
             _ => refusal,
         })
@@ -222,32 +222,32 @@ impl Account {
     /// two requests that do not fit together only one is refused.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
-        let grown = self.bytes.saturating_add(bytes);
-        if grown / LARGE_BYTES > self.bytes / LARGE_BYTES && !has_room(bytes) {
+        let total = self.bytes.saturating_add(bytes);
+        if total / LARGE_BYTES > self.bytes / LARGE_BYTES && !can_allocate(bytes) {
             self.set(0);
-            let what = format!("no memory for {bytes} more bytes of a request: lower `admission.max_buffered_bytes`");
-            return Err(Refusal::new(Reason::Full, what));
+            let text = format!("no memory for {bytes} more bytes of a request: lower `admission.max_buffered_bytes`");
+            return Err(Refusal::new(Reason::Full, text));
         }
-        let room = limit.saturating_sub(self.admission.replies.load(Relaxed));
-        let fits = |now: usize| now.checked_add(bytes).filter(|&sum| sum <= room);
-        let step = |now: usize| Some(fits(now).unwrap_or(now - self.bytes));
+        let available = limit.saturating_sub(self.admission.replies.load(Relaxed));
+        let fits = |current: usize| current.checked_add(bytes).filter(|&sum| sum <= available);
+        let step = |current: usize| Some(fits(current).unwrap_or(current - self.bytes));
         let before = self.admission.buffered.fetch_update(Relaxed, Relaxed, step);
         if fits(before.unwrap_or_else(|same| same)).is_some() {
             self.bytes += bytes;
             return Ok(());
         }
-        let alone = std::mem::take(&mut self.bytes).saturating_add(bytes);
-        if alone > limit {
-            let what = format!(
-                "reading and running the request needs at least {alone} bytes of memory, but `admission.max_buffered_bytes` is \
+        let total = std::mem::take(&mut self.bytes).saturating_add(bytes);
+        if total > limit {
+            let message = format!(
+                "reading and running the request needs at least {total} bytes of memory, but `admission.max_buffered_bytes` is \
                     {limit} bytes for all: send less at once, or raise it"
             );
-            return Err(Refusal::new(Reason::TooLarge, what));
+            return Err(Refusal::new(Reason::TooLarge, message));
         }
-        let what = format!(
+        let message = format!(
             "requests hold {limit} bytes of bodies, tensors and replies, the limit of `admission.max_buffered_bytes`"
         );
-        Err(Refusal::new(Reason::Full, what))
+        Err(Refusal::new(Reason::Full, message))
     }
 
     /// Replaces the count by `bytes`, for data that already exist.
@@ -285,9 +285,9 @@ impl Account {
         self.split(self.bytes)
     }
 
-    /// Account as the room of a reader or writer.
-    pub(crate) fn room(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
-        AccountRoom {
+    /// Account as the budget of a reader or writer.
+    pub(crate) fn budget(&mut self, writing: Option<Writing>) -> AccountBudget<'_> {
+        AccountBudget {
             writing,
             account: RefCell::new(self),
             refusal: RefCell::default(),
@@ -305,48 +305,48 @@ pub(crate) struct Writing {
 }
 
 /// Memory account of one request's reader or writer.
-pub(crate) struct AccountRoom<'a> {
+pub(crate) struct AccountBudget<'a> {
     writing: Option<Writing>,
     account: RefCell<&'a mut Account>,
     /// Reason of a refusal.
     refusal: RefCell<Option<Refusal>>,
 }
 
-impl AccountRoom<'_> {
+impl AccountBudget<'_> {
     /// Reason of the refusal, if any.
     pub(crate) fn into_refusal(self) -> Option<Refusal> {
         self.refusal.into_inner()
     }
 }
 
-impl MemoryBudget for AccountRoom<'_> {
+impl MemoryBudget for AccountBudget<'_> {
     fn take(&self, bytes: usize) -> bool {
         let (mut account, mut refusal) = (self.account.borrow_mut(), self.refusal.borrow_mut());
         if refusal.is_some() {
             return false;
         }
         if self.writing.is_some_and(|writing| writing.deadline <= Instant::now()) {
-            let what = "the request's time ended while its reply was written";
-            *refusal = Some(Refusal::new(Reason::Deadline, what));
+            let message = "the request's time ended while its reply was written";
+            *refusal = Some(Refusal::new(Reason::Deadline, message));
             return false;
         }
         let (written, limit) = (
             account.bytes.saturating_add(bytes),
             account.admission.limits.max_buffered_bytes,
         );
-        let alone = self
+        let total = self
             .writing
             .map_or(0, |writing| written.saturating_add(writing.output_bytes));
         *refusal = account.add(bytes).err().map(|refused| {
             // A reply that would not fit beside its own outputs even alone will not fit later.
-            if alone <= limit {
+            if total <= limit {
                 return refused;
             }
-            let what = format!(
-                "writing the reply needs at least {alone} bytes of memory, including its outputs, but \
+            let message = format!(
+                "writing the reply needs at least {total} bytes of memory, including its outputs, but \
                     `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
             );
-            Refusal::new(Reason::ReplyTooLarge, what)
+            Refusal::new(Reason::ReplyTooLarge, message)
         });
         refusal.is_none()
     }
@@ -478,12 +478,12 @@ mod tests {
             );
             others.add(other).unwrap();
             held.add(outputs).unwrap();
-            let room = account.room(Some(Writing {
+            let budget = account.budget(Some(Writing {
                 deadline: Instant::now() + Duration::from_secs(60),
                 output_bytes: outputs,
             }));
-            let _ = (0..reply).all(|_| room.take(1));
-            room.into_refusal().map(|refusal| refusal.reason)
+            let _ = (0..reply).all(|_| budget.take(1));
+            budget.into_refusal().map(|refusal| refusal.reason)
         };
         assert_eq!(refused(0, 40, 60), None);
         assert_eq!(refused(0, 40, 61), Some(Reason::ReplyTooLarge));

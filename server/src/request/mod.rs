@@ -4,7 +4,7 @@ mod admission;
 mod parts;
 mod refusal;
 
-pub(crate) use admission::{Account, AccountRoom, Admission, CountedBytes, Limits, ModelShare, Writing};
+pub(crate) use admission::{Account, AccountBudget, Admission, CountedBytes, Limits, ModelShare, Writing};
 pub(crate) use parts::{DeviceRows, Elements, Part, rows_of};
 pub(crate) use refusal::{Reason, Refusal};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tierlab_protocol::timing::{Stage, StageTimings};
 pub(crate) struct Stopwatch {
     pub(crate) started: Instant,
     /// Microseconds already assigned to a stage.
-    given_us: u64,
+    assigned_us: u64,
     /// Stage times, with counts, paths, and the split of the tier stage.
     pub(crate) timings: StageTimings,
 }
@@ -25,7 +25,7 @@ impl Stopwatch {
     pub(crate) fn start() -> Self {
         Self {
             started: Instant::now(),
-            given_us: 0,
+            assigned_us: 0,
             timings: StageTimings::default(),
         }
     }
@@ -39,16 +39,16 @@ impl Stopwatch {
     pub(crate) fn mark_at(&mut self, stage: Stage, moment: Instant) {
         let at = moment.saturating_duration_since(self.started);
         let at_us = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
-        let lap_us = at_us.saturating_sub(self.given_us);
-        self.given_us += lap_us;
+        let lap_us = at_us.saturating_sub(self.assigned_us);
+        self.assigned_us += lap_us;
         self.timings.add(stage, Duration::from_micros(lap_us));
     }
 
     /// Assigns the time since the last mark to `first`, up to `limit`; the rest to `second`.
     pub(crate) fn mark_split(&mut self, first: Stage, limit: Duration, second: Stage) {
         let now = Instant::now();
-        let border = self.started + Duration::from_micros(self.given_us) + limit;
-        self.mark_at(first, border.min(now));
+        let split_at = self.started + Duration::from_micros(self.assigned_us) + limit;
+        self.mark_at(first, split_at.min(now));
         self.mark_at(second, now);
     }
 }

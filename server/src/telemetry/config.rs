@@ -85,8 +85,8 @@ impl TelemetryConfig {
 /// Collector's address, with the default path for traces if it has no path.
 fn traces_url(endpoint: &str) -> Option<String> {
     let uri: http::Uri = endpoint.parse().ok()?;
-    let known = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty());
-    known.then(|| match uri.path() {
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty());
+    is_http.then(|| match uri.path() {
         "" | "/" => format!("{}/v1/traces", endpoint.trim_end_matches('/')),
         _ => endpoint.to_owned(),
     })
@@ -124,8 +124,8 @@ mod tests {
         assert!(refused("queue_requests = 0").contains("telemetry.queue_requests"));
         assert!(refused("timeout_ms = 0").contains("telemetry.timeout_ms"));
         assert!(refused("gpu_interval_ms = 10").contains("telemetry.gpu_interval_ms"));
-        let said = refused("otlp_endpoint = \"ftp://user:hunter2@host\"");
-        assert!(said.contains("otlp_endpoint") && !said.contains("hunter2"), "{said}");
+        let error = refused("otlp_endpoint = \"ftp://user:hunter2@host\"");
+        assert!(error.contains("otlp_endpoint") && !error.contains("hunter2"), "{error}");
     }
 
     #[cfg(not(feature = "otlp"))]

@@ -72,10 +72,10 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
 impl LogFormat {
     /// Format requested on the command line or in the environment. Read without a parser, so that errors in them use
     /// this format too.
-    pub fn asked_for(arguments: &[String], environment: Option<&str>) -> Self {
+    pub fn requested(arguments: &[String], environment: Option<&str>) -> Self {
         let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));
-        let asked = |words: &str| words == "--log-format=json" || words == "--set=log.format=json";
-        let json = pairs.chain(arguments.iter().cloned()).any(|words| asked(&words));
+        let is_json = |arg: &str| arg == "--log-format=json" || arg == "--set=log.format=json";
+        let json = pairs.chain(arguments.iter().cloned()).any(|arg| is_json(&arg));
         match json || environment == Some("json") {
             true => Self::Json,
             false => Self::Text,
@@ -172,7 +172,7 @@ mod tests {
     fn the_format_that_is_asked_for_is_known_before_anything_is_parsed() {
         let of = |line: &str, environment| {
             let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            LogFormat::asked_for(&arguments, environment)
+            LogFormat::requested(&arguments, environment)
         };
         for line in [
             "--log-format json",

@@ -63,11 +63,11 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// First bytes of a client of HTTP/2; replies may be `window` bytes long before it says more.
 pub(crate) fn preface(window: u32) -> Vec<u8> {
-    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let mut setting = 4_u16.to_be_bytes().to_vec();
     setting.extend(window.to_be_bytes());
-    said.extend(frame(SETTINGS, 0, 0, &setting));
-    said
+    bytes.extend(frame(SETTINGS, 0, 0, &setting));
+    bytes
 }
 
 /// A request's head, its fields written out; `last` where no body follows.
@@ -121,7 +121,7 @@ pub(crate) fn open_window(stream: u32, bytes: u32) -> Vec<u8> {
 }
 
 /// The number of the `n`th stream of a client.
-pub(crate) fn nth(n: u32) -> u32 {
+pub(crate) fn stream_id(n: u32) -> u32 {
     2 * n + 1
 }
 
@@ -134,33 +134,33 @@ pub(crate) fn connect(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
 }
 
 /// Sends bytes and says no more.
-pub(crate) fn say(address: impl ToSocketAddrs, said: &[u8]) -> io::Result<TcpStream> {
+pub(crate) fn send(address: impl ToSocketAddrs, bytes: &[u8]) -> io::Result<TcpStream> {
     let mut stream = connect(address)?;
-    stream.write_all(said)?;
+    stream.write_all(bytes)?;
     Ok(stream)
 }
 
 /// Asks for `path` on `streams` streams, with room for `window` bytes of each reply, and reads nothing.
-pub(crate) fn ask_and_take_nothing(
+pub(crate) fn request_unread(
     address: impl ToSocketAddrs,
     path: &str,
     streams: u32,
     window: u32,
 ) -> io::Result<TcpStream> {
-    let mut said = preface(window);
-    (0..streams).for_each(|n| said.extend(get(nth(n), path)));
-    say(address, &said)
+    let mut bytes = preface(window);
+    (0..streams).for_each(|n| bytes.extend(get(stream_id(n), path)));
+    send(address, &bytes)
 }
 
 /// Watches the health of a server by gRPC, on `streams` streams.
 pub(crate) fn watch_health(address: impl ToSocketAddrs, streams: u32) -> io::Result<TcpStream> {
-    let mut said = preface(1 << 16);
-    (0..streams).for_each(|n| said.extend(call(nth(n), "/grpc.health.v1.Health/Watch", &[])));
-    say(address, &said)
+    let mut bytes = preface(1 << 16);
+    (0..streams).for_each(|n| bytes.extend(call(stream_id(n), "/grpc.health.v1.Health/Watch", &[])));
+    send(address, &bytes)
 }
 
 /// Frames until a connection ends; an end with a reset is one as well.
-pub(crate) fn until_closed(mut stream: TcpStream) -> io::Result<Vec<Frame>> {
+pub(crate) fn read_until_closed(mut stream: TcpStream) -> io::Result<Vec<Frame>> {
     let mut frames = Vec::new();
     loop {
         match Frame::read(&mut stream) {
@@ -176,7 +176,7 @@ pub(crate) fn until_closed(mut stream: TcpStream) -> io::Result<Vec<Frame>> {
 }
 
 /// Frames until one stream has ended, that frame last.
-pub(crate) fn until_end_of(connection: &mut TcpStream, stream: u32) -> io::Result<Vec<Frame>> {
+pub(crate) fn read_until_end(connection: &mut TcpStream, stream: u32) -> io::Result<Vec<Frame>> {
     let mut frames = Vec::new();
     loop {
         let frame = Frame::read(connection)?;

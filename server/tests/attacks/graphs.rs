@@ -20,15 +20,15 @@ fn body(name: &str, graph: GraphBuilder) -> AttributeProto {
 
 /// `x` FP32 [-1, 1]: goes as many times round a loop as its largest element says, and as many as `more` on top, and gives
 /// `x` back with 1 added each time.
-pub(crate) fn turns(more: f32) -> ModelProto {
+pub(crate) fn loops(more: f32) -> ModelProto {
     let mut inner = GraphBuilder::new("turn");
     inner.input("turn", ElementType::Int64, &[]);
-    let go_on = inner.input("go_on", ElementType::Bool, &[]);
+    let condition = inner.input("go_on", ElementType::Bool, &[]);
     let before = inner.input("before", ElementType::Float, &[-1, 1]);
-    let still = inner.node("still", "Identity", &[&go_on], &[]);
+    let unchanged = inner.node("still", "Identity", &[&condition], &[]);
     let one = inner.floats("one", &[1], &[1.0]);
     let after = inner.node("after", "Add", &[&before, &one], &[]);
-    inner.output(&still, ElementType::Bool, &[]);
+    inner.output(&unchanged, ElementType::Bool, &[]);
     inner.output(&after, ElementType::Float, &[-1, 1]);
     let mut graph = GraphBuilder::new("turns");
     let x = graph.input("x", ElementType::Float, &[-1, 1]);
@@ -64,8 +64,8 @@ pub(crate) fn compares() -> ModelProto {
     let boxes = graph.node("boxes", "Concat", &[&top, &left, &bottom, &right], &[int("axis", 2)]);
     let scores = graph.node("scores", "Reshape", &[&right, &row], &[]);
     let all = graph.ints("all", &[1], &[1 << 40]);
-    let kept = graph.node("kept", "NonMaxSuppression", &[&boxes, &scores, &all], &[]);
-    let y = graph.node("y", "Shape", &[&kept], &[]);
+    let selected = graph.node("kept", "NonMaxSuppression", &[&boxes, &scores, &all], &[]);
+    let y = graph.node("y", "Shape", &[&selected], &[]);
     graph.output(&y, ElementType::Int64, &[2]);
     graph.finish("compares boxes")
 }

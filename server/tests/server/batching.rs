@@ -39,8 +39,8 @@ fn softmax() -> ModelProto {
 fn crossing() -> ModelProto {
     let mut graph = GraphBuilder::new("crossing");
     let x = graph.input_of("x", FLOAT, &[N, Dim::Fixed(2)]);
-    let turned = graph.node("turned", "Transpose", &[&x], &[]);
-    let y = graph.node("y", "MatMul", &[&x, &turned], &[]);
+    let transposed = graph.node("turned", "Transpose", &[&x], &[]);
+    let y = graph.node("y", "MatMul", &[&x, &transposed], &[]);
     graph.output_of(&y, FLOAT, &[N, N]);
     graph.finish("crosses its rows")
 }
@@ -55,8 +55,8 @@ fn filter(comparison: &str, length: &str) -> ModelProto {
     let mut graph = GraphBuilder::new("filter");
     let x = graph.input_of("x", FLOAT, &[N]);
     let zero = graph.floats("zero", &[], &[0.0]);
-    let kept = graph.node("kept", comparison, &[&x, &zero], &[]);
-    let y = graph.node("y", "Compress", &[&x, &kept], &[int("axis", 0)]);
+    let filtered = graph.node("kept", comparison, &[&x, &zero], &[]);
+    let y = graph.node("y", "Compress", &[&x, &filtered], &[int("axis", 0)]);
     graph.output_of(&y, FLOAT, &[Dim::Free(length)]);
     graph.finish("keeps some of its elements")
 }
@@ -66,8 +66,8 @@ fn pairs() -> ModelProto {
     let mut graph = GraphBuilder::new("pairs");
     let a = graph.input_of("a", FLOAT, &[N, Dim::Fixed(2)]);
     let b = graph.input_of("b", FLOAT, &[Dim::Free("M"), Dim::Fixed(2)]);
-    let turned = graph.node("turned", "Transpose", &[&b], &[]);
-    let y = graph.node("y", "MatMul", &[&a, &turned], &[]);
+    let transposed = graph.node("turned", "Transpose", &[&b], &[]);
+    let y = graph.node("y", "MatMul", &[&a, &transposed], &[]);
     graph.output_of(&y, FLOAT, &[N, Dim::Free("M")]);
     graph.finish("crosses two lists")
 }
@@ -133,7 +133,7 @@ async fn without_a_word_in_its_config_a_request_is_neither_cut_nor_merged() {
         alone.push(server.infer("softmax", input(&rows(3 + client, client))).await.floats());
     }
     for _ in 0..50 {
-        let ask = async |client: usize| {
+        let infer = async |client: usize| {
             let values = rows(3 + client, client);
             let (sum, soft, cross) = tokio::join!(
                 server.infer("cumulative", input(&values)),
@@ -144,7 +144,7 @@ async fn without_a_word_in_its_config_a_request_is_neither_cut_nor_merged() {
             assert_eq!(soft.floats(), alone[client]);
             assert_eq!(cross.floats(), products(&values, &values));
         };
-        tokio::join!(ask(0), ask(1), ask(2), ask(3));
+        tokio::join!(infer(0), infer(1), infer(2), infer(3));
     }
 }
 
@@ -196,15 +196,15 @@ async fn outputs_and_inputs_of_any_length_are_served_unbatched_at_the_first_requ
         assert_eq!((shape_of(&none), none.floats()), (vec![0], vec![]), "{model}");
         let empty = server.infer(model, list(&[])).await;
         assert_eq!(shape_of(&empty), [0], "{model}: {}", empty.text());
-        let ask = async |client: usize| {
+        let infer = async |client: usize| {
             let values: Vec<f32> = (0..6 + client)
                 .map(|i| (i * 5 % 7) as f32 - 3.0 - client as f32)
                 .collect();
-            let kept: Vec<f32> = values.iter().copied().filter(|value| *value <= 0.0).collect();
-            assert_eq!(server.infer(model, list(&values)).await.floats(), kept, "{model}");
+            let filtered: Vec<f32> = values.iter().copied().filter(|value| *value <= 0.0).collect();
+            assert_eq!(server.infer(model, list(&values)).await.floats(), filtered, "{model}");
         };
         for _ in 0..20 {
-            tokio::join!(ask(0), ask(1), ask(2), ask(3));
+            tokio::join!(infer(0), infer(1), infer(2), infer(3));
         }
     }
     let (a, b) = (rows(3, 1), rows(5, 2));
@@ -231,7 +231,7 @@ async fn batches_that_the_graph_rules_out_are_refused_when_it_is_loaded() {
         data.add_batched_model(name, &model);
     }
     let server = Server::start(&on_tier(&data, "memory"), &[]);
-    for (name, told) in [
+    for (name, message) in [
         ("pairs", "input `b` is `M`, that of input `a` is `N`"),
         ("negatives", "output `y` is `K`, that of input `x` is `N`"),
         ("fixed", "input `x` is fixed at 2"),
@@ -239,7 +239,7 @@ async fn batches_that_the_graph_rules_out_are_refused_when_it_is_loaded() {
     ] {
         let reply = server.get(&format!("/v2/models/{name}")).await;
         assert_eq!(reply.status, 503);
-        for part in [told, "max_batch_size", &format!("models/{name}/1/model.onnx")] {
+        for part in [message, "max_batch_size", &format!("models/{name}/1/model.onnx")] {
             assert!(reply.error().contains(part), "{} should say {part}", reply.error());
         }
     }
@@ -266,7 +266,7 @@ async fn a_batch_whose_outputs_have_other_rows_answers_nobody_with_anothers() {
     let server = Server::start(&on_tier(&data, "memory"), &[]);
     let list = |values: &[f32]| vec![floats("x", &[values.len() as i64], values)];
     for _ in 0..50 {
-        let ask = async |client: usize| {
+        let infer = async |client: usize| {
             let base = -10.0 * (client + 1) as f32;
             let values = [base, base - 1.0, if client == 2 { 1.0 } else { base - 2.0 }];
             let reply = server.infer("negatives", list(&values)).await;
@@ -281,7 +281,7 @@ async fn a_batch_whose_outputs_have_other_rows_answers_nobody_with_anothers() {
                 assert_eq!(reply.floats(), values);
             }
         };
-        tokio::join!(ask(0), ask(1), ask(2), ask(3));
+        tokio::join!(infer(0), infer(1), infer(2), infer(3));
     }
 }
 
@@ -310,16 +310,16 @@ async fn a_request_above_the_maximum_is_refused_unless_cutting_is_allowed() {
     let server = serve(&data, "memory", &[]);
     for (model, rows_sent, most) in [("whole", 9, 8), ("triton", 9, 8), ("cut", 21, 20)] {
         let values = rows(rows_sent, 1);
-        let told = format!("inference request batch-size must be <= {most} for '{model}', but it has {rows_sent} rows");
+        let text = format!("inference request batch-size must be <= {most} for '{model}', but it has {rows_sent} rows");
         let reply = server.infer(model, input(&values)).await;
         assert_eq!(reply.status, 400);
-        assert!(reply.error().contains(&told), "{}", reply.text());
+        assert!(reply.error().contains(&text), "{}", reply.text());
         let message = Request::new(raw(model, input(&values)));
         let status = call::<_, _, ModelInferResponse>(wire(&server), "ModelInfer", message)
             .await
             .unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().contains(&told), "{status}");
+        assert!(status.message().contains(&text), "{status}");
     }
     for (model, most) in [("whole", 8), ("triton", 8), ("cut", 20)] {
         let values = rows(most, 3);
@@ -415,10 +415,10 @@ async fn perf_analyzer_measures_a_model_without_batches() {
         let shapes = ["--shape", "a:3,2", "--shape", "b:5,2", "-i", protocol, "-u", address];
         let output = analyze(&server, &[&load[..], &shapes].concat()).await;
         let report = String::from_utf8_lossy(&output.stdout);
-        let told = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),
-            "{protocol}: {}: {report}\n{told}\n{}",
+            "{protocol}: {}: {report}\n{stderr}\n{}",
             output.status,
             server.log()
         );

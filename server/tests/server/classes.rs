@@ -66,7 +66,7 @@ fn wanted(name: &str, classes: u64, binary: bool) -> RequestedOutput {
     }
 }
 
-async fn ask(server: &Server, model: &str, inputs: Vec<Tensor>, output: RequestedOutput) -> Reply {
+async fn infer(server: &Server, model: &str, inputs: Vec<Tensor>, output: RequestedOutput) -> Reply {
     let request = InferRequest {
         inputs,
         outputs: vec![output],
@@ -104,10 +104,10 @@ async fn the_first_model_of_tritons_quickstart_is_served_with_its_labels() {
             let class = (0..CLASSES).find(|&class| weight(class) == heavy as f32).unwrap();
             format!("{:.6}:{class}:CLASS {class}", heavy as f32 / 2.0)
         };
-        (0..count).map(|place| text(CLASSES - 1 - place)).collect()
+        (0..count).map(|rank| text(CLASSES - 1 - rank)).collect()
     };
     for (count, binary) in [(3, false), (3, true), (5000, true)] {
-        let reply = ask(&server, "densenet_onnx", image(), wanted("fc6_1", count, binary)).await;
+        let reply = infer(&server, "densenet_onnx", image(), wanted("fc6_1", count, binary)).await;
         let output = &reply.inferred().outputs[0];
         let count = CLASSES.min(count as usize);
         assert_eq!(
@@ -150,7 +150,7 @@ async fn requests_of_one_batch_get_as_many_classes_as_each_asks_for() {
     };
     let requests = (0..32_u8).map(|client| {
         let output = wanted("y_INT8", u64::from(client % 4), client % 8 > 3);
-        ask(&server, "echo", echoed(2, 2 * client), output)
+        infer(&server, "echo", echoed(2, 2 * client), output)
     });
     for (client, reply) in (0..32_u8).zip(futures::future::join_all(requests).await) {
         let output = reply.inferred().outputs.remove(0);
@@ -166,14 +166,14 @@ async fn requests_of_one_batch_get_as_many_classes_as_each_asks_for() {
         let expected = [row(2 * client, count), row(2 * client + 2, count)].concat();
         assert_eq!(texts(&output.data.whole()), expected, "{client}");
     }
-    let text = ask(&server, "echo", echoed(1, 0), wanted("y_BYTES", 1, false)).await;
+    let text = infer(&server, "echo", echoed(1, 0), wanted("y_BYTES", 1, false)).await;
     assert_eq!(text.status, 400);
     assert!(
         text.error().contains("output `y_BYTES`: `classification`"),
         "{}",
         text.text()
     );
-    let half = ask(&server, "echo", echoed(1, 0), wanted("y_FP16", 1, false)).await;
+    let half = infer(&server, "echo", echoed(1, 0), wanted("y_FP16", 1, false)).await;
     assert_eq!(
         half.inferred().outputs[0].shape,
         [1, 1],

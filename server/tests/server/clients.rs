@@ -74,8 +74,8 @@ pub(crate) async fn analyze(server: &Server, arguments: &[&str]) -> Output {
         if let Ok(ended) = tokio::time::timeout(ANALYZER_HANGS, command.output()).await {
             return ended.unwrap();
         }
-        let owed = server.metric("tierlab_in_flight_requests").await;
-        assert_eq!(owed, 0.0, "{arguments:?}: {}", server.log());
+        let in_flight = server.metric("tierlab_in_flight_requests").await;
+        assert_eq!(in_flight, 0.0, "{arguments:?}: {}", server.log());
     }
     panic!("{arguments:?}: perf_analyzer waits for ever, three times, and the server owes it nothing")
 }
@@ -180,11 +180,11 @@ async fn metrics_pass_promtool() {
         .unwrap();
     check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = check.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
+    let printed = [output.stdout, output.stderr].concat();
     assert!(
-        output.status.success() && said.is_empty(),
+        output.status.success() && printed.is_empty(),
         "{}",
-        String::from_utf8_lossy(&said)
+        String::from_utf8_lossy(&printed)
     );
 }
 

@@ -18,15 +18,15 @@ fn mlp(set: &[&str]) -> (Data, Server) {
 }
 
 /// One request of HTTP/1.1 on a connection of its own, as text.
-fn ask(address: &str, request: &str) -> String {
-    let mut stream = attacks::say(address, request.as_bytes()).unwrap();
+fn send(address: &str, request: &str) -> String {
+    let mut stream = attacks::send(address, request.as_bytes()).unwrap();
     let mut reply = String::new();
     let _ = stream.read_to_string(&mut reply);
     reply
 }
 
 fn live(address: &str) -> String {
-    ask(
+    send(
         address,
         "GET /v2/health/live HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
     )
@@ -36,10 +36,10 @@ fn live(address: &str) -> String {
 async fn a_stream_that_takes_nothing_is_reset_and_its_neighbour_is_served() {
     let (_data, server) = mlp(&["connections.write_timeout_ms=3000"]);
     for window in [0, 1, 20] {
-        let mut held = attacks::ask_and_take_nothing(&server.address, "/v2/models/mlp", 3, window).unwrap();
+        let mut held = attacks::request_unread(&server.address, "/v2/models/mlp", 3, window).unwrap();
         // The one in the middle is let through.
         held.write_all(&attacks::open_window(3, 1 << 16)).unwrap();
-        let neighbour = attacks::until_end_of(&mut held, 3).unwrap();
+        let neighbour = attacks::read_until_end(&mut held, 3).unwrap();
         assert_ne!(neighbour.last().unwrap().kind, RST_STREAM, "window {window}");
         let body: Vec<u8> = neighbour
             .iter()
@@ -65,7 +65,7 @@ async fn a_stream_that_takes_nothing_is_reset_and_its_neighbour_is_served() {
         // The connection is good for more.
         held.write_all(&attacks::get(7, "/v2/health/live")).unwrap();
         held.write_all(&attacks::open_window(7, 1 << 16)).unwrap();
-        let more = attacks::until_end_of(&mut held, 7).unwrap();
+        let more = attacks::read_until_end(&mut held, 7).unwrap();
         assert_ne!(more.last().unwrap().kind, RST_STREAM, "window {window}");
     }
 }
@@ -80,8 +80,8 @@ async fn small_replies_that_nobody_takes_are_counted_and_their_connections_close
     ];
     let (_data, server) = mlp(&set);
     // Over HTTP/2, about 20 kB on each of 256 streams; over HTTP/1.1, pipelined until the socket takes no more.
-    let held = attacks::ask_and_take_nothing(&server.address, "/openapi.json", 256, 0).unwrap();
-    attacks::until_closed(held).unwrap();
+    let held = attacks::request_unread(&server.address, "/openapi.json", 256, 0).unwrap();
+    attacks::read_until_closed(held).unwrap();
     let began = Instant::now();
     loop {
         let reply = server.infer("mlp", mlp_input(1)).await;
@@ -102,12 +102,12 @@ fn crowd(server: &Server, each: usize) -> Vec<TcpStream> {
     for _ in 0..each {
         for address in [http, grpc] {
             crowd.push(attacks::connect(address));
-            crowd.push(attacks::say(address, b"POST /v2/mod"));
-            crowd.push(attacks::say(address, &attacks::preface(0)));
+            crowd.push(attacks::send(address, b"POST /v2/mod"));
+            crowd.push(attacks::send(address, &attacks::preface(0)));
         }
-        crowd.push(attacks::ask_and_take_nothing(http, "/v2/health/live", 4, 0));
-        crowd.push(attacks::ask_and_take_nothing(http, "/v2/models/mlp", 4, 1));
-        crowd.push(attacks::say(
+        crowd.push(attacks::request_unread(http, "/v2/health/live", 4, 0));
+        crowd.push(attacks::request_unread(http, "/v2/models/mlp", 4, 1));
+        crowd.push(attacks::send(
             http,
             b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 9000\r\n\r\n{",
         ));
@@ -124,7 +124,7 @@ fn crowd(server: &Server, each: usize) -> Vec<TcpStream> {
             ],
             false,
         ));
-        crowd.push(attacks::say(grpc, &stream));
+        crowd.push(attacks::send(grpc, &stream));
     }
     // Some are closed while others still come.
     crowd.into_iter().filter_map(Result::ok).collect()
@@ -172,7 +172,7 @@ async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_ag
         let busy = tokio::spawn(server.infer_request("ctr", entity_ids(&[3])).send());
         // The request may not have come yet, and its place is only its own while it is worked on.
         let refused = loop {
-            let reply = ask(
+            let reply = send(
                 &server.address,
                 "GET /v2 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
             );
@@ -248,13 +248,13 @@ async fn who_is_gone_or_sends_no_more_is_dropped_and_counted() {
         format!("POST /v2/models/ctr/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}")
     };
     // On the wire, a client that only sends no more is one that is gone: its connection ends without a reply.
-    let mut half = attacks::say(&server.address, head(body.len()).as_bytes()).unwrap();
+    let mut half = attacks::send(&server.address, head(body.len()).as_bytes()).unwrap();
     half.shutdown(Shutdown::Write).unwrap();
     let mut reply = String::new();
     half.read_to_string(&mut reply).unwrap();
     assert_eq!(reply, "");
     // A body that does not come to its end is no request.
-    let cut = attacks::say(&server.address, head(body.len() + 1).as_bytes()).unwrap();
+    let cut = attacks::send(&server.address, head(body.len() + 1).as_bytes()).unwrap();
     cut.shutdown(Shutdown::Write).unwrap();
     server
         .metric_reaches("tierlab_cancelled_total{stage=\"body\"}", 1.0)
@@ -263,9 +263,9 @@ async fn who_is_gone_or_sends_no_more_is_dropped_and_counted() {
     let began = Instant::now();
     while server.metric("tierlab_cancelled_total{stage=\"tier\"}").await < 1.0 {
         assert!(began.elapsed() < PATIENCE, "no request was cancelled at the tier");
-        let gone = attacks::say(&server.address, head(body.len()).as_bytes()).unwrap();
+        let dropped = attacks::send(&server.address, head(body.len()).as_bytes()).unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
-        drop(gone);
+        drop(dropped);
     }
 }
 
@@ -280,14 +280,14 @@ async fn a_request_names_its_host_once() {
         ("host: a\r\n", 200),
         ("Host: 127.0.0.1:8000\r\n", 200),
     ] {
-        let reply = ask(
+        let reply = send(
             &server.address,
             &format!("GET /v2 HTTP/1.1\r\n{headers}connection: close\r\n\r\n"),
         );
         assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "{headers:?}: {reply}");
         assert_eq!(reply.contains("{\"error\":"), status == 400, "{reply}");
     }
-    assert!(ask(&server.address, "GET /v2 HTTP/1.0\r\n\r\n").contains(" 200 OK"));
+    assert!(send(&server.address, "GET /v2 HTTP/1.0\r\n\r\n").contains(" 200 OK"));
     let fields = |host: &'static str| {
         let fields = [
             (":method", "GET"),
@@ -299,10 +299,10 @@ async fn a_request_names_its_host_once() {
         attacks::head(1, &fields, true)
     };
     for (request, length) in [(attacks::get(1, "/v2"), 200), (fields("a"), 200), (fields("b"), 400)] {
-        let mut said = attacks::preface(1 << 16);
-        said.extend(request);
-        let mut stream = attacks::say(&server.address, &said).unwrap();
-        let frames = attacks::until_end_of(&mut stream, 1).unwrap();
+        let mut bytes = attacks::preface(1 << 16);
+        bytes.extend(request);
+        let mut stream = attacks::send(&server.address, &bytes).unwrap();
+        let frames = attacks::read_until_end(&mut stream, 1).unwrap();
         let body: Vec<u8> = frames.iter().flat_map(|frame| frame.data().to_vec()).collect();
         let text = String::from_utf8(body).unwrap();
         assert_eq!(text.contains("`:authority`"), length == 400, "{text}");

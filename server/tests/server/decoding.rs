@@ -59,9 +59,9 @@ fn send(address: &str, request: &[u8]) -> String {
     let _ = stream.write_all(request);
     let _ = stream.peek(&mut [0]);
     let _ = stream.shutdown(std::net::Shutdown::Write);
-    let mut said = Vec::new();
-    let _ = stream.take(64 << 10).read_to_end(&mut said);
-    String::from_utf8_lossy(&said).into_owned()
+    let mut bytes = Vec::new();
+    let _ = stream.take(64 << 10).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The status of a call with the given frame, and its message.
@@ -80,11 +80,11 @@ async fn call(server: &Server, method: &str, encoding: Option<&str>, frame: Vec<
         .unwrap();
     let (head, body) = response.into_parts();
     let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
-    let said = |name: &str| {
+    let header = |name: &str| {
         let value = head.headers.get(name).or_else(|| trailers.get(name));
         value.map_or_else(String::new, |value| value.to_str().unwrap().to_owned())
     };
-    (said("grpc-status"), said("grpc-message"))
+    (header("grpc-status"), header("grpc-message"))
 }
 
 fn start() -> (Data, Server) {
@@ -138,12 +138,12 @@ async fn the_process_stays_within_the_bound_whatever_is_sent() {
         for (request, times) in times {
             for _ in 0..times {
                 scope.spawn(|| {
-                    let said = send(&server.address, request);
+                    let reply = send(&server.address, request);
                     // Nothing where the server closed before all was sent.
                     let answered = [200, 400, 408, 413, 503, 504].map(|status| format!("HTTP/1.1 {status}"));
                     assert!(
-                        said.is_empty() || answered.iter().any(|head| said.starts_with(head.as_str())),
-                        "{said}"
+                        reply.is_empty() || answered.iter().any(|head| reply.starts_with(head.as_str())),
+                        "{reply}"
                     );
                 });
             }
@@ -157,15 +157,15 @@ async fn the_process_stays_within_the_bound_whatever_is_sent() {
     ] {
         for bytes in [9800, 65_000, 60 << 20] {
             let entries = messages::empty_entries("doubles", key, bytes);
-            let said = call(&server, "ModelInfer", None, messages::frame(&entries, false)).await;
-            assert!(said.0 == BAD && said.1.contains("more"), "{said:?}");
+            let reply = call(&server, "ModelInfer", None, messages::frame(&entries, false)).await;
+            assert!(reply.0 == BAD && reply.1.contains("more"), "{reply:?}");
         }
         // A few kilobytes that become millions of entries; and what becomes more than compressed data should.
         for (bytes, expected) in [(7 << 20, BAD), (60 << 20, EXHAUSTED)] {
             let entries = messages::gzip(&messages::empty_entries("doubles", key, bytes));
             let frame = messages::frame(&entries, true);
-            let said = call(&server, "ModelInfer", Some("gzip"), frame).await;
-            assert_eq!(said.0, expected, "{said:?}");
+            let reply = call(&server, "ModelInfer", Some("gzip"), frame).await;
+            assert_eq!(reply.0, expected, "{reply:?}");
         }
     }
     for texts in [false, true] {
@@ -178,14 +178,14 @@ async fn the_process_stays_within_the_bound_whatever_is_sent() {
             call(&server, "ModelInfer", Some("gzip"), small.clone()),
             call(&server, "ModelInfer", Some("gzip"), small),
         ];
-        for said in futures::future::join_all(calls).await {
-            assert_eq!(said.0, EXHAUSTED, "{said:?}");
+        for reply in futures::future::join_all(calls).await {
+            assert_eq!(reply.0, EXHAUSTED, "{reply:?}");
         }
     }
     let load = messages::frame(&messages::load_parameters("doubles", 64_000), false);
     let loads = (0..64).map(|_| call(&server, "RepositoryModelLoad", None, load.clone()));
-    for said in futures::future::join_all(loads).await {
-        assert_ne!(said.0, "0", "{said:?}");
+    for reply in futures::future::join_all(loads).await {
+        assert_ne!(reply.0, "0", "{reply:?}");
     }
 
     let most = status(&server, "VmHWM");
@@ -252,10 +252,10 @@ async fn what_is_too_large_names_its_key_and_no_byte_is_passed_over() {
         assert!(large.error().contains(named), "{}", large.text());
     }
     let frame = messages::frame(&vec![0; 100_001], false);
-    let said = call(&server, "ModelInfer", None, frame).await;
+    let reply = call(&server, "ModelInfer", None, frame).await;
     assert!(
-        said.0 == EXHAUSTED && said.1.contains("admission.max_body_bytes"),
-        "{said:?}"
+        reply.0 == EXHAUSTED && reply.1.contains("admission.max_body_bytes"),
+        "{reply:?}"
     );
 
     let body = messages::json_elements("FP64", "1.5", 3);
@@ -297,10 +297,10 @@ async fn python_sends_and_gets_what_is_no_number() {
         .arg(&server.address)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(
-        output.status.success() && said.contains("checks passed"),
-        "{said}\n{}",
+        output.status.success() && text.contains("checks passed"),
+        "{text}\n{}",
         server.log()
     );
 }

@@ -39,8 +39,8 @@ fn sweep(server: &Server, folder: &Path) -> Value {
         .arg(folder)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let run = std::fs::read(folder.join("gate/run.json")).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let run = std::fs::read(folder.join("gate/run.json")).unwrap_or_else(|e| panic!("{e}: {stderr}"));
     let run: Value = serde_json::from_slice(&run).unwrap();
     run["points"][0].clone()
 }

@@ -47,8 +47,8 @@ fn without_a_gpu_it_is_one_message_with_everything_that_was_looked_for() {
     }
     let folder = tempfile::tempdir().unwrap();
     let output = gpu_check(folder.path(), &[]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     for named in [
         "libcuda.so.1",
         "libcufile.so.0",
@@ -57,10 +57,10 @@ fn without_a_gpu_it_is_one_message_with_everything_that_was_looked_for() {
         "/dev/nvidia-fs0",
         "LD_LIBRARY_PATH",
     ] {
-        assert!(said.contains(named), "no {named} in {said}");
+        assert!(stderr.contains(named), "no {named} in {stderr}");
     }
-    assert_eq!(said.matches("gpu-check: ").count(), 1, "one message: {said}");
-    assert_eq!(said.matches("Searched:").count(), 1, "one list: {said}");
+    assert_eq!(stderr.matches("gpu-check: ").count(), 1, "one message: {stderr}");
+    assert_eq!(stderr.matches("Searched:").count(), 1, "one list: {stderr}");
     assert!(
         output.stdout.is_empty() && !folder.path().join("out").exists(),
         "no result of nothing"
@@ -72,9 +72,9 @@ fn the_stand_in_is_refused_unless_it_is_asked_for() {
     let (folder, standin) = (tempfile::tempdir().unwrap(), StandIn::build());
     let libraries = standin.folder().display().to_string();
     let output = gpu_check(folder.path(), &["--libraries", &libraries]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("stand-in") && said.contains("no GPU"), "{said}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("stand-in") && stderr.contains("no GPU"), "{stderr}");
     assert!(!folder.path().join("out").exists());
 }
 
@@ -105,10 +105,10 @@ fn on_the_stand_in_it_runs_to_its_end_and_says_so_everywhere() {
     assert_eq!(output.status.code(), Some(1), "{stdout}{stderr}");
     let skipped = read("skipped.txt");
     for line in skipped.lines() {
-        let lacks = line.starts_with("peers: ")
+        let is_missing_part = line.starts_with("peers: ")
             || line.starts_with("sweep: ctr on cuda")
             || line.starts_with("sweep: vision on cuda");
-        assert!(lacks, "{line}");
+        assert!(is_missing_part, "{line}");
     }
     assert_eq!(
         skipped.matches("`runtime.provider = \"cuda\"` cannot be used").count(),

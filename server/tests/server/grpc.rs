@@ -345,10 +345,10 @@ async fn bodies_are_cut_into_messages_or_refused() {
         ),
     ];
     let refusals = cases.len() as f64;
-    for (encoding, body, code, said) in cases {
+    for (encoding, body, code, expected) in cases {
         let (status, message) = status_of(&server, encoding, body.into()).await;
-        assert_eq!(status, code as i32, "{said}: {message}");
-        assert!(message.contains(said), "{message} should say {said}");
+        assert_eq!(status, code as i32, "{expected}: {message}");
+        assert!(message.contains(expected), "{message} should say {expected}");
     }
     // Refusals by tonic are not counted.
     let bad = "tierlab_refusals_total{reason=\"bad_request\"}";
@@ -375,7 +375,7 @@ async fn replies_that_are_not_read_stay_on_the_account() {
         "connections.write_timeout_ms=60000",
     ];
     let server = serve(&data, "memory", &set);
-    for (turn, method) in ["ModelInfer", "ModelStreamInfer"].into_iter().enumerate() {
+    for (index, method) in ["ModelInfer", "ModelStreamInfer"].into_iter().enumerate() {
         let mut slow = wire(&server);
         slow.ready().await.unwrap();
         let path = format!("/{SERVICE}/{method}").parse().unwrap();
@@ -383,7 +383,7 @@ async fn replies_that_are_not_read_stay_on_the_account() {
         let request = Request::new(stream::iter([large(ROWS)]));
         let unread = slow.streaming(request, path, codec).await.unwrap();
         // Each turn ends with one more that is answered.
-        let answered = (2 * turn as i64 + 1) * ROWS;
+        let answered = (2 * index as i64 + 1) * ROWS;
         server
             .metric_reaches("tierlab_inferences_total{model=\"wide\"}", answered as f64)
             .await;
@@ -472,8 +472,8 @@ async fn overtaking(waiting: &str, hasty: &str) {
     std::fs::write(&config, written).unwrap();
     let server = serve(&data, "memory", &["admission.timeout_ms=60000"]);
     let done = Mutex::new(Vec::new());
-    let ask = async |over: &str, priority: u64| {
-        if over == "http" {
+    let infer = async |protocol: &str, priority: u64| {
+        if protocol == "http" {
             let request = InferRequest {
                 inputs: images(),
                 priority,
@@ -494,17 +494,17 @@ async fn overtaking(waiting: &str, hasty: &str) {
         }
         done.lock().unwrap().push(priority);
     };
-    let low = futures::future::join_all((0..LOW).map(|_| ask(waiting, 2)));
+    let low = futures::future::join_all((0..LOW).map(|_| infer(waiting, 2)));
     let high = async {
         server
             .metric_reaches("tierlab_batch_queue_requests{model=\"vision\"}", (LOW - 2) as f64)
             .await;
-        ask(hasty, 1).await;
+        infer(hasty, 1).await;
     };
     futures::join!(low, high);
     let done = done.into_inner().unwrap();
     assert_eq!(done.len(), LOW + 1);
     // First in, first out would leave it to the end.
-    let place = done.iter().position(|&priority| priority == 1).unwrap();
-    assert!(place + 2 < LOW, "{done:?}");
+    let position = done.iter().position(|&priority| priority == 1).unwrap();
+    assert!(position + 2 < LOW, "{done:?}");
 }

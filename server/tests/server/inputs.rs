@@ -85,8 +85,8 @@ fn recurrent() -> ModelProto {
 fn found() -> ModelProto {
     let mut graph = GraphBuilder::new("found");
     let x = graph.input_of("x", ElementType::Int32, &[Dim::Free("length")]);
-    let places = graph.node("places", "NonZero", &[&x], &[]);
-    graph.output_of(&places, ElementType::Int64, &[Dim::Fixed(1), Dim::Free("found")]);
+    let positions = graph.node("places", "NonZero", &[&x], &[]);
+    graph.output_of(&positions, ElementType::Int64, &[Dim::Fixed(1), Dim::Free("found")]);
     graph.finish("finds")
 }
 
@@ -122,15 +122,15 @@ fn sweep(server: &Server, folder: &Path, plan: &str) -> Output {
 /// The first repeat of the one point of a sweep that came to its end.
 #[track_caller]
 fn measured(output: &Output, folder: &Path) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let run: Value = serde_json::from_slice(&std::fs::read(folder.join("results/r/run.json")).unwrap()).unwrap();
     run["points"][0]["repeats"][0].clone()
 }
 
 /// The lines of a refusal that are to be added to the plan.
-fn lines(said: &str) -> String {
-    let toml = said.lines().filter(|line| {
+fn lines(stderr: &str) -> String {
+    let toml = stderr.lines().filter(|line| {
         let is = |start: &str| line.starts_with(start);
         is("[inputs.") || is("shape = ") || is("values = ")
     });
@@ -153,27 +153,27 @@ fn models_are_refused_without_inputs_and_the_lines_of_the_refusal_measure_them()
         data.add_model(name, model);
     }
     let server = Server::start(&on_tier(&data, "memory"), &[]);
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     for (name, _, input, is_refused) in kinds {
         // Values without a form in JSON are told apart below.
         let head = if name == "half" { "encoding = \"binary\"\n" } else { "" };
         let plan = format!("name = \"{name}\"\nmodel = \"{name}\"\n{head}{STEPS}");
-        let bare = sweep(&server, place.path(), &plan);
-        let said = String::from_utf8_lossy(&bare.stderr).into_owned();
+        let bare = sweep(&server, dir.path(), &plan);
+        let stderr = String::from_utf8_lossy(&bare.stderr).into_owned();
         let plan = if is_refused {
-            assert_eq!(bare.status.code(), Some(2), "{name}: {said}");
+            assert_eq!(bare.status.code(), Some(2), "{name}: {stderr}");
             assert!(
-                !place.path().join("results/r").exists(),
+                !dir.path().join("results/r").exists(),
                 "{name} was measured at a size that nobody asked for"
             );
-            assert!(said.contains(&format!("`{input}`")), "{said}");
-            let lines = lines(&said);
-            assert!(!lines.is_empty(), "{said}");
+            assert!(stderr.contains(&format!("`{input}`")), "{stderr}");
+            let lines = lines(&stderr);
+            assert!(!lines.is_empty(), "{stderr}");
             format!("{plan}\n{lines}")
         } else {
             plan
         };
-        let repeat = measured(&sweep(&server, place.path(), &plan), place.path());
+        let repeat = measured(&sweep(&server, dir.path(), &plan), dir.path());
         assert_eq!(repeat["errors"], serde_json::json!({}), "{name}: {plan}");
         assert_eq!(repeat["completed"], repeat["scheduled"], "{name}");
         let sent = &repeat["sent"];
@@ -186,26 +186,26 @@ fn models_are_refused_without_inputs_and_the_lines_of_the_refusal_measure_them()
         assert!(!ours["shapes"].as_array().unwrap().is_empty(), "{sent}");
         if name == "images" {
             assert_eq!(ours["shapes"][0]["shape"], serde_json::json!([1, 3, 224, 224]));
-            let report = std::fs::read_to_string(place.path().join("results/r/report.md")).unwrap_or_default();
-            let html = std::fs::read_to_string(place.path().join("results/r/report.html")).unwrap();
+            let report = std::fs::read_to_string(dir.path().join("results/r/report.md")).unwrap_or_default();
+            let html = std::fs::read_to_string(dir.path().join("results/r/report.html")).unwrap();
             assert!(
                 (report + &html).contains("1, 3, 224, 224"),
                 "the heading says what was sent"
             );
-            let csv = std::fs::read_to_string(place.path().join("results/r/summary.csv")).unwrap();
+            let csv = std::fs::read_to_string(dir.path().join("results/r/summary.csv")).unwrap();
             assert!(csv.contains("image [1, 3, 224, 224] 1.000"), "{csv}");
         }
     }
     let json = sweep(
         &server,
-        place.path(),
+        dir.path(),
         &format!("name = \"half\"\nmodel = \"half\"\n{STEPS}[inputs.tensor.x]\nshape = [\"rows\", 8]\n"),
     );
-    let said = String::from_utf8_lossy(&json.stderr);
-    assert_eq!(json.status.code(), Some(2), "{said}");
+    let stderr = String::from_utf8_lossy(&json.stderr);
+    assert_eq!(json.status.code(), Some(2), "{stderr}");
     assert!(
-        said.contains("FP16") && said.contains("encoding = \"binary\""),
-        "{said}"
+        stderr.contains("FP16") && stderr.contains("encoding = \"binary\""),
+        "{stderr}"
     );
 }
 
@@ -214,9 +214,9 @@ fn recorded_requests_are_sent_and_wrong_values_are_errors_of_their_own() {
     let data = Data::generate(&[], 0);
     data.add_batched_model("echo", &echo());
     let server = Server::start(&on_tier(&data, "memory"), &[]);
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let plan = |inputs: &str| format!("name = \"echo\"\nmodel = \"echo\"\n{STEPS}[inputs]\n{inputs}");
-    let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     write(
         "good.json",
         r#"{"data": [[{"x": [1, 2]}, {"x": {"content": [3, 4], "shape": [2]}}]], "validation_data": [[{"y": [1, 2.0005]}, {"y": [3, 4]}]]}"#,
@@ -232,28 +232,28 @@ fn recorded_requests_are_sent_and_wrong_values_are_errors_of_their_own() {
 
     let check = "[inputs.check]\nshare = 1.0\ntolerance = 1e-3\n";
     let repeat = measured(
-        &sweep(&server, place.path(), &plan(&format!("data = \"good.json\"\n{check}"))),
-        place.path(),
+        &sweep(&server, dir.path(), &plan(&format!("data = \"good.json\"\n{check}"))),
+        dir.path(),
     );
     assert_eq!(repeat["errors"], serde_json::json!({}));
     assert_eq!(repeat["sent"]["distinct"], 2);
     assert_eq!(repeat["sent"]["checked"]["requests"], 2);
 
     // The request before the first step is looked at already.
-    let output = sweep(&server, place.path(), &plan(&format!("data = \"bad.json\"\n{check}")));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("output `y`, element 1: expected 2.5, got 2"), "{said}");
+    let output = sweep(&server, dir.path(), &plan(&format!("data = \"bad.json\"\n{check}")));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("output `y`, element 1: expected 2.5, got 2"), "{text}");
 
     // Only later ones are wrong.
     write(
         "later.json",
         r#"{"data": [{"x": [1, 2]}, {"x": [3, 4]}], "validation_data": [{"y": [1, 2]}, {"y": [3, 5]}]}"#,
     );
-    let output = sweep(&server, place.path(), &plan(&format!("data = \"later.json\"\n{check}")));
-    let repeat = measured(&output, place.path());
-    let wrong = repeat["errors"]["wrong-value"].as_u64().unwrap();
-    assert!(wrong * 2 >= repeat["scheduled"].as_u64().unwrap() - 2, "{repeat}");
+    let output = sweep(&server, dir.path(), &plan(&format!("data = \"later.json\"\n{check}")));
+    let repeat = measured(&output, dir.path());
+    let mismatches = repeat["errors"]["wrong-value"].as_u64().unwrap();
+    assert!(mismatches * 2 >= repeat["scheduled"].as_u64().unwrap() - 2, "{repeat}");
     assert_eq!(
         repeat["examples"]["wrong-value"],
         "output `y`, element 1: expected 5, got 4"
@@ -265,8 +265,8 @@ fn recorded_requests_are_sent_and_wrong_values_are_errors_of_their_own() {
     );
 
     let repeat = measured(
-        &sweep(&server, place.path(), &plan("requests = \"rows.jsonl\"\n")),
-        place.path(),
+        &sweep(&server, dir.path(), &plan("requests = \"rows.jsonl\"\n")),
+        dir.path(),
     );
     assert_eq!(repeat["errors"], serde_json::json!({}));
     assert_eq!(repeat["sent"]["inferences_per_request"], 3.0);

@@ -21,7 +21,7 @@ fn doubles() -> ModelProto {
     graph.finish("twice what it gets")
 }
 
-fn asked(seed: usize) -> (Vec<Tensor>, Vec<f32>) {
+fn request_and_answer(seed: usize) -> (Vec<Tensor>, Vec<f32>) {
     let floats: Vec<f32> = (0..WIDTH).map(|i| (i * 7 + seed) as f32).collect();
     let data = floats.iter().copied().flat_map(f32::to_le_bytes).collect();
     let answer = floats.iter().map(|float| float * 2.0).collect();
@@ -71,11 +71,11 @@ async fn a_model_that_states_nothing_has_a_session_for_each_core_and_one_over_al
     }
     // Alone, one after the other, and together: every request is answered, and with its own answer.
     for seed in 0..20 {
-        let (inputs, answer) = asked(seed);
+        let (inputs, answer) = request_and_answer(seed);
         assert_eq!(server.infer("plain", inputs).await.floats(), answer);
     }
     let together = (0..100).map(async |seed| {
-        let (inputs, answer) = asked(seed);
+        let (inputs, answer) = request_and_answer(seed);
         assert_eq!(server.infer("plain", inputs).await.floats(), answer);
     });
     futures::future::join_all(together).await;
@@ -89,16 +89,16 @@ async fn a_run_that_is_measured_is_told_with_what_was_chosen() {
     let (groups, _) = layout(&server, "plain").await;
     // The time of a run depends on the machine; the log names what is served.
     let sessions: u64 = groups.iter().map(|(count, _)| count).sum();
-    let told = line
+    let reported = line
         .split("sessions=\"")
         .nth(1)
         .and_then(|rest| rest.split('"').next())
         .unwrap();
-    let told: u64 = told
+    let reported: u64 = reported
         .split(", ")
         .map(|group| group.split(' ').next().unwrap().parse::<u64>().unwrap())
         .sum();
-    assert_eq!(sessions, told, "{line}");
+    assert_eq!(sessions, reported, "{line}");
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn weights_beyond_the_limit_are_held_once() {
         (vec![(1, "plain".to_owned())], "2".to_owned())
     );
     server.logged(&["plain", "1 session of 2 threads", "max_weight_bytes"]);
-    let (inputs, answer) = asked(1);
+    let (inputs, answer) = request_and_answer(1);
     assert_eq!(server.infer("plain", inputs).await.floats(), answer);
 }
 

@@ -87,7 +87,7 @@ async fn text_keys_are_looked_up_over_http() {
     drop(server);
     import(&data, |id| format!("user-{:x}", id * 7919), "string");
     let named = [7, 3, 499].map(|id| format!("user-{:x}", id * 7919));
-    let asked: [&str; 3] = std::array::from_fn(|at| named[at].as_str());
+    let requested: [&str; 3] = std::array::from_fn(|at| named[at].as_str());
     for tier in ["nvme", "memory"] {
         let server = Server::start(&on_tier(&data, tier), &[]);
         let joined = server.get("/v2/models/ctr").await.json()["joined"].clone();
@@ -97,17 +97,17 @@ async fn text_keys_are_looked_up_over_http() {
         );
         for binary in [false, true] {
             let reply = match binary {
-                true => server.infer("ctr", keys(&asked)).await,
+                true => server.infer("ctr", keys(&requested)).await,
                 false => {
                     let body = serde_json::json!({"inputs": [
-                        {"name": "entity_id", "datatype": "BYTES", "shape": [3], "data": asked}
+                        {"name": "entity_id", "datatype": "BYTES", "shape": [3], "data": requested}
                     ]});
                     server.post("/v2/models/ctr/infer", body.to_string()).await
                 }
             };
             assert_eq!(reply.floats(), dense, "{tier}, binary: {binary}");
         }
-        let unknown = server.infer("ctr", keys(&[asked[0], "no\n\"such\" user"])).await;
+        let unknown = server.infer("ctr", keys(&[requested[0], "no\n\"such\" user"])).await;
         assert_eq!(unknown.status, 404);
         assert!(
             unknown.error().contains(r#""no\n\"such\" user" in features/ctr.rows"#),
@@ -116,12 +116,12 @@ async fn text_keys_are_looked_up_over_http() {
         );
         let long = server.infer("ctr", keys(&[&"x".repeat(100_000)])).await;
         assert!(long.status == 404 && long.error().len() < 400, "{}", long.error());
-        let wrong = server.infer("ctr", entity_ids(&[7])).await;
-        assert_eq!(wrong.status, 400);
+        let mismatched = server.infer("ctr", entity_ids(&[7])).await;
+        assert_eq!(mismatched.status, 400);
         assert!(
-            wrong.error().contains("INT64") && wrong.error().contains("keys are texts: BYTES"),
+            mismatched.error().contains("INT64") && mismatched.error().contains("keys are texts: BYTES"),
             "{}",
-            wrong.error()
+            mismatched.error()
         );
     }
 }
@@ -132,9 +132,9 @@ async fn keys_are_looked_up_in_every_layout() {
     let uuid = |id: i64| format!("6f1c0d3e-2b4a-4c5d-8e6f-{id:012x}");
     import(&data, uuid, "uuid");
     let named = [7, 3, 499, 7].map(uuid);
-    let asked: [&str; 4] = std::array::from_fn(|at| named[at].as_str());
+    let requested: [&str; 4] = std::array::from_fn(|at| named[at].as_str());
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
-    let wanted = server.infer("ctr", keys(&asked)).await.floats();
+    let wanted = server.infer("ctr", keys(&requested)).await.floats();
     drop(server);
     let layouts = Layout::all().filter(|layout| *layout != Layout::Rows);
     for layout in layouts.clone() {
@@ -143,7 +143,7 @@ async fn keys_are_looked_up_in_every_layout() {
     std::fs::remove_file(data.path("features/ctr.rows")).unwrap();
     for layout in layouts {
         let server = Server::start(&on_tier(&data, "nvme"), &[&format!("features.layout={layout}")]);
-        assert_eq!(server.infer("ctr", keys(&asked)).await.floats(), wanted, "{layout}");
+        assert_eq!(server.infer("ctr", keys(&requested)).await.floats(), wanted, "{layout}");
         let unknown = server.infer("ctr", keys(&[&uuid(ROWS)])).await;
         assert_eq!(unknown.status, 404, "{layout}: {}", unknown.error());
     }
@@ -167,10 +167,10 @@ async fn text_keys_are_looked_up_over_grpc() {
         .unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::NotFound);
     assert!(unknown.message().contains("unknown entity \"nobody\""), "{unknown}");
-    let wrong = grpc::infer(&server, grpc::raw("ctr", entity_ids(&[7])))
+    let mismatched = grpc::infer(&server, grpc::raw("ctr", entity_ids(&[7])))
         .await
         .unwrap_err();
-    assert_eq!(wrong.code(), tonic::Code::InvalidArgument, "{wrong}");
+    assert_eq!(mismatched.code(), tonic::Code::InvalidArgument, "{mismatched}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,10 +183,10 @@ async fn a_table_with_keys_is_refused_over_flight() {
     let output = tokio::task::spawn_blocking(move || crate::harness::refused(&arguments))
         .await
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("features/ctr.rows") && said.contains("table has keys") && said.contains("another tier"),
-        "{said}"
+        text.contains("features/ctr.rows") && text.contains("table has keys") && text.contains("another tier"),
+        "{text}"
     );
 }
 
@@ -216,8 +216,8 @@ async fn uuids_and_scattered_integers_are_keys_too() {
     drop(server);
     import(&data, |id| (id * 1_000_003 - 17).to_string(), "int64");
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
-    let asked = [7 * 1_000_003 - 17, 3 * 1_000_003 - 17];
-    assert_eq!(server.infer("ctr", entity_ids(&asked)).await.floats(), dense);
+    let requested = [7 * 1_000_003 - 17, 3 * 1_000_003 - 17];
+    assert_eq!(server.infer("ctr", entity_ids(&requested)).await.floats(), dense);
     let unknown = server.infer("ctr", entity_ids(&[7])).await;
     assert!(
         unknown.status == 404 && unknown.error().contains("unknown entity 7"),
@@ -232,9 +232,9 @@ async fn a_damaged_index_is_refused_with_its_offset() {
     import(&data, |id| format!("user-{id}"), "string");
     data.damage("features/ctr.rows", -3);
     let output = crate::harness::refused(&on_tier(&data, "nvme"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("features/ctr.rows") && said.contains("index of keys, offset 8"),
-        "{said}"
+        text.contains("features/ctr.rows") && text.contains("index of keys, offset 8"),
+        "{text}"
     );
 }

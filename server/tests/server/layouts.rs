@@ -121,8 +121,8 @@ async fn a_damaged_shard_is_told_and_its_neighbours_are_served() {
         let server = Server::start(&on_tier(&data, "nvme"), &[&set, "cache.capacity_bytes=0"]);
         let before = server.infer("ctr", entity_ids(&[1, 999])).await.floats();
         let first = files_below(&shards).remove(0);
-        let right = std::fs::read(&first).unwrap();
-        let mut damaged = right.clone();
+        let original = std::fs::read(&first).unwrap();
+        let mut damaged = original.clone();
         for at in (600..damaged.len() / 2).step_by(61) {
             damaged[at] ^= 4;
         }
@@ -130,7 +130,7 @@ async fn a_damaged_shard_is_told_and_its_neighbours_are_served() {
         let refused = server.infer("ctr", entity_ids(&[1])).await;
         assert_eq!(refused.status, 503, "{layout}: {}", refused.text());
         assert_eq!(server.infer("ctr", entity_ids(&[999])).await.status, 200, "{layout}");
-        std::fs::write(&first, right).unwrap();
+        std::fs::write(&first, original).unwrap();
         assert_eq!(
             server.infer("ctr", entity_ids(&[1, 999])).await.floats(),
             before,
@@ -149,12 +149,12 @@ async fn what_is_not_laid_out_or_not_known_is_refused_with_what_to_do() {
         let ended = refused(&arguments);
         (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
     };
-    let (_, said) = start("parquet");
-    assert!(said.contains("tierlab-models lay-out --layout parquet"), "{said}");
-    let (code, said) = start("orc");
-    assert_eq!(code, Some(2), "{said}");
+    let (_, stderr) = start("parquet");
+    assert!(stderr.contains("tierlab-models lay-out --layout parquet"), "{stderr}");
+    let (code, stderr) = start("orc");
+    assert_eq!(code, Some(2), "{stderr}");
     assert!(
-        said.contains("features.layout") && said.contains("parquet-zstd"),
-        "{said}"
+        stderr.contains("features.layout") && stderr.contains("parquet-zstd"),
+        "{stderr}"
     );
 }

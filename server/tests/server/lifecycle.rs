@@ -154,7 +154,7 @@ async fn sigterm_under_load_loses_no_admitted_request() {
             .lines()
             .find(|line| line.contains("drained"))
             .unwrap_or_else(|| panic!("{log}"));
-        let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)).unwrap();
+        let value = line.split_whitespace().find_map(|part| part.strip_prefix(key)).unwrap();
         value.parse().unwrap()
     };
     assert_eq!(count("admitted="), answered.load(Relaxed), "{log}");
@@ -186,7 +186,7 @@ fn make_help_lists_every_target() {
 fn too_few_threads_are_an_error_and_no_panic() {
     let data = Data::generate(&[], 0);
     let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
-    let somebody = [
+    let unprivileged = [
         "setpriv",
         "--reuid=61234",
         "--regid=61234",
@@ -196,14 +196,14 @@ fn too_few_threads_are_an_error_and_no_panic() {
     ];
     for threads in ["1", "2", "3", "4"] {
         let limit = format!("--nproc={threads}");
-        let mut wrapper: Vec<&str> = if is_root { somebody.to_vec() } else { Vec::new() };
+        let mut wrapper: Vec<&str> = if is_root { unprivileged.to_vec() } else { Vec::new() };
         wrapper.extend(["prlimit", &limit]);
         let mut arguments = on_tier(&data, "memory");
         arguments.extend(["--set".into(), "runtime.worker_threads=2".into()]);
         let output = refused_under(&wrapper, &arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("cannot start 6 threads"), "{said}");
-        assert!(said.contains("ulimit -u") && !said.contains("panicked"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("cannot start 6 threads"), "{stderr}");
+        assert!(stderr.contains("ulimit -u") && !stderr.contains("panicked"), "{stderr}");
     }
 }

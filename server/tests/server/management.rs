@@ -407,9 +407,9 @@ async fn a_model_is_replaced_fifty_times_under_load_with_no_failed_request_and_n
     // Forty replacements together may not leave as much behind as one model's weights.
     // One look is at any moment of a replacement, and so sometimes with one model's weights more or less; the middle of many is not.
     let middle = |from: usize, to: usize| {
-        let mut looks = resident[from..to].to_vec();
-        looks.sort_unstable();
-        looks[looks.len() / 2]
+        let mut samples = resident[from..to].to_vec();
+        samples.sort_unstable();
+        samples[samples.len() / 2]
     };
     let last = REPLACEMENTS as usize;
     let (early, late) = (middle(5, 20), middle(last - 15, last));
@@ -426,7 +426,7 @@ async fn a_model_is_replaced_fifty_times_under_load_with_no_failed_request_and_n
 }
 
 /// A request as it is, to the HTTP or the gRPC address: its status and its body.
-fn say(address: &str, head: &[&str], body: &[u8]) -> (u16, String) {
+fn send(address: &str, head: &[&str], body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = format!("content-length: {}", body.len());
@@ -474,7 +474,7 @@ async fn no_web_page_manages_models_and_programs_go_on() {
             "POST /v2/repository/models/adds/load HTTP/1.1",
             "POST /v2/logging HTTP/1.1",
         ] {
-            let (status, reply) = say(&server.address, &[&[call], headers].concat(), b"{}");
+            let (status, reply) = send(&server.address, &[&[call], headers].concat(), b"{}");
             assert_eq!(status, 403, "{call} {headers:?}: {reply}");
             assert!(reply.contains(named), "{reply}");
         }
@@ -484,7 +484,7 @@ async fn no_web_page_manages_models_and_programs_go_on() {
     let call = "POST /inference.GRPCInferenceService/RepositoryModelUnload HTTP/1.1";
     let grpc = server.grpc_address.clone().unwrap();
     for headers in [[own.as_str(), "origin: http://evil.example"], [&rebound, "x-none: 1"]] {
-        let (status, reply) = say(&grpc, &[&[call, text], &headers[..]].concat(), message);
+        let (status, reply) = send(&grpc, &[&[call, text], &headers[..]].concat(), message);
         // gRPC's own way to refuse: PERMISSION_DENIED.
         assert!(status == 200 && reply.contains("grpc-status: 7"), "{status}: {reply}");
     }
@@ -497,7 +497,7 @@ async fn no_web_page_manages_models_and_programs_go_on() {
     ] {
         let load = "POST /v2/repository/models/adds/load HTTP/1.1";
         for call in [unload, load] {
-            let (status, reply) = say(&server.address, &[&[call], headers].concat(), b"{}");
+            let (status, reply) = send(&server.address, &[&[call], headers].concat(), b"{}");
             assert_eq!(status, 200, "{headers:?}: {reply}");
         }
     }

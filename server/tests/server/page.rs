@@ -77,8 +77,8 @@ async fn the_page_needs_no_token_and_tells_nothing_that_does() {
     assert_eq!(page.status, 200);
     // The same for everybody, before and after a token: what is loaded comes by calls that ask for one.
     assert_eq!(page.body, open.get("/").await.body);
-    for told in ["mlp", "a-token", env!("CARGO_PKG_VERSION")] {
-        assert!(!page.text().contains(told), "{told}");
+    for secret in ["mlp", "a-token", env!("CARGO_PKG_VERSION")] {
+        assert!(!page.text().contains(secret), "{secret}");
     }
     for (method, path) in [
         (Method::GET, "/metrics"),
@@ -89,8 +89,8 @@ async fn the_page_needs_no_token_and_tells_nothing_that_does() {
     ] {
         let request = || closed.client.request(method.clone(), closed.url(path));
         assert_eq!(request().send().await.unwrap().status(), 401, "{method} {path}");
-        let known = request().bearer_auth("a-token-of-this-test").send().await.unwrap();
-        assert_ne!(known.status(), 401, "{method} {path}");
+        let authorized = request().bearer_auth("a-token-of-this-test").send().await.unwrap();
+        assert_ne!(authorized.status(), 401, "{method} {path}");
     }
     assert_eq!(closed.get("/v2/health/ready").await.status, 200);
 }

@@ -60,10 +60,10 @@ fn reply(stream: &mut TcpStream) -> (String, Vec<u8>) {
 
 /// Waits until the server has closed the connection; gives what it still said.
 fn until_closed(mut stream: TcpStream) -> Vec<u8> {
-    let mut said = Vec::new();
-    match stream.read_to_end(&mut said) {
-        Ok(_) => said,
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => said,
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => bytes,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => bytes,
         Err(error) => panic!("the connection is not closed: {error}"),
     }
 }
@@ -72,7 +72,7 @@ fn until_closed(mut stream: TcpStream) -> Vec<u8> {
 async fn who_does_not_speak_is_not_waited_for() {
     let (_data, server) = mlp(&["connections.header_timeout_ms=300"]);
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-    for said in [
+    for bytes in [
         &b""[..],
         b"P",
         b"PRI * HTTP/2.0\r\n",
@@ -80,7 +80,7 @@ async fn who_does_not_speak_is_not_waited_for() {
         preface,
     ] {
         let mut stream = connect(&server);
-        stream.write_all(said).unwrap();
+        stream.write_all(bytes).unwrap();
         until_closed(stream);
     }
     // A head that comes byte by byte: each byte is progress, and the head is late all the same.
@@ -179,8 +179,8 @@ fn huge_heads_are_refused_and_pipelined_requests_are_answered_in_order() {
     ] {
         let mut stream = connect(&server);
         let _ = stream.write_all(head.as_bytes());
-        let said = String::from_utf8_lossy(&until_closed(stream)).into_owned();
-        assert!(said.starts_with("HTTP/1.1 431"), "{said}");
+        let reply = String::from_utf8_lossy(&until_closed(stream)).into_owned();
+        assert!(reply.starts_with("HTTP/1.1 431"), "{reply}");
     }
     let mut stream = connect(&server);
     let mut together = Vec::new();

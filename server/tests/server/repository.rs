@@ -191,23 +191,23 @@ async fn optimised_graphs_are_kept_and_a_damaged_one_is_made_again() {
     };
     let (optimized, plain) = load().await;
     assert!(!optimized);
-    let kept = entry().await;
+    let stored = entry().await;
     let (optimized, again) = load().await;
     assert!(optimized, "{}", server.log());
     assert_eq!(plain, again);
     // Damaged: noticed by its sum.
-    let bytes = std::fs::read(&kept).unwrap();
-    std::fs::write(&kept, &bytes[..bytes.len() / 2]).unwrap();
+    let bytes = std::fs::read(&stored).unwrap();
+    std::fs::write(&stored, &bytes[..bytes.len() / 2]).unwrap();
     let (optimized, again) = load().await;
     assert!(!optimized);
     assert_eq!(plain, again);
-    assert_eq!(entry().await, kept);
+    assert_eq!(entry().await, stored);
     // Whole, but nothing that ONNX Runtime takes: the name carries the sum of the bytes.
     let nonsense = b"no graph";
     let sum = hex_sum(nonsense);
-    let name = kept.file_name().unwrap().to_str().unwrap();
+    let name = stored.file_name().unwrap().to_str().unwrap();
     let renamed = cache.join(format!("{}-{sum}.onnx", &name[..64]));
-    std::fs::remove_file(&kept).unwrap();
+    std::fs::remove_file(&stored).unwrap();
     std::fs::write(&renamed, nonsense).unwrap();
     let (optimized, again) = load().await;
     assert!(!optimized);
@@ -241,10 +241,10 @@ async fn the_version_of_onnx_runtime_is_what_the_library_says() {
     let setting = format!("runtime.library={}", nameless.display());
     let server = Server::start(&on_tier(&data, "memory"), &[&setting]);
     let info = server.get("/metrics").await.text();
-    let told = format!("onnxruntime=\"{version}\"");
+    let expected = format!("onnxruntime=\"{version}\"");
     assert!(
         info.lines()
-            .any(|line| line.starts_with("tierlab_build_info") && line.contains(&told)),
-        "{told}"
+            .any(|line| line.starts_with("tierlab_build_info") && line.contains(&expected)),
+        "{expected}"
     );
 }

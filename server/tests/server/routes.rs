@@ -119,7 +119,7 @@ async fn every_route_that_clients_call_is_in_the_document() {
 #[tokio::test]
 async fn replies_are_compressed_where_the_client_asks_and_it_pays() {
     let (_data, server) = serve();
-    let ask = async |rows: i64, accept: &str| {
+    let infer = async |rows: i64, accept: &str| {
         let request = server.client.post(server.url("/v2/models/mlp/infer"));
         let request = request
             .header("accept-encoding", accept)
@@ -131,17 +131,17 @@ async fn replies_are_compressed_where_the_client_asks_and_it_pays() {
             .map(|value| value.to_str().unwrap().to_owned());
         (coding, reply.bytes().await.unwrap())
     };
-    let (coding, plain) = ask(250, "identity").await;
+    let (coding, plain) = infer(250, "identity").await;
     assert_eq!(coding, None);
-    let (coding, packed) = ask(250, "gzip").await;
+    let (coding, compressed) = infer(250, "gzip").await;
     assert_eq!(coding.as_deref(), Some("gzip"));
     let mut unpacked = Vec::new();
-    flate2::read::GzDecoder::new(&packed[..])
+    flate2::read::GzDecoder::new(&compressed[..])
         .read_to_end(&mut unpacked)
         .unwrap();
-    assert!(packed.len() < plain.len());
+    assert!(compressed.len() < plain.len());
     let outputs = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap()["outputs"].clone();
     assert_eq!(outputs(&unpacked), outputs(&plain));
-    assert_eq!(ask(250, "deflate").await.0.as_deref(), Some("deflate"));
-    assert_eq!(ask(1, "gzip, deflate").await.0, None);
+    assert_eq!(infer(250, "deflate").await.0.as_deref(), Some("deflate"));
+    assert_eq!(infer(1, "gzip, deflate").await.0, None);
 }

@@ -1,6 +1,6 @@
 //! Runs that take too long: ended for those who wait behind them, at the load, and at the end of the process.
 
-use crate::attacks::graphs::{ENDLESS, compares, constant, nested, turns};
+use crate::attacks::graphs::{ENDLESS, compares, constant, loops, nested};
 use crate::harness::{Data, PATIENCE, Reply, Server, json_request, mlp_input, on_tier, refused, tensor};
 use serde_json::Value;
 use std::io::Write;
@@ -44,7 +44,7 @@ const LIMIT: Duration = Duration::from_millis(700);
 #[tokio::test]
 async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
-    batched(&data, "turns", &turns(0.0));
+    batched(&data, "turns", &loops(0.0));
     let server = Server::start(&on_tier(&data, "memory"), &[]);
     assert_eq!(server.infer("turns", number(&[1, 1], 3.0)).await.floats(), [6.0]);
     let long = infer_within(&server, "turns", number(&[1, 1], ENDLESS), LIMIT);
@@ -60,9 +60,9 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
         late.timings().get(Stage::Infer) > late.timings().get(Stage::Batch),
         "{late:?}"
     );
-    for turn in [1.0, 2.0] {
-        let next = server.infer("turns", number(&[1, 1], turn)).await;
-        assert_eq!(next.floats(), [2.0 * turn], "{}", server.log());
+    for value in [1.0, 2.0] {
+        let next = server.infer("turns", number(&[1, 1], value)).await;
+        assert_eq!(next.floats(), [2.0 * value], "{}", server.log());
     }
     for (series, value) in [
         ("tierlab_interrupted_runs_total{model=\"turns\"}", 1.0),
@@ -82,7 +82,7 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
     let data = Data::generate(&[], 0);
-    data.add_model("turns", &turns(0.0));
+    data.add_model("turns", &loops(0.0));
     let policy = "default_timeout_microseconds: 2000000 max_queue_size: 1 allow_timeout_override: true";
     let config = format!("max_batch_size: 8 dynamic_batching {{ default_queue_policy {{ {policy} }} }}");
     std::fs::write(data.path("models/turns/config.pbtxt"), config).unwrap();
@@ -92,7 +92,7 @@ async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
         document["dynamic_batching"]["default_queue_policy"],
         serde_json::json!({"default_timeout_microseconds": 2_000_000, "allow_timeout_override": true, "max_queue_size": 1})
     );
-    let ask = |value| server.infer("turns", number(&[1, 1], value));
+    let infer = |value| server.infer("turns", number(&[1, 1], value));
     let running = infer_within(&server, "turns", number(&[1, 1], ENDLESS), 10 * LIMIT);
     let others = async {
         server
@@ -102,9 +102,9 @@ async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
             server
                 .metric_reaches("tierlab_batch_queue_requests{model=\"turns\"}", 1.0)
                 .await;
-            ask(1.0).await
+            infer(1.0).await
         };
-        tokio::join!(ask(1.0), refused)
+        tokio::join!(infer(1.0), refused)
     };
     let (running, (waited, refused)) = tokio::join!(running, others);
     assert_eq!(running.status, 504, "{}", running.text());
@@ -125,30 +125,30 @@ async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
         "{}",
         refused.text()
     );
-    assert_eq!(ask(1.0).await.floats(), [2.0]);
+    assert_eq!(infer(1.0).await.floats(), [2.0]);
 }
 
 #[tokio::test]
 async fn a_cut_request_whose_runs_outlast_the_queue_timeout_is_answered() {
     let data = Data::generate(&[], 0);
-    data.add_model("turns", &turns(0.0));
+    data.add_model("turns", &loops(0.0));
     // Each of its runs takes some tenths of a second.
-    let turns = 300_000.0_f32;
+    let iterations = 300_000.0_f32;
     let batching = "max_request_rows = 12\nqueue_limit = 12\nqueue_timeout_us = 1000000";
     data.configure("turns", &format!("max_batch_size = 1\n[batching]\n{batching}"));
     let server = Server::start(&on_tier(&data, "memory"), &["admission.timeout_ms=60000"]);
-    let rows = [turns; 12].iter().flat_map(|turns| turns.to_le_bytes()).collect();
+    let rows = [iterations; 12].iter().flat_map(|n| n.to_le_bytes()).collect();
     let reply = server
         .infer("turns", vec![tensor("x", DataType::Fp32, &[12, 1], rows)])
         .await;
-    assert_eq!(reply.floats(), [2.0 * turns; 12]);
+    assert_eq!(reply.floats(), [2.0 * iterations; 12]);
 }
 
 #[tokio::test]
 async fn a_model_that_allows_no_timeout_passes_it_over() {
     let data = Data::generate(&[], 0);
     for (name, config) in [("allowed", ""), ("not", "allow_timeout_override = false")] {
-        data.add_model(name, &turns(0.0));
+        data.add_model(name, &loops(0.0));
         data.configure(name, &format!("max_batch_size = 8\n[batching]\n{config}\n"));
     }
     let server = Server::start(&on_tier(&data, "memory"), &[]);
@@ -161,7 +161,7 @@ async fn a_model_that_allows_no_timeout_passes_it_over() {
 #[tokio::test]
 async fn a_run_whose_client_went_away_is_ended() {
     let data = Data::generate(&[], 0);
-    batched(&data, "turns", &turns(0.0));
+    batched(&data, "turns", &loops(0.0));
     let server = Server::start(&on_tier(&data, "memory"), &["admission.timeout_ms=600000"]);
     let body = json_request(number(&[1, 1], ENDLESS), None, None);
     let head = format!(
@@ -205,8 +205,8 @@ async fn behind_an_operator_that_cannot_be_ended_requests_are_refused_at_once() 
     let refused = refused.expect("no request was refused while the session was stuck");
     assert!(refused.error().contains("stuck"), "{}", refused.text());
     assert!(refused.error().contains("session 0, run 2"), "{}", refused.text());
-    for said in ["its session is stuck", "its session continues"] {
-        server.logged(&[said]);
+    for expected in ["its session is stuck", "its session continues"] {
+        server.logged(&[expected]);
     }
     assert_eq!(server.metric("tierlab_stuck_sessions{model=\"compares\"}").await, 0.0);
 }
@@ -214,7 +214,7 @@ async fn behind_an_operator_that_cannot_be_ended_requests_are_refused_at_once() 
 #[tokio::test]
 async fn a_process_that_cannot_drain_says_so_and_ends() {
     for (name, model, input) in [
-        ("turns", turns(0.0), number(&[1, 1], ENDLESS)),
+        ("turns", loops(0.0), number(&[1, 1], ENDLESS)),
         ("compares", compares(), number(&[1], 4e6)),
     ] {
         let data = Data::generate(&[], 0);
@@ -241,7 +241,7 @@ async fn a_process_that_cannot_drain_says_so_and_ends() {
 #[tokio::test]
 async fn a_run_that_ends_with_its_deadline_is_drained() {
     let data = Data::generate(&[], 0);
-    batched(&data, "turns", &turns(0.0));
+    batched(&data, "turns", &loops(0.0));
     let set = ["drain.timeout_ms=50000", "admission.timeout_ms=1000"];
     let mut server = Server::start(&on_tier(&data, "memory"), &set);
     let waiting = tokio::spawn(server.infer_request("turns", number(&[1, 1], ENDLESS)).send());
@@ -258,7 +258,7 @@ async fn a_run_that_ends_with_its_deadline_is_drained() {
 async fn warm_ups_without_an_end_hold_up_no_other_load_and_are_refused_when_they_are_late() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     for name in ["first", "second"] {
-        batched(&data, name, &turns(ENDLESS));
+        batched(&data, name, &loops(ENDLESS));
     }
     let serve = |limit: &str| Server::start(&on_tier(&data, "memory"), &[&EXPLICIT[..], &[limit]].concat());
     let load = |server: &Server, name: &str| {
@@ -290,10 +290,10 @@ async fn warm_ups_without_an_end_hold_up_no_other_load_and_are_refused_when_they
     for name in ["first", "second", "first"] {
         let late = load(&server, name).await;
         assert_eq!(late.status, 422, "{}", late.text());
-        let said = late.error();
+        let message = late.error();
         assert!(
-            said.contains("runtime.warmup_timeout_ms") && said.contains("1000 ms"),
-            "{said}"
+            message.contains("runtime.warmup_timeout_ms") && message.contains("1000 ms"),
+            "{message}"
         );
     }
     assert_eq!(load(&server, "mlp").await.status, 200);
@@ -402,10 +402,10 @@ async fn every_line_of_a_json_log_is_json_with_the_model_and_the_request_of_onnx
         assert!(began.elapsed() < PATIENCE, "{}", server.log());
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
-    for (level, id, said) in [("WARN", "good-one", "shape"), ("ERROR", "bad-one", "Gather")] {
+    for (level, id, expected) in [("WARN", "good-one", "shape"), ("ERROR", "bad-one", "Gather")] {
         let line = lines.iter().find(|line| {
             let message = line["message"].as_str().unwrap_or_default();
-            let own = line["target"] == "onnxruntime" && line["level"] == level && message.contains(said);
+            let own = line["target"] == "onnxruntime" && line["level"] == level && message.contains(expected);
             own && line["request_id"] == id
         });
         let line = line.unwrap_or_else(|| panic!("{}", server.log()));

@@ -266,12 +266,12 @@ async fn tls_speaks_both_versions_and_asks_clients_for_certificates() {
     let client_ca = format!("tls.client_ca={}", folder.join("ca.pem").display());
     let server = serve(&data, "memory", &[&certificate, &key, &client_ca]);
     assert_eq!(infer_over_tls(&server, &folder, true).await.unwrap().outputs.len(), 1);
-    let nobody = infer_over_tls(&server, &folder, false).await;
-    assert!(nobody.is_err(), "{nobody:?}");
+    let unauthenticated = infer_over_tls(&server, &folder, false).await;
+    assert!(unauthenticated.is_err(), "{unauthenticated:?}");
     let (_, reply) = call(&server.address, &folder, &["http/1.1"], true).await.unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
-    let nobody = call(&server.address, &folder, &["http/1.1"], false).await;
-    assert!(nobody.is_err(), "{nobody:?}");
+    let unauthenticated = call(&server.address, &folder, &["http/1.1"], false).await;
+    assert!(unauthenticated.is_err(), "{unauthenticated:?}");
 }
 
 #[tokio::test]

@@ -109,31 +109,31 @@ async fn a_server_killed_while_staging_starts_again_with_every_byte_right() {
     let data = Data::generate(&[ModelKind::Ctr], ROWS as u64);
     let folder = tempfile::tempdir().unwrap();
     let batch = |n: i64| entity_ids(&(0..32).map(|i| (n * 617 + i * 625) % ROWS).collect::<Vec<_>>());
-    let mut want = Vec::new();
+    let mut expected = Vec::new();
     let plain = Server::start(&on_tier(&data, "nvme"), &[]);
     for n in 0..40 {
-        want.push(plain.infer("ctr", batch(n)).await.floats());
+        expected.push(plain.infer("ctr", batch(n)).await.floats());
     }
     drop(plain);
-    let same = |got: &[f32], want: &[f32]| {
+    let matches = |got: &[f32], expected: &[f32]| {
         // Requests that met in one run are computed in another order.
-        got.len() == want.len() && got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5)
+        got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5)
     };
     let (mut used_again, mut written) = (0.0, 0.0);
     for round in 0..5_u64 {
         let server = Server::start(&staged(&data, folder.path()), &[]);
-        let asked = (0..40).map(|n| server.infer_request("ctr", batch(n)).send());
+        let requests = (0..40).map(|n| server.infer_request("ctr", batch(n)).send());
         // Killed at some moment while blocks are being read, written and recorded; the last round is left to end.
         let moment = std::time::Duration::from_millis(if round < 4 { 3 + 17 * round } else { 60_000 });
-        let answered = tokio::time::timeout(moment, futures::future::join_all(asked)).await;
+        let answered = tokio::time::timeout(moment, futures::future::join_all(requests)).await;
         if round < 4 {
             // Dropping it is SIGKILL.
             drop(server);
             continue;
         }
-        for (reply, want) in answered.unwrap().into_iter().zip(&want) {
+        for (reply, expected) in answered.unwrap().into_iter().zip(&expected) {
             let reply = Reply::of(reply.unwrap()).await;
-            assert!(same(&reply.floats(), want), "{}", reply.text());
+            assert!(matches(&reply.floats(), expected), "{}", reply.text());
         }
         (used_again, written) = (
             server.metric(&staged_series("hits_total")).await,
@@ -158,12 +158,12 @@ async fn a_server_killed_while_staging_starts_again_with_every_byte_right() {
 async fn a_stage_that_cannot_be_opened_is_an_error_at_the_start() {
     let data = Data::generate(&[ModelKind::Ctr], 10);
     let folder = tempfile::tempdir().unwrap();
-    let taken = folder.path().join("file");
-    std::fs::write(&taken, "no folder").unwrap();
-    let output = refused(&staged(&data, &taken));
+    let occupied = folder.path().join("file");
+    std::fs::write(&occupied, "no folder").unwrap();
+    let output = refused(&staged(&data, &occupied));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{message}");
-    for named in [taken.to_str().unwrap(), "staged.root"] {
+    for named in [occupied.to_str().unwrap(), "staged.root"] {
         assert!(message.contains(named), "{named}: {message}");
     }
 }

@@ -1,7 +1,7 @@
 //! Calls of many messages: at the drain, among too many connections, and when their clients go away.
 
 use crate::attacks::connections::Frame;
-use crate::attacks::graphs::{ENDLESS, turns};
+use crate::attacks::graphs::{ENDLESS, loops};
 use crate::grpc::{framed, infer, raw, serve, url, wire};
 use crate::harness::{Data, PATIENCE, Server, mlp_input, on_tier, tensor};
 use axum::body::Body;
@@ -63,7 +63,7 @@ async fn the_drain_ends_streams_between_two_messages() {
 #[tokio::test]
 async fn a_stream_whose_message_is_answered_keeps_its_connection() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
-    data.add_model("turns", &turns(0.0));
+    data.add_model("turns", &loops(0.0));
     let set = ["connections.max=2", "admission.timeout_ms=3000"];
     let server = serve(&data, "memory", &set);
     let (send, mut replies) = open(&server).await;

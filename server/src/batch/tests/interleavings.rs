@@ -39,8 +39,8 @@ fn queue(max_rows: usize, groups: &[usize]) -> Arc<BatchQueue> {
 }
 
 /// A session that takes until the queue is closed and empty, and tells the rows of each request that it took.
-fn session(queue: &Arc<BatchQueue>, group: usize, taken: &Sender<usize>) -> JoinHandle<()> {
-    let (queue, taken) = (Arc::clone(queue), taken.clone());
+fn session(queue: &Arc<BatchQueue>, group: usize, sender: &Sender<usize>) -> JoinHandle<()> {
+    let (queue, sender) = (Arc::clone(queue), sender.clone());
     thread::spawn(move || {
         let (mut slot, clock) = (
             SessionSlot { group, running: false },
@@ -49,7 +49,7 @@ fn session(queue: &Arc<BatchQueue>, group: usize, taken: &Sender<usize>) -> Join
         while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
             // A run, while others push and take.
             thread::yield_now();
-            batch.iter().for_each(|job| taken.send(job.rows).unwrap());
+            batch.iter().for_each(|job| sender.send(job.rows).unwrap());
         }
     })
 }
@@ -70,20 +70,20 @@ fn client(queue: &Arc<BatchQueue>, requests: std::ops::RangeInclusive<usize>) ->
 
 /// Nothing but the pushes themselves wakes the sessions: the queue is closed after every request was taken.
 fn each_request_is_taken_once(queue: &Arc<BatchQueue>, groups_of_sessions: &[usize]) {
-    let (tell, taken) = channel();
+    let (sender, batches) = channel();
     let sessions: Vec<_> = groups_of_sessions
         .iter()
-        .map(|&group| session(queue, group, &tell))
+        .map(|&group| session(queue, group, &sender))
         .collect();
     let clients = [client(queue, 1..=2), client(queue, 3..=JOBS)];
-    let mut rows: Vec<usize> = (0..JOBS).map(|_| taken.recv().unwrap()).collect();
+    let mut rows: Vec<usize> = (0..JOBS).map(|_| batches.recv().unwrap()).collect();
     rows.sort_unstable();
     assert_eq!(rows, (1..=JOBS).collect::<Vec<_>>());
     queue.close();
     for session in sessions {
         session.join().unwrap();
     }
-    assert!(taken.try_recv().is_err());
+    assert!(batches.try_recv().is_err());
     for client in clients {
         client.join().unwrap();
     }
@@ -108,9 +108,9 @@ fn no_request_is_left_lying_between_groups() {
 fn a_queue_that_closes_at_any_moment_is_emptied_and_refuses_the_rest() {
     explore(|| {
         let queue = queue(1, &[1, 2]);
-        let (tell, taken) = channel();
-        let sessions: Vec<_> = [0, 1, 1].map(|group| session(&queue, group, &tell)).into();
-        drop(tell);
+        let (sender, batches) = channel();
+        let sessions: Vec<_> = [0, 1, 1].map(|group| session(&queue, group, &sender)).into();
+        drop(sender);
         let closer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.close())
@@ -132,7 +132,7 @@ fn a_queue_that_closes_at_any_moment_is_emptied_and_refuses_the_rest() {
         for session in sessions {
             session.join().unwrap();
         }
-        let mut rows: Vec<usize> = std::iter::from_fn(|| taken.recv().ok()).collect();
+        let mut rows: Vec<usize> = std::iter::from_fn(|| batches.recv().ok()).collect();
         rows.sort_unstable();
         assert_eq!(rows, accepted);
     });

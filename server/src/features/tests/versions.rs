@@ -180,9 +180,9 @@ async fn while_the_tier_is_down_what_is_there_is_served_and_it_is_asked_again() 
     assert_eq!(versions(&join, &[1, 2]).await.unwrap(), [1]);
     tier.down.store(true, Ordering::SeqCst);
     tier.inner.put(&path(), Bytes::from(table(2)).into()).await.unwrap();
-    let asked = tier.stats.load(Ordering::SeqCst);
+    let stats_before = tier.stats.load(Ordering::SeqCst);
     let began = Instant::now();
-    while tier.stats.load(Ordering::SeqCst) < asked + 3 {
+    while tier.stats.load(Ordering::SeqCst) < stats_before + 3 {
         assert_eq!(versions(&join, &[1, 2]).await.unwrap(), [1]);
         assert!(began.elapsed() < PATIENCE, "not looked at again");
         tokio::time::sleep(Duration::from_millis(5)).await;

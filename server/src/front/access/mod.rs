@@ -20,7 +20,7 @@ use subtle::ConstantTimeEq;
 use tonic::{Code, Status};
 
 /// Paths or path prefixes of calls that need no token.
-const OPEN: [&str; 5] = [
+const PUBLIC_PATHS: [&str; 5] = [
     "/v2/health/live",
     "/v2/health/ready",
     "/grpc.health.v1.Health/",
@@ -30,15 +30,15 @@ const OPEN: [&str; 5] = [
 /// Path of the page for people. It needs no token because it contains no information about the server; its requests do.
 pub(crate) const PAGE: &str = "/";
 /// Path prefixes of calls that manage models.
-const ADMIN: [&str; 3] = [
+const ADMIN_PATHS: [&str; 3] = [
     "/v2/repository/models/",
     "/inference.GRPCInferenceService/RepositoryModelLoad",
     "/inference.GRPCInferenceService/RepositoryModelUnload",
 ];
 
 /// True for health calls, which need no token.
-pub(crate) fn is_open(path: &str) -> bool {
-    OPEN.iter().any(|open| path.starts_with(open))
+pub(crate) fn is_health_path(path: &str) -> bool {
+    PUBLIC_PATHS.iter().any(|open| path.starts_with(open))
 }
 
 /// Token, stored as its digest.
@@ -67,8 +67,8 @@ impl Secret {
         Self::new(&text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    fn is(&self, presented: &[u8]) -> bool {
-        let digest: [u8; 32] = Sha256::digest(presented).into();
+    fn matches(&self, bearer_token: &[u8]) -> bool {
+        let digest: [u8; 32] = Sha256::digest(bearer_token).into();
         self.0.ct_eq(&digest).into()
     }
 }
@@ -129,37 +129,37 @@ impl Access {
         }
         // A request with a token is not a web page's.
         let with_token =
-            self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
-        if !with_token && changes(request.method(), path) {
+            self.token.is_some() || (self.admin.is_some() && ADMIN_PATHS.iter().any(|admin| path.starts_with(admin)));
+        if !with_token && changes_state(request.method(), path) {
             self.hosts.check(request.uri(), headers)?;
         }
         Ok(())
     }
 
     fn allows_token(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
-        if is_open(path) {
+        if is_health_path(path) {
             return Ok(());
         }
-        let presented = presented(headers);
-        let is = |secret: &Option<Secret>| match (secret, presented) {
-            (Some(secret), Some(presented)) => secret.is(presented),
+        let bearer_token = bearer_token(headers);
+        let is_token = |secret: &Option<Secret>| match (secret, bearer_token) {
+            (Some(secret), Some(bearer_token)) => secret.matches(bearer_token),
             _ => false,
         };
-        let known = self.token.is_none() || is(&self.token);
-        if is(&self.admin) {
+        let has_access = self.token.is_none() || is_token(&self.token);
+        if is_token(&self.admin) {
             return Ok(());
         }
-        if self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)) {
-            let is_known = known && presented.is_some();
-            return Err(if is_known { Denied::NotAdmin } else { Denied::Unknown });
+        if self.admin.is_some() && ADMIN_PATHS.iter().any(|admin| path.starts_with(admin)) {
+            let is_valid = has_access && bearer_token.is_some();
+            return Err(if is_valid { Denied::NotAdmin } else { Denied::Unknown });
         }
         // Checked last, so that requests with a token do not pay for it.
-        (known || path == PAGE).then_some(()).ok_or(Denied::Unknown)
+        (has_access || path == PAGE).then_some(()).ok_or(Denied::Unknown)
     }
 }
 
 /// Token of an `Authorization: Bearer` header.
-fn presented(headers: &HeaderMap) -> Option<&[u8]> {
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
@@ -185,7 +185,7 @@ fn refuse(front: Front, denied: Denied) -> Response {
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Path prefixes of calls that change something, or would in Triton.
-const CHANGES: [&str; 10] = [
+const CHANGE_PATHS: [&str; 10] = [
     "/v2/repository/models/",
     "/v2/logging",
     "/v2/trace/",
@@ -198,17 +198,17 @@ const CHANGES: [&str; 10] = [
     "/inference.GRPCInferenceService/CudaSharedMemory",
 ];
 /// Path suffixes of such calls on a model.
-const MODEL_CHANGES: &str = "/trace/setting";
-const MODELS: &str = "/v2/models/";
+const MODEL_CHANGE_SUFFIX: &str = "/trace/setting";
+const MODEL_PATHS: &str = "/v2/models/";
 
 /// True if a call changes state.
-fn changes(method: &Method, path: &str) -> bool {
-    let changes = match path.strip_prefix(MODELS) {
-        Some(model) => model.ends_with(MODEL_CHANGES),
-        None => CHANGES.iter().any(|start| path.starts_with(start)),
+fn changes_state(method: &Method, path: &str) -> bool {
+    let changes_state = match path.strip_prefix(MODEL_PATHS) {
+        Some(model) => model.ends_with(MODEL_CHANGE_SUFFIX),
+        None => CHANGE_PATHS.iter().any(|start| path.starts_with(start)),
     };
     // Other methods change nothing.
-    changes && *method == Method::POST
+    changes_state && *method == Method::POST
 }
 
 /// Names by which the server may be called without a token.
@@ -224,7 +224,7 @@ impl Hosts {
         let names = names.into_iter().map(|name| {
             let bare = name.parse::<Authority>().ok();
             let bare = bare.filter(|host| host.as_str() == host.host());
-            let host = bare.map(|host| plain(host.host())).filter(|host| !host.is_empty());
+            let host = bare.map(|host| canonical(host.host())).filter(|host| !host.is_empty());
             // IPv6 addresses have brackets in a URL, but may be given without.
             let address = || name.parse::<IpAddr>().ok().map(|address| address.to_string());
             address().or(host).ok_or(name)
@@ -242,11 +242,11 @@ impl Hosts {
     fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         let target = uri.authority().map(Authority::as_str);
         let mut hosts = Vec::with_capacity(2);
-        let named = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
-        for value in named.chain(target.map(Some)) {
+        let sent_hosts = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
+        for value in sent_hosts.chain(target.map(Some)) {
             let host = value.and_then(|value| value.parse::<Authority>().ok());
             let host = host.ok_or(Denied::ForeignHost)?;
-            if !has_only_port(&host) || !self.has(&plain(host.host())) {
+            if !has_only_port(&host) || !self.allows(&canonical(host.host())) {
                 return Err(Denied::ForeignHost);
             }
             hosts.push(host);
@@ -258,36 +258,36 @@ impl Hosts {
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
             let origin = origin.as_ref().and_then(Uri::authority);
-            let own =
+            let same_origin =
                 |host: &Authority| origin.is_some_and(|origin| origin.as_str().eq_ignore_ascii_case(host.as_str()));
-            if hosts.is_empty() || !hosts.iter().all(own) {
+            if hosts.is_empty() || !hosts.iter().all(same_origin) {
                 return Err(Denied::ForeignPage);
             }
         }
         Ok(())
     }
 
-    fn has(&self, host: &str) -> bool {
+    fn allows(&self, host: &str) -> bool {
         let address = host.parse::<IpAddr>().ok();
         address.is_some_and(|address| address.to_canonical().is_loopback())
             || host == "localhost"
             || host.ends_with(".localhost")
-            || self.0.iter().any(|known| known == host)
+            || self.0.iter().any(|allowed| allowed == host)
     }
 }
 
 /// True if the host is followed by nothing but a port. `Authority::host` drops everything else too, as in
 /// `[::1].example`.
 fn has_only_port(authority: &Authority) -> bool {
-    let named = authority.as_str();
-    let named = named.rsplit_once('@').map_or(named, |(_, named)| named);
-    let behind = named.strip_prefix(authority.host()).unwrap_or(named);
+    let host = authority.as_str();
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let suffix = host.strip_prefix(authority.host()).unwrap_or(host);
     let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
+    suffix.is_empty() || suffix.strip_prefix(':').is_some_and(is_port)
 }
 
 /// Host in a form for comparison: lower case, no brackets, no trailing dot.
-fn plain(host: &str) -> String {
+fn canonical(host: &str) -> String {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host = inner.unwrap_or(host);
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -359,7 +359,7 @@ mod tests {
             assert!(Secret::new(bad).is_err(), "{bad:?}");
         }
         let access = access(Some("very-secret\n"), None);
-        assert!(access.token.as_ref().unwrap().is(b"very-secret"));
+        assert!(access.token.as_ref().unwrap().matches(b"very-secret"));
         assert!(!format!("{access:?}").contains("very"));
     }
 
@@ -440,15 +440,15 @@ mod tests {
             "/v2/systemsharedmemory/region/r/register",
             "/inference.GRPCInferenceService/RepositoryModelUnload",
         ] {
-            assert!(changes(&Method::POST, path), "{path}");
-            assert!(!changes(&Method::GET, path), "{path}");
+            assert!(changes_state(&Method::POST, path), "{path}");
+            assert!(!changes_state(&Method::GET, path), "{path}");
         }
         for path in [
             "/v2/models/m/infer",
             "/v2/repository/index",
             "/inference.GRPCInferenceService/ModelInfer",
         ] {
-            assert!(!changes(&Method::POST, path), "{path}");
+            assert!(!changes_state(&Method::POST, path), "{path}");
         }
     }
 

@@ -19,9 +19,9 @@ use tokio::sync::Notify;
 
 /// Reason to close a connection before its client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dismissal {
+pub(super) enum CloseReason {
     /// The server drains, or the client has been silent for too long. Requests in progress are finished.
-    Finish,
+    Graceful,
     /// Its slot or its memory is needed, and every request in progress waits for the client.
     Evicted,
 }
@@ -34,17 +34,17 @@ pub(super) struct Activity {
     open: AtomicUsize,
     /// Open requests that never keep a connection open: health requests, and requests that wait for the client to send
     /// more of a body or read more of a reply.
-    at_rest: AtomicUsize,
+    evictable: AtomicUsize,
     /// True while a write waits for the client.
     stalled: AtomicBool,
     /// Time of the last byte sent or received, in milliseconds since the connection was accepted.
-    moved_ms: AtomicU64,
+    last_io_ms: AtomicU64,
     /// Bytes of replies that the client has not read.
     pub(super) held_bytes: AtomicUsize,
     /// True once a body was abandoned before its end.
-    pub(super) body_left: AtomicBool,
+    pub(super) body_abandoned: AtomicBool,
     evicted: AtomicBool,
-    leave: Notify,
+    close_notify: Notify,
     admission: Arc<Admission>,
     /// True if accepted above the maximum number of connections: only health requests are answered.
     pub(super) for_health: bool,
@@ -55,13 +55,13 @@ impl Activity {
         Arc::new(Self {
             began: Instant::now(),
             open: AtomicUsize::new(0),
-            at_rest: AtomicUsize::new(0),
+            evictable: AtomicUsize::new(0),
             stalled: AtomicBool::new(false),
-            moved_ms: AtomicU64::new(0),
+            last_io_ms: AtomicU64::new(0),
             held_bytes: AtomicUsize::new(0),
-            body_left: AtomicBool::new(false),
+            body_abandoned: AtomicBool::new(false),
             evicted: AtomicBool::new(false),
-            leave: Notify::new(),
+            close_notify: Notify::new(),
             admission,
             for_health,
         })
@@ -92,29 +92,29 @@ impl Activity {
     /// Records the start or end of a write's wait for the client.
     pub(super) fn set_stalled(&self, stalled: bool) {
         self.stalled.store(stalled, Relaxed);
-        self.touch();
+        self.record_io();
     }
 
     /// Records that bytes were sent or received.
-    pub(super) fn touch(&self) {
+    pub(super) fn record_io(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.moved_ms.store(ms, Relaxed);
+        self.last_io_ms.store(ms, Relaxed);
     }
 
     /// True if a write, or a part of a body or reply, waits for the client.
     pub(super) fn waits_for_client(&self) -> bool {
-        self.stalled.load(Relaxed) || self.at_rest.load(Relaxed) > 0
+        self.stalled.load(Relaxed) || self.evictable.load(Relaxed) > 0
     }
 
     /// Time since which the server has had nothing to do for this connection: it is idle, or every request in progress
     /// waits for the client or is a health request. `None` while the server works for it.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        (self.open.load(Relaxed) <= self.at_rest.load(Relaxed)).then(|| self.moved())
+        (self.open.load(Relaxed) <= self.evictable.load(Relaxed)).then(|| self.last_io())
     }
 
     /// Time of the last byte sent or received.
-    pub(super) fn moved(&self) -> Instant {
-        self.began + Duration::from_millis(self.moved_ms.load(Relaxed))
+    pub(super) fn last_io(&self) -> Instant {
+        self.began + Duration::from_millis(self.last_io_ms.load(Relaxed))
     }
 
     /// Completes once there has been no request and no waiting write for `time`.
@@ -122,7 +122,7 @@ impl Activity {
         loop {
             // While a request is in progress, checked again after `time`: the silence cannot be long enough before.
             let idle = self.open.load(Relaxed) == 0 && !self.stalled.load(Relaxed);
-            let left = match idle.then(|| self.moved().elapsed()) {
+            let left = match idle.then(|| self.last_io().elapsed()) {
                 Some(silence) if silence >= time => return,
                 Some(silence) => time - silence,
                 None => time,
@@ -132,25 +132,25 @@ impl Activity {
     }
 
     /// Asks the connection to end.
-    pub(super) fn dismiss(&self, dismissal: Dismissal) {
-        if dismissal == Dismissal::Evicted {
+    pub(super) fn request_close(&self, close_reason: CloseReason) {
+        if close_reason == CloseReason::Evicted {
             self.evicted.store(true, Relaxed);
         }
-        self.leave.notify_one();
+        self.close_notify.notify_one();
     }
 
     /// Completes when the connection is asked to end.
-    pub(super) async fn dismissed(&self) -> Dismissal {
-        self.leave.notified().await;
+    pub(super) async fn close_requested(&self) -> CloseReason {
+        self.close_notify.notified().await;
         match self.evicted.load(Relaxed) {
-            true => Dismissal::Evicted,
-            false => Dismissal::Finish,
+            true => CloseReason::Evicted,
+            false => CloseReason::Graceful,
         }
     }
 
     /// Completes when the connection is evicted.
     pub(super) async fn evicted(&self) {
-        while self.dismissed().await != Dismissal::Evicted {}
+        while self.close_requested().await != CloseReason::Evicted {}
     }
 }
 
@@ -160,63 +160,63 @@ pub(in crate::front) struct OpenRequest {
     pub(super) activity: Arc<Activity>,
     /// True for a health request.
     pub(super) probe: bool,
-    waits: Mutex<Waits>,
+    waits: Mutex<RequestWaits>,
 }
 
 /// Number of waits of a request, by kind.
 #[derive(Debug, Default)]
-struct Waits {
+struct RequestWaits {
     /// Waits for the next part of its body.
     body: usize,
     /// Waits for room for the next part of its reply.
-    room: usize,
+    capacity: usize,
     /// Waits for answers to messages of its stream.
     answers: usize,
-    /// True if the request is counted in `Activity::at_rest`.
-    at_rest: bool,
+    /// True if the request is counted in `Activity::evictable`.
+    evictable: bool,
 }
 
 impl OpenRequest {
-    fn change(&self, change: impl FnOnce(&mut Waits)) {
+    fn change(&self, change: impl FnOnce(&mut RequestWaits)) {
         let mut waits = self.waits.lock();
         change(&mut waits);
-        let at_rest = self.probe || waits.room > 0 || (waits.body > 0 && waits.answers == 0);
-        match (std::mem::replace(&mut waits.at_rest, at_rest), at_rest) {
-            (false, true) => self.activity.at_rest.fetch_add(1, Relaxed),
-            (true, false) => self.activity.at_rest.fetch_sub(1, Relaxed),
+        let evictable = self.probe || waits.capacity > 0 || (waits.body > 0 && waits.answers == 0);
+        match (std::mem::replace(&mut waits.evictable, evictable), evictable) {
+            (false, true) => self.activity.evictable.fetch_add(1, Relaxed),
+            (true, false) => self.activity.evictable.fetch_sub(1, Relaxed),
             _ => 0,
         };
     }
 
-    fn wait(self: &Arc<Self>, what: fn(&mut Waits) -> &mut usize) -> Waiting {
-        self.activity.touch();
-        self.change(|waits| *what(waits) += 1);
+    fn wait(self: &Arc<Self>, counter: fn(&mut RequestWaits) -> &mut usize) -> WaitGuard {
+        self.activity.record_io();
+        self.change(|waits| *counter(waits) += 1);
         let open = Arc::clone(self);
-        Waiting { open, what }
+        WaitGuard { open, counter }
     }
 
     /// Waits for the client to send more of the body.
-    pub(super) fn wait_for_body(self: &Arc<Self>) -> Waiting {
+    pub(super) fn wait_for_body(self: &Arc<Self>) -> WaitGuard {
         self.wait(|waits| &mut waits.body)
     }
 
     /// Waits for the client to read more of the reply.
-    pub(super) fn wait_for_room(self: &Arc<Self>) -> Waiting {
-        self.wait(|waits| &mut waits.room)
+    pub(super) fn wait_for_capacity(self: &Arc<Self>) -> WaitGuard {
+        self.wait(|waits| &mut waits.capacity)
     }
 
     /// Waits for the server to answer a message of the request's stream, which may meanwhile wait for the client's next
     /// message.
-    pub(in crate::front) fn wait_for_answer(self: &Arc<Self>) -> Waiting {
+    pub(in crate::front) fn wait_for_answer(self: &Arc<Self>) -> WaitGuard {
         self.wait(|waits| &mut waits.answers)
     }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.activity.touch();
-        if self.waits.get_mut().at_rest {
-            self.activity.at_rest.fetch_sub(1, Relaxed);
+        self.activity.record_io();
+        if self.waits.get_mut().evictable {
+            self.activity.evictable.fetch_sub(1, Relaxed);
         }
         self.activity.open.fetch_sub(1, Relaxed);
     }
@@ -224,22 +224,22 @@ impl Drop for OpenRequest {
 
 /// Guard of a wait, which ends when it is dropped.
 #[derive(Debug)]
-pub(in crate::front) struct Waiting {
+pub(in crate::front) struct WaitGuard {
     open: Arc<OpenRequest>,
-    what: fn(&mut Waits) -> &mut usize,
+    counter: fn(&mut RequestWaits) -> &mut usize,
 }
 
-impl Waiting {
+impl WaitGuard {
     /// Records that the client has sent or read something.
-    pub(super) fn touch(&self) {
-        self.open.activity.touch();
+    pub(super) fn record_io(&self) {
+        self.open.activity.record_io();
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.touch();
-        self.open.change(|waits| *(self.what)(waits) -= 1);
+        self.record_io();
+        self.open.change(|waits| *(self.counter)(waits) -= 1);
     }
 }
 
@@ -265,7 +265,7 @@ pub(super) struct RequestBody<B> {
     body: B,
     /// `None` after the end of the body.
     open: Option<Arc<OpenRequest>>,
-    waiting: Option<Waiting>,
+    waiting: Option<WaitGuard>,
 }
 
 impl<B: HttpBody<Data = Bytes> + Unpin> RequestBody<B> {
@@ -313,7 +313,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
 impl<B> Drop for RequestBody<B> {
     fn drop(&mut self) {
         if let Some(open) = &self.open {
-            open.activity.body_left.store(true, Relaxed);
+            open.activity.body_abandoned.store(true, Relaxed);
         }
     }
 }
@@ -459,9 +459,9 @@ mod tests {
         let answers = [(); 2].map(|()| stream.wait_for_answer());
         drop(working);
         assert!(activity.idle_since().is_none());
-        let room = stream.wait_for_room();
+        let capacity = stream.wait_for_capacity();
         assert!(activity.idle_since().is_some(), "its client does not take replies");
-        drop(room);
+        drop(capacity);
         let [first, second] = answers;
         drop(first);
         assert!(activity.idle_since().is_none());
@@ -475,7 +475,7 @@ mod tests {
     fn a_request_that_waits_twice_hides_no_other() {
         let (_, activity) = activity();
         let (stream, working) = (activity.open(false), activity.open(false));
-        let _waits = (stream.wait_for_body(), stream.wait_for_room());
+        let _waits = (stream.wait_for_body(), stream.wait_for_capacity());
         assert!(activity.idle_since().is_none());
         drop(working);
         assert!(activity.idle_since().is_some());

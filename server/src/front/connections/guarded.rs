@@ -40,9 +40,9 @@ pub(super) struct GuardedStream<S> {
     activity: Arc<Activity>,
     write_timeout: Duration,
     /// Bytes read to detect the protocol, and how many of them were passed on.
-    opening: [u8; PREFACE.len()],
-    opening_len: usize,
-    reread: usize,
+    first_bytes: [u8; PREFACE.len()],
+    first_len: usize,
+    replayed: usize,
     /// Set while a write waits, until all of it or [`PROGRESS_BYTES`] are written.
     stall: Option<Stall>,
     /// Set once the server has shut down its side, if a body was abandoned.
@@ -61,9 +61,9 @@ impl<S: Transport> GuardedStream<S> {
             stream,
             activity,
             write_timeout,
-            opening: [0; PREFACE.len()],
-            opening_len: 0,
-            reread: 0,
+            first_bytes: [0; PREFACE.len()],
+            first_len: 0,
+            replayed: 0,
             stall: None,
             linger: None,
         }
@@ -75,8 +75,8 @@ impl<S: Transport> GuardedStream<S> {
     /// Fails if the client does not send enough within `limit`, or if the stream fails.
     pub(super) async fn protocol(&mut self, limit: Duration) -> io::Result<Protocol> {
         use tokio::io::AsyncReadExt;
-        let (stream, bytes, len) = (&mut self.stream, &mut self.opening, &mut self.opening_len);
-        let read_opening = async {
+        let (stream, bytes, len) = (&mut self.stream, &mut self.first_bytes, &mut self.first_len);
+        let detect = async {
             loop {
                 let read = stream.read(&mut bytes[*len..]).await?;
                 *len += read;
@@ -88,12 +88,12 @@ impl<S: Transport> GuardedStream<S> {
                 }
             }
         };
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "client connected but sent nothing");
-        timeout(limit, read_opening).await.map_err(late)?
+        let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "client connected but sent nothing");
+        timeout(limit, detect).await.map_err(timed_out)?
     }
 
     /// Records a write; a pending write fails once it has waited too long.
-    fn written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn after_write(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_pending() {
             return self.wait(cx);
         }
@@ -115,8 +115,8 @@ impl<S: Transport> GuardedStream<S> {
             }
         });
         ready!(stall.limit.as_mut().poll(cx));
-        let late = io::Error::new(io::ErrorKind::TimedOut, "client does not read its reply");
-        Poll::Ready(Err(late))
+        let timed_out = io::Error::new(io::ErrorKind::TimedOut, "client does not read its reply");
+        Poll::Ready(Err(timed_out))
     }
 
     /// Reads the rest of an unwanted body. Closing earlier would reset the connection, and the client would lose the
@@ -148,11 +148,11 @@ impl<S: Transport> GuardedStream<S> {
 impl<S: Transport> AsyncRead for GuardedStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.reread < this.opening_len {
-            let again = &this.opening[this.reread..this.opening_len];
+        if this.replayed < this.first_len {
+            let again = &this.first_bytes[this.replayed..this.first_len];
             let again = &again[..again.len().min(buf.remaining())];
             buf.put_slice(again);
-            this.reread += again.len();
+            this.replayed += again.len();
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut this.stream).poll_read(cx, buf)
@@ -163,13 +163,13 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
-        this.written(cx, written)
+        this.after_write(cx, written)
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, buf);
-        this.written(cx, written)
+        this.after_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -194,7 +194,7 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
             if done.is_pending() {
                 return this.wait(cx);
             }
-            if matches!(done, Poll::Ready(Err(_))) || !this.activity.body_left.load(Relaxed) {
+            if matches!(done, Poll::Ready(Err(_))) || !this.activity.body_abandoned.load(Relaxed) {
                 return done;
             }
         }
@@ -243,35 +243,35 @@ mod tests {
 
     #[tokio::test]
     async fn the_protocol_is_known_by_its_first_bytes_which_are_read_again() {
-        for (said, protocol) in [
+        for (sent, protocol) in [
             (&PREFACE[..], Protocol::Http2),
             (b"GET /v2 HTTP/1.1\r\n\r\n", Protocol::Http1),
             (b"PRI * HTTP/1.1\r\n\r\n0000", Protocol::Http1),
         ] {
             let mut both = both(100);
-            both.client.write_all(said).await.unwrap();
+            both.client.write_all(sent).await.unwrap();
             assert_eq!(both.server.protocol(TIMEOUT).await.unwrap(), protocol);
-            let mut again = vec![0; said.len()];
+            let mut again = vec![0; sent.len()];
             both.server.read_exact(&mut again[..5]).await.unwrap();
             both.server.read_exact(&mut again[5..]).await.unwrap();
-            assert_eq!(again, said);
+            assert_eq!(again, sent);
         }
     }
 
     #[tokio::test]
     async fn a_client_that_does_not_speak_is_cut_off_and_one_that_spoke_is_not() {
         stop_clock();
-        for said in [&b""[..], &PREFACE[..23]] {
+        for sent in [&b""[..], &PREFACE[..23]] {
             let mut silent = both(100);
-            silent.client.write_all(said).await.unwrap();
+            silent.client.write_all(sent).await.unwrap();
             let error = silent.server.protocol(TIMEOUT).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         }
-        let mut spoke = both(100);
-        spoke.client.write_all(PREFACE).await.unwrap();
-        spoke.server.protocol(TIMEOUT).await.unwrap();
-        spoke.server.read_exact(&mut [0; 24]).await.unwrap();
-        let later = timeout(TIMEOUT * 3 / 2, spoke.server.read_u8()).await;
+        let mut talkative = both(100);
+        talkative.client.write_all(PREFACE).await.unwrap();
+        talkative.server.protocol(TIMEOUT).await.unwrap();
+        talkative.server.read_exact(&mut [0; 24]).await.unwrap();
+        let later = timeout(TIMEOUT * 3 / 2, talkative.server.read_u8()).await;
         assert!(later.is_err(), "silence between requests is not this stream's business");
     }
 

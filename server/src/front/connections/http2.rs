@@ -4,11 +4,11 @@
 //! only as far as the client's windows allow, so that waiting bytes are known per stream: a stream without progress is
 //! reset, and its bytes are released. hyper would hand over whole replies, whose progress is then unknown.
 
-use super::activity::{Activity, Dismissal, OpenRequest, ReplyBody, ReplyPart, RequestBody, Waiting};
+use super::activity::{Activity, CloseReason, OpenRequest, ReplyBody, ReplyPart, RequestBody, WaitGuard};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
-use super::shared::{Endpoint, FAREWELL, MAX_HEAD_BYTES, answer, dismissal};
+use super::shared::{CLOSE_TIMEOUT, Endpoint, MAX_HEAD_BYTES, answer, close_reason};
 use crate::front::Routes;
-use crate::front::access::is_open;
+use crate::front::access::is_health_path;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -36,7 +36,7 @@ const SEND_BUFFER_BYTES: usize = 400 << 10;
 /// Maximum locally reset streams that are remembered, for frames that arrive late.
 const MAX_LOCAL_RESETS: usize = 1024;
 /// Time limit of the answer to a ping.
-const PONG_TIME: Duration = Duration::from_secs(20);
+const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum bytes reserved of a window at a time, so that streams share it.
 const PIECE_BYTES: usize = PROGRESS_BYTES;
 
@@ -57,7 +57,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     let handshake = timeout(server.config.bounds.header_timeout, builder.handshake(stream));
     let handshake = tokio::select! {
         handshake = handshake => handshake,
-        _ = activity.dismissed() => return,
+        _ = activity.close_requested() => return,
     };
     let mut connection = match handshake {
         Ok(Ok(connection)) => connection,
@@ -66,38 +66,38 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     };
     // `None` if the client does not answer pings. A separate task, because a connection is polled several times for
     // each request, and then only reads a flag.
-    let mut end = tokio::spawn({
+    let mut close_reason = tokio::spawn({
         let (activity, pings) = (Arc::clone(activity), connection.ping_pong());
-        let patience = server.config.bounds.header_timeout;
+        let timeout = server.config.bounds.header_timeout;
         async move {
             tokio::select! {
-                end = dismissal(&activity, patience) => Some(end),
-                () = stop_answering(pings, patience) => None,
+                close_reason = close_reason(&activity, timeout) => Some(close_reason),
+                () = wait_for_missed_pong(pings, timeout) => None,
             }
         }
     });
-    let ended = take_streams(server, &mut connection, activity, &mut end).await;
-    end.abort();
+    let ended = accept_streams(server, &mut connection, activity, &mut close_reason).await;
+    close_reason.abort();
     match ended {
         None => {}
-        Some(Dismissal::Evicted) => {
+        Some(CloseReason::Evicted) => {
             connection.abrupt_shutdown(Reason::NO_ERROR);
             // The goodbye is sent only if that needs no waiting: the slot is needed now.
             let _ = poll_fn(|cx| connection.poll_closed(cx)).now_or_never();
         }
-        Some(Dismissal::Finish) => {
+        Some(CloseReason::Graceful) => {
             // A connection that has long been silent still gets time to send the goodbye.
-            activity.touch();
+            activity.record_io();
             connection.graceful_shutdown();
             // Streams that the client opened before it received the goodbye are answered.
             let last_streams = async {
                 while let Some(Ok((request, respond))) = connection.accept().await {
-                    begin(server, request, respond, activity);
+                    start_stream(server, request, respond, activity);
                 }
             };
             tokio::select! {
                 () = last_streams => {}
-                () = activity.silent_for(FAREWELL) => {}
+                () = activity.silent_for(CLOSE_TIMEOUT) => {}
                 () = activity.evicted() => {}
             }
         }
@@ -105,7 +105,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
 }
 
 /// Pings the client after each `pause`; completes when the client does not answer.
-async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
+async fn wait_for_missed_pong(pings: Option<PingPong>, pause: Duration) {
     let Some(mut pings) = pings else {
         return std::future::pending().await;
     };
@@ -115,24 +115,24 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
             pings.send_ping(Ping::opaque())?;
             poll_fn(|cx| pings.poll_pong(cx)).await
         };
-        if !matches!(timeout(PONG_TIME, pong).await, Ok(Ok(_))) {
+        if !matches!(timeout(PONG_TIMEOUT, pong).await, Ok(Ok(_))) {
             return;
         }
     }
 }
 
 /// Accepts streams until the client ends the connection or is gone (`None`), or the server ends it.
-async fn take_streams<S: Transport, R: Routes>(
+async fn accept_streams<S: Transport, R: Routes>(
     server: &Arc<Endpoint<R>>,
     connection: &mut Connection<GuardedStream<S>, ReplyPart>,
     activity: &Arc<Activity>,
-    end: &mut JoinHandle<Option<Dismissal>>,
-) -> Option<Dismissal> {
+    end: &mut JoinHandle<Option<CloseReason>>,
+) -> Option<CloseReason> {
     loop {
         tokio::select! {
             biased;
             accepted = connection.accept() => match accepted {
-                Some(Ok((request, respond))) => begin(server, request, respond, activity),
+                Some(Ok((request, respond))) => start_stream(server, request, respond, activity),
                 Some(Err(error)) => {
                     tracing::debug!(%error, "connection ended early");
                     return None;
@@ -144,20 +144,20 @@ async fn take_streams<S: Transport, R: Routes>(
     }
 }
 
-fn begin<R: Routes>(
+fn start_stream<R: Routes>(
     server: &Arc<Endpoint<R>>,
     request: Request<RecvStream>,
     respond: SendResponse<ReplyPart>,
     activity: &Arc<Activity>,
 ) {
     let stream_body = |recv| StreamBody { recv, data_done: false };
-    let open = activity.open(is_open(request.uri().path()));
+    let open = activity.open(is_health_path(request.uri().path()));
     let request = request.map(|recv| Body::new(RequestBody::new(stream_body(recv), &open)));
     let write_timeout = server.config.bounds.write_timeout;
     let head_only = request.method() == Method::HEAD;
-    let answered = answer(Arc::clone(server), request, Arc::clone(&open));
+    let reply = answer(Arc::clone(server), request, Arc::clone(&open));
     tokio::spawn(async move {
-        if let Err(error) = exchange(answered, respond, open, write_timeout, head_only).await {
+        if let Err(error) = exchange(reply, respond, open, write_timeout, head_only).await {
             tracing::debug!(%error, "stream ended early");
         }
     });
@@ -165,14 +165,14 @@ fn begin<R: Routes>(
 
 /// Answers one stream, without a body for a HEAD request. If the client resets the stream, its work is dropped.
 async fn exchange(
-    answered: impl Future<Output = Response<ReplyBody>>,
+    reply: impl Future<Output = Response<ReplyBody>>,
     mut respond: SendResponse<ReplyPart>,
     open: Arc<OpenRequest>,
     write_timeout: Duration,
     head_only: bool,
 ) -> Result<(), h2::Error> {
-    let mut answered = pin!(answered);
-    let response = poll_fn(|cx| match answered.as_mut().poll(cx) {
+    let mut reply = pin!(reply);
+    let response = poll_fn(|cx| match reply.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Ok(response)),
         Poll::Pending => respond.poll_reset(cx).map(reset_error),
     });
@@ -189,17 +189,17 @@ async fn exchange(
     if is_whole {
         return Ok(());
     }
-    let mut sending = Sending {
+    let mut reply_stream = ReplyStream {
         stream,
         open,
         write_timeout,
         wait: None,
     };
-    while let Some(frame) = sending.next_frame(&mut body).await? {
+    while let Some(frame) = reply_stream.next_frame(&mut body).await? {
         match frame.into_data() {
             Ok(data) => {
                 let end = body.is_end_stream();
-                sending.send(data, end).await?;
+                reply_stream.send(data, end).await?;
                 if end {
                     return Ok(());
                 }
@@ -207,11 +207,11 @@ async fn exchange(
             Err(frame) => {
                 return frame
                     .into_trailers()
-                    .map_or(Ok(()), |last| sending.stream.send_trailers(last));
+                    .map_or(Ok(()), |trailers| reply_stream.stream.send_trailers(trailers));
             }
         }
     }
-    sending.stream.send_data(ReplyPart::default(), true)
+    reply_stream.stream.send_data(ReplyPart::default(), true)
 }
 
 /// Error of a stream that its client has reset.
@@ -220,21 +220,21 @@ fn reset_error<T>(reset: Result<Reason, h2::Error>) -> Result<T, h2::Error> {
 }
 
 /// A reply being sent.
-struct Sending {
+struct ReplyStream {
     stream: SendStream<ReplyPart>,
     open: Arc<OpenRequest>,
     write_timeout: Duration,
     /// Set while a part waits, until it or [`PROGRESS_BYTES`] are handed over.
-    wait: Option<Wait>,
+    wait: Option<ClientWait>,
 }
 
-struct Wait {
+struct ClientWait {
     limit: Pin<Box<Sleep>>,
     bytes: usize,
-    waiting: Waiting,
+    waiting: WaitGuard,
 }
 
-impl Sending {
+impl ReplyStream {
     /// Returns the next frame of a body.
     async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<ReplyPart>>, h2::Error> {
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
@@ -255,17 +255,17 @@ impl Sending {
     async fn send(&mut self, mut data: ReplyPart, end: bool) -> Result<(), h2::Error> {
         while data.len() > 0 {
             self.stream.reserve_capacity(data.len().min(PIECE_BYTES));
-            let room = match self.stream.capacity() {
-                0 => self.room().await?,
-                room => room,
+            let capacity = match self.stream.capacity() {
+                0 => self.wait_for_capacity().await?,
+                capacity => capacity,
             };
-            if room >= data.len() {
+            if capacity >= data.len() {
                 break;
             }
-            self.stream.send_data(data.split_to(room), false)?;
+            self.stream.send_data(data.split_to(capacity), false)?;
             if let Some(wait) = &mut self.wait {
-                wait.bytes += room;
-                wait.waiting.touch();
+                wait.bytes += capacity;
+                wait.waiting.record_io();
                 if wait.bytes >= PROGRESS_BYTES {
                     self.wait = None;
                 }
@@ -276,26 +276,26 @@ impl Sending {
     }
 
     /// Waits until the client has room for more. If that takes too long, resets the stream.
-    async fn room(&mut self) -> Result<usize, h2::Error> {
-        let wait = self.wait.get_or_insert_with(|| Wait {
+    async fn wait_for_capacity(&mut self) -> Result<usize, h2::Error> {
+        let wait = self.wait.get_or_insert_with(|| ClientWait {
             limit: Box::pin(sleep(self.write_timeout)),
             bytes: 0,
-            waiting: self.open.wait_for_room(),
+            waiting: self.open.wait_for_capacity(),
         });
         let stream = &mut self.stream;
-        let room = poll_fn(|cx| {
+        let capacity = poll_fn(|cx| {
             loop {
                 match stream.poll_capacity(cx) {
                     Poll::Ready(Some(Ok(0))) => {}
-                    Poll::Ready(Some(room)) => return Poll::Ready(room.map(Some)),
+                    Poll::Ready(Some(capacity)) => return Poll::Ready(capacity.map(Some)),
                     Poll::Ready(None) => return Poll::Ready(Err(Reason::CANCEL.into())),
                     Poll::Pending => break,
                 }
             }
             wait.limit.as_mut().poll(cx).map(|()| Ok(None))
         });
-        match room.await? {
-            Some(room) => Ok(room),
+        match capacity.await? {
+            Some(capacity) => Ok(capacity),
             None => {
                 tracing::debug!("client does not read the reply of a stream");
                 self.stream.send_reset(Reason::CANCEL);
@@ -313,7 +313,7 @@ struct StreamBody {
 
 /// Converts an error of a body. A reset stream or a broken connection means that the client is gone, not that its
 /// request is invalid.
-fn ended(error: h2::Error) -> Option<io::Error> {
+fn body_error(error: h2::Error) -> Option<io::Error> {
     match error.reason() {
         // The reply was sent before the end of the body, whose rest is not needed.
         Some(Reason::NO_ERROR) => None,
@@ -334,13 +334,13 @@ impl HttpBody for StreamBody {
                     let _ = self.recv.flow_control().release_capacity(data.len());
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Some(Err(error)) => return Poll::Ready(ended(error).map(Err)),
+                Some(Err(error)) => return Poll::Ready(body_error(error).map(Err)),
                 None => self.data_done = true,
             }
         }
         Poll::Ready(match ready!(self.recv.poll_trailers(cx)) {
             Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
-            Err(error) => ended(error).map(Err),
+            Err(error) => body_error(error).map(Err),
         })
     }
 

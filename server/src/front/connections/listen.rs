@@ -22,7 +22,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// Maximum connections that are closing. Above it, a new connection is accepted only once one of them is closed.
-pub(super) const MAX_LEAVING: usize = 16;
+pub(super) const MAX_CLOSING: usize = 16;
 /// Files reserved for everything but connections: tiers, models, the log. Fewer if the limit is low.
 const OTHER_FILES: u64 = 256;
 
@@ -83,10 +83,10 @@ fn raise_files() -> nix::Result<u64> {
 
 fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     let free = (limit - OTHER_FILES.min(limit / 4)) / fronts.max(1);
-    let spare = (bounds.health_places + MAX_LEAVING) as u64;
+    let reserved = (bounds.health_places + MAX_CLOSING) as u64;
     let max = bounds
         .max
-        .min(usize::try_from(free.saturating_sub(spare).max(1)).unwrap_or(usize::MAX));
+        .min(usize::try_from(free.saturating_sub(reserved).max(1)).unwrap_or(usize::MAX));
     let mut fitting = Bounds {
         max,
         max_per_address: None,
@@ -170,8 +170,8 @@ impl TlsFiles {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) if self.client_ca.is_none() => return Ok(None),
             _ => {
-                let what = "set `tls.certificate` and `tls.key` together, and `tls.client_ca` only with them";
-                return Err(what.into());
+                let reason = "set `tls.certificate` and `tls.key` together, and `tls.client_ca` only with them";
+                return Err(reason.into());
             }
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -207,8 +207,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(certificates)
 }
 
-fn at(path: &Path, what: impl fmt::Display) -> String {
-    format!("{}: {what}", path.display())
+fn at(path: &Path, reason: impl fmt::Display) -> String {
+    format!("{}: {reason}", path.display())
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ mod register;
 mod shared;
 
 use crate::front::Routes;
-use crate::front::access::is_open;
+use crate::front::access::is_health_path;
 use crate::log_budget::LogBudget;
 use crate::request::Admission;
-use activity::{Activity, Dismissal, RequestBody};
-pub(in crate::front) use activity::{OpenRequest, Waiting};
+use activity::{Activity, CloseReason, RequestBody};
+pub(in crate::front) use activity::{OpenRequest, WaitGuard};
 use axum::body::Body;
 use guarded::{GuardedStream, Protocol, Transport};
 use http::Request;
@@ -25,8 +25,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 pub use listen::listen;
 pub(crate) use listen::{Bounds, TlsFiles, fit_files};
 use register::{Entry, Register};
+use shared::{CLOSE_TIMEOUT, MAX_HEAD_BYTES, answer, close_reason};
 pub(crate) use shared::{Endpoint, ListenerConfig};
-use shared::{FAREWELL, MAX_HEAD_BYTES, answer, dismissal};
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
@@ -38,8 +38,8 @@ use tokio::sync::watch;
 /// Maximum pause after `accept` failed, as when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum time that replies may wait for their client while other requests lack memory, and the interval of this check.
-const FULL_PATIENCE: Duration = Duration::from_secs(1);
-const FULL_PAUSE: Duration = Duration::from_millis(100);
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(1);
+const UNREAD_POLL: Duration = Duration::from_millis(100);
 /// Minimum interval between log lines about the same problem.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
@@ -67,39 +67,39 @@ impl<R: Routes> Endpoint<R> {
         }
         drop(listener);
         register.finish_all();
-        register.empty().await;
+        register.wait_until_empty().await;
         closing.abort();
     }
 }
 
 /// Accepts a connection; `None` if accepting failed or there is no room for it.
 async fn accept(listener: &TcpListener, register: &Arc<Register>, throttle: &LogBudget) -> Option<(TcpStream, Entry)> {
-    if register.too_many_leaving() {
-        register.wait_for_leave(ACCEPT_PAUSE).await;
+    if register.too_many_closing() {
+        register.wait_for_removal(ACCEPT_PAUSE).await;
     }
     let (stream, address) = match listener.accept().await {
         Ok(accepted) => accepted,
         // The client has gone already.
-        Err(error) if is_of_the_connection(&error) => return None,
+        Err(error) if is_connection_error(&error) => return None,
         Err(error) => {
             if throttle.spend().is_some() {
                 tracing::warn!(%error, "accept failed; closing the connection that was idle longest if file descriptors ran out");
             }
             register.evict_longest_idle();
-            register.wait_for_leave(ACCEPT_PAUSE).await;
+            register.wait_for_removal(ACCEPT_PAUSE).await;
             return None;
         }
     };
     let entry = register.enter(address.ip());
-    let crowded = entry.as_ref().is_none_or(|entry| entry.activity.for_health);
-    if crowded && throttle.spend().is_some() {
+    let at_limit = entry.as_ref().is_none_or(|entry| entry.activity.for_health);
+    if at_limit && throttle.spend().is_some() {
         tracing::warn!("all connections are busy: new ones may only request health; raise `connections.max`");
     }
     Some((stream, entry?))
 }
 
 /// True if `accept` failed for one connection and not for the listener.
-fn is_of_the_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
         error.kind(),
@@ -113,13 +113,13 @@ async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
     loop {
         admission.replies_full().await;
         while admission.replies_are_full() {
-            if register.evict_fullest(FULL_PATIENCE) {
+            if register.evict_most_unread(UNREAD_TIMEOUT) {
                 if throttle.spend().is_some() {
                     tracing::warn!("no memory for replies: closing connections whose clients do not read theirs");
                 }
                 tokio::task::yield_now().await;
             } else {
-                tokio::time::sleep(FULL_PAUSE).await;
+                tokio::time::sleep(UNREAD_POLL).await;
             }
         }
     }
@@ -132,7 +132,7 @@ async fn serve_connection<R: Routes>(server: &Arc<Endpoint<R>>, stream: TcpStrea
     };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(server.config.bounds.header_timeout, tls.0.accept(stream)) => handshake,
-        _ = activity.dismissed() => return,
+        _ = activity.close_requested() => return,
     };
     match handshake {
         Ok(Ok(stream)) => serve_stream(server, stream, activity).await,
@@ -147,7 +147,7 @@ async fn serve_stream<S: Transport, R: Routes>(server: &Arc<Endpoint<R>>, stream
     let mut stream = GuardedStream::new(stream, bounds.write_timeout, Arc::clone(activity));
     let protocol = tokio::select! {
         protocol = stream.protocol(bounds.header_timeout) => protocol,
-        _ = activity.dismissed() => return,
+        _ = activity.close_requested() => return,
     };
     match protocol {
         Ok(Protocol::Http1) => serve_http1(server, stream, activity).await,
@@ -163,10 +163,10 @@ async fn serve_http1<S: Transport, R: Routes>(
     activity: &Arc<Activity>,
 ) {
     let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
-        let open = activity.open(is_open(request.uri().path()));
+        let open = activity.open(is_health_path(request.uri().path()));
         let request = request.map(|body| Body::new(RequestBody::new(body, &open)));
-        let answered = answer(Arc::clone(server), request, open);
-        async move { Ok::<_, Infallible>(answered.await) }
+        let reply = answer(Arc::clone(server), request, open);
+        async move { Ok::<_, Infallible>(reply.await) }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -176,24 +176,24 @@ async fn serve_http1<S: Transport, R: Routes>(
         .max_buf_size(MAX_HEAD_BYTES);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // A separate task, because a connection is polled several times for each request, and then only reads a flag.
-    let mut dismissed = tokio::spawn({
-        let (activity, patience) = (Arc::clone(activity), server.config.bounds.header_timeout);
-        async move { dismissal(&activity, patience).await }
+    let mut close_request = tokio::spawn({
+        let (activity, timeout) = (Arc::clone(activity), server.config.bounds.header_timeout);
+        async move { close_reason(&activity, timeout).await }
     });
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => Err(ended),
-        dismissal = &mut dismissed => Ok(dismissal),
+        close_reason = &mut close_request => Ok(close_reason),
     };
-    dismissed.abort();
+    close_request.abort();
     match ended {
-        Err(Ok(())) | Ok(Ok(Dismissal::Evicted) | Err(_)) => {}
+        Err(Ok(())) | Ok(Ok(CloseReason::Evicted) | Err(_)) => {}
         Err(Err(error)) => tracing::debug!(%error, "connection ended early"),
-        Ok(Ok(Dismissal::Finish)) => {
+        Ok(Ok(CloseReason::Graceful)) => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 _ = connection => {}
-                () = activity.silent_for(FAREWELL) => {}
+                () = activity.silent_for(CLOSE_TIMEOUT) => {}
                 () = activity.evicted() => {}
             }
         }

@@ -5,8 +5,8 @@
 //! longest is closed; one that waits for its client counts as idle. A few additional connections are accepted for
 //! health requests.
 
-use super::activity::{Activity, Dismissal};
-use super::listen::{Bounds, MAX_LEAVING};
+use super::activity::{Activity, CloseReason};
+use super::listen::{Bounds, MAX_CLOSING};
 use crate::request::Admission;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -33,7 +33,7 @@ pub(super) struct Register {
     admission: Arc<Admission>,
     connections: Mutex<OpenConnections>,
     /// Notified when a connection is gone.
-    left: Notify,
+    removed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ struct OpenConnections {
     by_client: HashMap<Client, usize>,
     for_health: usize,
     /// Connections that are closing.
-    leaving: usize,
+    closing: usize,
 }
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Register {
             bounds,
             admission,
             connections: Mutex::default(),
-            left: Notify::new(),
+            removed: Notify::new(),
         })
     }
 
@@ -67,12 +67,12 @@ impl Register {
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entry> {
         let client = client(address);
         let mut connections = self.connections.lock();
-        let own = connections.by_client.get(&client).copied().unwrap_or(0);
-        let full = own >= self.bounds.per_address();
-        let may_end =
+        let client_count = connections.by_client.get(&client).copied().unwrap_or(0);
+        let full = client_count >= self.bounds.per_address();
+        let may_evict =
             |connection: &OpenConnection| !connection.activity.for_health && (!full || connection.client == client);
         let no_room = full || connections.open.len() - connections.for_health >= self.bounds.max;
-        let for_health = no_room && !connections.evict_longest_idle(may_end);
+        let for_health = no_room && !connections.evict_longest_idle(may_evict);
         if for_health
             && connections.for_health >= self.bounds.health_places
             && !connections.evict_longest_idle(|connection| connection.activity.for_health)
@@ -94,7 +94,7 @@ impl Register {
     /// Asks every connection to finish its requests and end.
     pub(super) fn finish_all(&self) {
         for connection in self.connections.lock().open.values() {
-            connection.activity.dismiss(Dismissal::Finish);
+            connection.activity.request_close(CloseReason::Graceful);
         }
     }
 
@@ -103,13 +103,13 @@ impl Register {
         self.connections.lock().evict_longest_idle(|_| true)
     }
 
-    /// Closes the connection with the most reply bytes unread for at least `patience`; returns false if there is none.
-    pub(super) fn evict_fullest(&self, patience: Duration) -> bool {
+    /// Closes the connection with the most reply bytes unread for at least `timeout`; returns false if there is none.
+    pub(super) fn evict_most_unread(&self, timeout: Duration) -> bool {
         let mut connections = self.connections.lock();
         let now = Instant::now();
         let waits = |connection: &OpenConnection| {
             let activity = &connection.activity;
-            activity.waits_for_client() && now.saturating_duration_since(activity.moved()) >= patience
+            activity.waits_for_client() && now.saturating_duration_since(activity.last_io()) >= timeout
         };
         let waiting = connections.open.iter().filter(|(_, connection)| waits(connection));
         let held = waiting.map(|(id, connection)| (connection.activity.held_bytes.load(Relaxed), *id));
@@ -117,31 +117,31 @@ impl Register {
     }
 
     /// Completes when a connection is gone, or after `time`.
-    pub(super) async fn wait_for_leave(&self, time: Duration) {
-        let _ = tokio::time::timeout(time, self.left.notified()).await;
+    pub(super) async fn wait_for_removal(&self, time: Duration) {
+        let _ = tokio::time::timeout(time, self.removed.notified()).await;
     }
 
-    /// True if [`MAX_LEAVING`] connections are closing, so that the next one has to wait.
-    pub(super) fn too_many_leaving(&self) -> bool {
-        self.connections.lock().leaving >= MAX_LEAVING
+    /// True if [`MAX_CLOSING`] connections are closing, so that the next one has to wait.
+    pub(super) fn too_many_closing(&self) -> bool {
+        self.connections.lock().closing >= MAX_CLOSING
     }
 
     /// Completes when the last connection is gone.
-    pub(super) async fn empty(&self) {
+    pub(super) async fn wait_until_empty(&self) {
         loop {
-            let left = self.left.notified();
+            let removed = self.removed.notified();
             if self.connections.lock().is_empty() {
                 return;
             }
-            left.await;
+            removed.await;
         }
     }
 }
 
 impl OpenConnections {
-    /// Evicts the connection that has been idle longest among those for which `may` returns true.
-    fn evict_longest_idle(&mut self, may: impl Fn(&OpenConnection) -> bool) -> bool {
-        let idle = self.open.iter().filter(|(_, connection)| may(connection));
+    /// Evicts the connection that has been idle longest among those for which `may_evict` returns true.
+    fn evict_longest_idle(&mut self, may_evict: impl Fn(&OpenConnection) -> bool) -> bool {
+        let idle = self.open.iter().filter(|(_, connection)| may_evict(connection));
         let idle = idle.filter_map(|(id, connection)| Some((connection.activity.idle_since()?, *id)));
         idle.min().is_some_and(|(_, id)| self.evict(id))
     }
@@ -150,13 +150,13 @@ impl OpenConnections {
         let Some(connection) = self.remove(id) else {
             return false;
         };
-        connection.activity.dismiss(Dismissal::Evicted);
-        self.leaving += 1;
+        connection.activity.request_close(CloseReason::Evicted);
+        self.closing += 1;
         true
     }
 
     fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.leaving == 0
+        self.open.is_empty() && self.closing == 0
     }
 
     fn add(&mut self, connection: OpenConnection) -> u64 {
@@ -197,12 +197,12 @@ impl Drop for Entry {
         let mut connections = self.register.connections.lock();
         // An evicted connection is no longer counted.
         if connections.remove(self.id).is_none() {
-            connections.leaving -= 1;
+            connections.closing -= 1;
         }
         drop(connections);
         // Two tasks may wait for this: the accept loop and the end of the drain.
-        self.register.left.notify_waiters();
-        self.register.left.notify_one();
+        self.register.removed.notify_waiters();
+        self.register.removed.notify_one();
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn is_evicted(entry: &Entry) -> bool {
-        entry.activity.dismissed().now_or_never() == Some(Dismissal::Evicted)
+        entry.activity.close_requested().now_or_never() == Some(CloseReason::Evicted)
     }
 
     fn other(last: u8) -> IpAddr {
@@ -240,12 +240,12 @@ mod tests {
     }
 
     /// Later than whatever came before, on the clock of milliseconds that activities keep.
-    fn moved(entry: &Entry) {
+    fn advance_clock(entry: &Entry) {
         let before = Instant::now();
         while before.elapsed() < Duration::from_millis(2) {
             std::thread::yield_now();
         }
-        entry.activity.touch();
+        entry.activity.record_io();
     }
 
     #[tokio::test]
@@ -253,10 +253,10 @@ mod tests {
         let register = register(4, 4, 0);
         let [busy, idle, stuck, probe] = [(); 4].map(|()| register.enter(HERE).unwrap());
         let _request = busy.activity.open(false);
-        let _stuck = stuck.activity.open(false).wait_for_room();
+        let _stuck = stuck.activity.open(false).wait_for_capacity();
         let _watch = probe.activity.open(true);
         for entry in [&probe, &stuck, &idle] {
-            moved(entry);
+            advance_clock(entry);
         }
         for expected in [&probe, &stuck, &idle] {
             let next = register.enter(HERE).unwrap();
@@ -268,8 +268,8 @@ mod tests {
         assert!(register.enter(HERE).is_none(), "everybody works");
         assert!(!is_evicted(&busy));
         drop((busy, idle, stuck, probe));
-        let left = |connections: &OpenConnections| (connections.open.len(), connections.leaving);
-        assert_eq!(left(&register.connections.lock()), (3, 0));
+        let counts = |connections: &OpenConnections| (connections.open.len(), connections.closing);
+        assert_eq!(counts(&register.connections.lock()), (3, 0));
         assert!(register.enter(HERE).is_some());
     }
 
@@ -278,7 +278,7 @@ mod tests {
         let register = register(10, 2, 1);
         let elsewhere = register.enter(other(1)).unwrap();
         let [first, second] = [(); 2].map(|()| register.enter(other(2)).unwrap());
-        moved(&second);
+        advance_clock(&second);
         let third = register.enter(other(2)).unwrap();
         assert!(is_evicted(&first) && !is_evicted(&elsewhere) && !is_evicted(&second));
         let _working = [second.activity.open(false), third.activity.open(false)];
@@ -320,12 +320,12 @@ mod tests {
             little.activity.hold(100),
             much.activity.hold(200),
         ];
-        let _waiting = [&little, &much].map(|entry| entry.activity.open(false).wait_for_room());
+        let _waiting = [&little, &much].map(|entry| entry.activity.open(false).wait_for_capacity());
         assert!(
-            !register.evict_fullest(Duration::from_secs(600)),
+            !register.evict_most_unread(Duration::from_secs(600)),
             "nobody has waited for long"
         );
-        assert!(register.evict_fullest(Duration::ZERO));
+        assert!(register.evict_most_unread(Duration::ZERO));
         assert!(is_evicted(&much) && !is_evicted(&little) && !is_evicted(&works));
     }
 }

@@ -1,6 +1,6 @@
 //! State shared by the connections of a listener: the routes behind their checks, and how a request is answered.
 
-use super::activity::{Activity, Dismissal, OpenRequest, ReplyBody};
+use super::activity::{Activity, CloseReason, OpenRequest, ReplyBody};
 use super::listen::{Bounds, Tls};
 use crate::front::Routes;
 use crate::front::access::Access;
@@ -28,7 +28,7 @@ const FREE_HEAD_BYTES: usize = 4 << 10;
 const STREAM_BYTES: usize = 24 << 10;
 
 /// Time in which a connection must close after it was told to. A connection with a request may finish it.
-pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of a listener.
 #[derive(Debug, Clone)]
@@ -71,20 +71,20 @@ impl<R: Routes> Endpoint<R> {
 
     /// Reason why a request is not answered by the routes, if any.
     fn refusal(&self, request: &Request<Body>, open: &OpenRequest) -> Option<Refusal> {
-        if let Err(what) = check_host(request).and_then(|()| check_framing(request.headers())) {
-            return Some(Refusal::bad(what));
+        if let Err(message) = check_host(request).and_then(|()| check_framing(request.headers())) {
+            return Some(Refusal::bad(message));
         }
         if open.probe {
             return None;
         }
-        let what = if open.activity.for_health {
+        let message = if open.activity.for_health {
             format!("too many connections: {} are open", self.config.bounds.max)
         } else if self.pipeline.admission.replies_are_full() {
             "unread replies hold all the memory available for replies".to_owned()
         } else {
             return None;
         };
-        Some(Refusal::new(Reason::Full, what))
+        Some(Refusal::new(Reason::Full, message))
     }
 
     fn refuse(&self, refusal: Refusal, version: Version) -> Response<Body> {
@@ -134,11 +134,11 @@ pub(super) fn answer<R: Routes>(
     })
 }
 
-/// Completes when a connection has to end: on request, or after a silence of `patience`.
-pub(super) async fn dismissal(activity: &Activity, patience: Duration) -> Dismissal {
+/// Completes when a connection has to end: on request, or after a silence of `timeout`.
+pub(super) async fn close_reason(activity: &Activity, timeout: Duration) -> CloseReason {
     tokio::select! {
-        dismissal = activity.dismissed() => dismissal,
-        () = activity.silent_for(patience) => Dismissal::Finish,
+        close_reason = activity.close_requested() => close_reason,
+        () = activity.silent_for(timeout) => CloseReason::Graceful,
     }
 }
 

@@ -25,7 +25,7 @@ use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 
 /// Maximum size of a message other than an infer request.
-const SMALL: Limit = Limit {
+const SMALL_LIMIT: Limit = Limit {
     bytes: 64 << 10,
     set_by: "fixed for this method",
 };
@@ -48,11 +48,11 @@ where
 {
     let (head, body) = request.into_parts();
     let incoming = IncomingMessages::new(body, &head.headers, state, kind, limit);
-    let mut grpc = wire(&head.headers);
+    let mut grpc = grpc_for(&head.headers);
     // tonic calls it once, with an empty stream: the messages were taken out of the body.
-    let mut once = Some((answered, incoming));
+    let mut pending_call = Some((answered, incoming));
     let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
-        let call = once.take();
+        let call = pending_call.take();
         async move {
             let (answered, incoming) = call.ok_or_else(|| Status::internal("called twice"))?;
             answered(incoming).await
@@ -67,8 +67,8 @@ where
 }
 
 /// Reads the single small message of a call. Returns it with its account.
-async fn small<Q: Message + Default>(incoming: IncomingMessages, state: &SharedState) -> Result<(Q, Account), Status> {
-    let (message, mut account) = incoming.only().await?;
+async fn read<Q: Message + Default>(incoming: IncomingMessages, state: &SharedState) -> Result<(Q, Account), Status> {
+    let (message, mut account) = incoming.single_message().await?;
     let message = message.unpack(&mut account).and_then(|message| {
         account.add(message.len().saturating_mul(SMALL_RATIO))?;
         let read = Q::decode(message.into_whole());
@@ -95,11 +95,11 @@ where
     post(async move |Shared(state): Shared<SharedState>, request: Request| {
         let answered = async move |incoming: IncomingMessages| {
             let state = incoming.state();
-            let (message, account) = small(incoming, &state).await?;
+            let (message, account) = read(incoming, &state).await?;
             let reply = EncodedReply(encoded(&handler(state, message).await?), account);
             Ok(tonic::Response::new(stream::once(async { Ok(reply) })))
         };
-        answer(state, request, CallKind::Unary, SMALL, answered).await
+        answer(state, request, CallKind::Unary, SMALL_LIMIT, answered).await
     })
 }
 
@@ -115,12 +115,12 @@ where
 {
     let answered = async move |incoming: IncomingMessages| {
         let state = incoming.state();
-        let (message, _) = small(incoming, &state).await?;
+        let (message, _) = read(incoming, &state).await?;
         let admission = Arc::clone(&state.pipeline.admission);
         let reply = move |message: R| Ok(EncodedReply(encoded(&message), admission.open_account()));
         Ok(tonic::Response::new(replies(state, message).map(reply)))
     };
-    answer(state, request, CallKind::Unary, SMALL, answered).await
+    answer(state, request, CallKind::Unary, SMALL_LIMIT, answered).await
 }
 
 /// Passes replies through.
@@ -169,7 +169,7 @@ impl Decoder for RawCodec {
 }
 
 /// Wire format of a call: both compressions are supported, and used for replies if the request used one.
-fn wire(headers: &HeaderMap) -> Grpc<RawCodec> {
+fn grpc_for(headers: &HeaderMap) -> Grpc<RawCodec> {
     let grpc = Grpc::new(RawCodec).accept_compressed(Gzip).accept_compressed(Deflate);
     // Most clients accept every compression, but only those that compress want to pay for it.
     match is_compressed(headers) {

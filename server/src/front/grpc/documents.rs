@@ -35,12 +35,12 @@ pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
         ("RepositoryModelUnload", unary(unload)),
         ("TraceSetting", unary(trace_setting)),
         ("LogSettings", unary(log_settings)),
-        ("SystemSharedMemoryStatus", unary(nothing)),
+        ("SystemSharedMemoryStatus", unary(empty_reply)),
         ("SystemSharedMemoryRegister", unary(no_shared_memory)),
-        ("SystemSharedMemoryUnregister", unary(nothing)),
-        ("CudaSharedMemoryStatus", unary(nothing)),
+        ("SystemSharedMemoryUnregister", unary(empty_reply)),
+        ("CudaSharedMemoryStatus", unary(empty_reply)),
         ("CudaSharedMemoryRegister", unary(no_shared_memory)),
-        ("CudaSharedMemoryUnregister", unary(nothing)),
+        ("CudaSharedMemoryUnregister", unary(empty_reply)),
     ]
 }
 
@@ -113,16 +113,16 @@ async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<Tra
         [] => Value::Null,
         _ => value.value.into(),
     };
-    let wanted = request.settings.into_iter();
-    let settings = state::change_trace(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
-    let shown = |value: Value| TraceValue {
+    let requested = request.settings.into_iter();
+    let settings = state::change_trace(&requested.map(|(name, value)| (name, setting(value))).collect())?;
+    let reply = |value: Value| TraceValue {
         value: match value {
             Value::String(text) => vec![text],
             list => serde_json::from_value(list).unwrap_or_default(),
         },
     };
     Ok(TraceSettings {
-        settings: settings.into_iter().map(|(name, value)| (name, shown(value))).collect(),
+        settings: settings.into_iter().map(|(name, value)| (name, reply(value))).collect(),
         model_name: String::new(),
     })
 }
@@ -134,9 +134,9 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
         Some(LogChoice::StringParam(value)) => value.into(),
         None => Value::Null,
     };
-    let wanted = request.settings.into_iter();
-    let settings = state::change_log(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
-    let shown = |value: Value| LogValue {
+    let requested = request.settings.into_iter();
+    let settings = state::change_log(&requested.map(|(name, value)| (name, setting(value))).collect())?;
+    let reply = |value: Value| LogValue {
         parameter_choice: match value {
             Value::Bool(value) => Some(LogChoice::BoolParam(value)),
             Value::String(value) => Some(LogChoice::StringParam(value)),
@@ -144,12 +144,12 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
         },
     };
     Ok(LogSettings {
-        settings: settings.into_iter().map(|(name, value)| (name, shown(value))).collect(),
+        settings: settings.into_iter().map(|(name, value)| (name, reply(value))).collect(),
     })
 }
 
 /// Status and unregister of shared memory: no region is ever registered.
-async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
+async fn empty_reply(_: SharedState, _: Empty) -> Result<Empty, Status> {
     Ok(Empty {})
 }
 

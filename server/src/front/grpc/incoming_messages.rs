@@ -6,7 +6,7 @@
 //! between two messages. tonic is bypassed because it would copy each message to its own buffer before the tensor is
 //! copied out.
 
-use crate::front::http::body::{BodyPieces, ended_early};
+use crate::front::http::body::{BodyPieces, incomplete_body};
 use crate::front::http::coding::{Coding, inflate};
 use crate::front::state::SharedState;
 use crate::request::{Account, Reason, Refusal};
@@ -69,11 +69,11 @@ pub(super) struct IncomingMessages {
     coding: Option<Coding>,
     /// Limit of one message, as received and when decompressed.
     limit: Limit,
-    cutter: FrameDecoder,
+    decoder: FrameDecoder,
     /// Completes when the server begins to drain; `None` if the call ends by itself.
-    drain_begins: Option<BoxFuture<'static, ()>>,
+    drain_started: Option<BoxFuture<'static, ()>>,
     /// Timeout of the message being received.
-    late: Option<Pin<Box<Sleep>>>,
+    message_timeout: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
@@ -84,7 +84,7 @@ impl IncomingMessages {
         Self {
             body,
             received_bytes: Arc::new(Mutex::new(state.pipeline.admission.open_account())),
-            drain_begins: (kind == CallKind::Stream).then(|| state.drain_begins().boxed()),
+            drain_started: (kind == CallKind::Stream).then(|| state.drain_started().boxed()),
             state,
             kind,
             coding: match encoding {
@@ -93,8 +93,8 @@ impl IncomingMessages {
                 _ => None,
             },
             limit,
-            cutter: FrameDecoder::new(limit),
-            late: None,
+            decoder: FrameDecoder::new(limit),
+            message_timeout: None,
             ended: false,
         }
     }
@@ -104,7 +104,7 @@ impl IncomingMessages {
     }
 
     /// Receives the single message of a call, with its account.
-    pub(super) async fn only(mut self) -> Result<(ReceivedMessage, Account), Status> {
+    pub(super) async fn single_message(mut self) -> Result<(ReceivedMessage, Account), Status> {
         let Some(message) = self.next().await else {
             return Err(self.refuse(Refusal::bad("call has no message")));
         };
@@ -122,15 +122,15 @@ impl IncomingMessages {
     }
 
     /// True between the messages of a stream.
-    fn may_be_silent(&self) -> bool {
-        self.kind == CallKind::Stream && !self.cutter.is_inside()
+    fn may_be_idle(&self) -> bool {
+        self.kind == CallKind::Stream && !self.decoder.is_incomplete()
     }
 
     /// Status of a broken call: its client has gone away, or its body is invalid.
-    fn broken(&self, error: &axum::Error) -> Status {
-        let refusal = ended_early(error);
+    fn broken_call(&self, error: &axum::Error) -> Status {
+        let refusal = incomplete_body(error);
         if refusal.reason == Reason::Cancelled {
-            if self.may_be_silent() {
+            if self.may_be_idle() {
                 return refusal.into();
             }
             self.state.metrics().count_cancelled(WaitPoint::Body);
@@ -140,33 +140,33 @@ impl IncomingMessages {
 
     /// Polls for the next message, or the end of the body.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReceivedMessage>, Status>> {
-        if self.may_be_silent()
-            && let Some(drain_begins) = &mut self.drain_begins
-            && drain_begins.as_mut().poll(cx).is_ready()
+        if self.may_be_idle()
+            && let Some(drain_started) = &mut self.drain_started
+            && drain_started.as_mut().poll(cx).is_ready()
         {
             // Received messages whose processing has not started are refused.
             let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
-            return Poll::Ready(match self.cutter.chunk.has_remaining() {
+            return Poll::Ready(match self.decoder.chunk.has_remaining() {
                 true => Err(self.refuse(refusal)),
                 false => Ok(None),
             });
         }
         // Checked before each iteration, so that a client that never pauses cannot escape its time limit.
-        if self.late.is_some()
-            && let Poll::Ready(refusal) = self.poll_late(cx)
+        if self.message_timeout.is_some()
+            && let Poll::Ready(refusal) = self.poll_timeout(cx)
         {
             return Poll::Ready(Err(self.refuse(refusal)));
         }
         loop {
-            let framed = self.cutter.next_message().map_err(|refusal| self.refuse(refusal))?;
+            let framed = self.decoder.next_message().map_err(|refusal| self.refuse(refusal))?;
             if let Some(framed) = framed {
-                self.late = None;
+                self.message_timeout = None;
                 let (coding, limit) = (self.coding, self.limit);
                 return Poll::Ready(Ok(Some(ReceivedMessage { framed, coding, limit })));
             }
             let frame = match poll_proceed(cx) {
-                Poll::Ready(turn) => Pin::new(&mut self.body).poll_frame(cx).map(|frame| {
-                    turn.made_progress();
+                Poll::Ready(budget) => Pin::new(&mut self.body).poll_frame(cx).map(|frame| {
+                    budget.made_progress();
                     frame
                 }),
                 Poll::Pending => Poll::Pending,
@@ -176,30 +176,30 @@ impl IncomingMessages {
                     let Ok(chunk) = frame.into_data() else { continue };
                     let counted = self.received_bytes.lock().add(chunk.len());
                     counted.map_err(|refusal| self.refuse(refusal))?;
-                    self.cutter.push(chunk);
+                    self.decoder.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(self.broken(&error)));
+                    return Poll::Ready(Err(self.broken_call(&error)));
                 }
-                Poll::Ready(None) if self.cutter.is_inside() => {
+                Poll::Ready(None) if self.decoder.is_incomplete() => {
                     return Poll::Ready(Err(self.refuse(Refusal::bad("call ended inside a message"))));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(None)),
                 Poll::Pending => {
-                    let refusal = ready!(self.poll_late(cx));
+                    let refusal = ready!(self.poll_timeout(cx));
                     return Poll::Ready(Err(self.refuse(refusal)));
                 }
             }
         }
     }
 
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
-        if self.may_be_silent() {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
+        if self.may_be_idle() {
             return Poll::Pending;
         }
         let limit = self.state.pipeline.admission.limits.timeout;
-        let late = self.late.get_or_insert_with(|| Box::pin(sleep(limit)));
-        ready!(late.as_mut().poll(cx));
+        let message_timeout = self.message_timeout.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(message_timeout.as_mut().poll(cx));
         let what = format!("message did not arrive within {} ms", limit.as_millis());
         Poll::Ready(Refusal::new(Reason::SlowBody, what))
     }
@@ -247,7 +247,7 @@ pub(super) struct FrameDecoder {
     /// Received bytes of the prefix; 0 between messages.
     prefix_len: usize,
     /// Bytes of the message that have not arrived.
-    missing: usize,
+    remaining_bytes: usize,
     pieces: BodyPieces,
     /// Received bytes that are not cut into messages yet.
     chunk: Bytes,
@@ -274,18 +274,18 @@ impl FrameDecoder {
     pub(super) fn next_message(&mut self) -> Result<Option<Framed>, Refusal> {
         while self.chunk.has_remaining() {
             if self.prefix_len < PREFIX_BYTES {
-                let taken = self.chunk.len().min(PREFIX_BYTES - self.prefix_len);
-                self.chunk.copy_to_slice(&mut self.prefix[self.prefix_len..][..taken]);
-                self.prefix_len += taken;
+                let copied = self.chunk.len().min(PREFIX_BYTES - self.prefix_len);
+                self.chunk.copy_to_slice(&mut self.prefix[self.prefix_len..][..copied]);
+                self.prefix_len += copied;
                 if self.prefix_len < PREFIX_BYTES {
                     break;
                 }
                 self.begin()?;
             }
-            let piece = self.chunk.split_to(self.chunk.len().min(self.missing));
-            self.missing -= piece.len();
+            let piece = self.chunk.split_to(self.chunk.len().min(self.remaining_bytes));
+            self.remaining_bytes -= piece.len();
             self.pieces.push(piece);
-            if self.missing == 0 {
+            if self.remaining_bytes == 0 {
                 self.prefix_len = 0;
                 let (compressed, data) = (self.prefix[0] == 1, self.pieces.take());
                 return Ok(Some(Framed { compressed, data }));
@@ -295,17 +295,17 @@ impl FrameDecoder {
     }
 
     /// True inside an incomplete message.
-    pub(super) fn is_inside(&self) -> bool {
+    pub(super) fn is_incomplete(&self) -> bool {
         self.prefix_len > 0
     }
 
     fn begin(&mut self) -> Result<(), Refusal> {
         let [compressed, length @ ..] = self.prefix;
-        self.missing = u32::from_be_bytes(length) as usize;
-        if self.missing > self.limit.bytes {
-            let (bytes, Limit { bytes: limit, set_by }) = (self.missing, self.limit);
-            let what = format!("message of {bytes} bytes exceeds the limit of {limit} ({set_by})");
-            return Err(Refusal::new(Reason::TooLarge, what));
+        self.remaining_bytes = u32::from_be_bytes(length) as usize;
+        if self.remaining_bytes > self.limit.bytes {
+            let (bytes, Limit { bytes: limit, set_by }) = (self.remaining_bytes, self.limit);
+            let message = format!("message of {bytes} bytes exceeds the limit of {limit} ({set_by})");
+            return Err(Refusal::new(Reason::TooLarge, message));
         }
         if compressed > 1 {
             return Err(Refusal::bad(format!(
@@ -319,7 +319,7 @@ impl FrameDecoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::http::body::KEPT_BYTES;
+    use crate::front::http::body::SHARED_PIECE_BYTES;
     use proptest::prelude::*;
 
     fn of(bytes: usize) -> FrameDecoder {
@@ -343,14 +343,14 @@ mod tests {
             let wire: Vec<Vec<u8>> = sizes.iter().map(|&(size, compressed)| message(size, compressed)).collect();
             let ends: Vec<usize> = wire.iter().scan(0, |at, one| { *at += one.len(); Some(*at) }).collect();
             let whole = Bytes::from(wire.concat());
-            let (mut cutter, mut at, mut found) = (of(40), 0, Vec::new());
+            let (mut decoder, mut at, mut found) = (of(40), 0, Vec::new());
             for cut in cuts.into_iter().cycle() {
                 let next = whole.len().min(at + cut);
-                cutter.push(whole.slice(at..next));
+                decoder.push(whole.slice(at..next));
                 at = next;
-                found.extend(std::iter::from_fn(|| cutter.next_message().unwrap()));
+                found.extend(std::iter::from_fn(|| decoder.next_message().unwrap()));
                 prop_assert_eq!(found.len(), ends.iter().filter(|&&end| end <= at).count());
-                prop_assert_eq!(cutter.is_inside(), at > 0 && !ends.contains(&at));
+                prop_assert_eq!(decoder.is_incomplete(), at > 0 && !ends.contains(&at));
                 if at == whole.len() {
                     break;
                 }
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn large_pieces_are_shared_and_small_ones_brought_together() {
         let wire = Bytes::from(message(30_000, false));
-        let mut cutter = of(30_000);
+        let mut decoder = of(30_000);
         for range in [
             0..100,
             100..200,
@@ -375,42 +375,42 @@ mod tests {
             10_001..10_003,
             10_003..wire.len(),
         ] {
-            assert_eq!(cutter.next_message().unwrap(), None);
-            cutter.push(wire.slice(range));
+            assert_eq!(decoder.next_message().unwrap(), None);
+            decoder.push(wire.slice(range));
         }
-        let data = cutter.next_message().unwrap().unwrap().data;
+        let data = decoder.next_message().unwrap().unwrap().data;
         assert_eq!(data, wire[PREFIX_BYTES..]);
         let lengths: Vec<usize> = data.pieces().map(Bytes::len).collect();
         assert_eq!(lengths, [95, 100, 9800, 3, wire.len() - 10_003]);
-        for piece in data.pieces().filter(|piece| piece.len() >= KEPT_BYTES) {
+        for piece in data.pieces().filter(|piece| piece.len() >= SHARED_PIECE_BYTES) {
             assert!(wire.as_ptr_range().contains(&piece.as_ptr()));
         }
     }
 
     #[test]
     fn what_is_too_large_or_no_prefix_is_known_at_once() {
-        let mut cutter = of(10);
+        let mut decoder = of(10);
         let mut pushed = |chunk: Bytes| {
-            cutter.push(chunk);
-            cutter.next_message().map(|message| message.is_some())
+            decoder.push(chunk);
+            decoder.next_message().map(|message| message.is_some())
         };
         assert!(pushed(message(10, false).into()).unwrap());
         let long = Bytes::from(message(11, false));
         assert!(!pushed(long.slice(..4)).unwrap());
         assert_eq!(pushed(long.slice(4..5)).unwrap_err().reason, Reason::TooLarge);
-        let mut cutter = of(10);
-        cutter.push(Bytes::from_static(&[2, 0, 0, 0, 1]));
-        assert_eq!(cutter.next_message().unwrap_err().reason, Reason::BadRequest);
+        let mut decoder = of(10);
+        decoder.push(Bytes::from_static(&[2, 0, 0, 0, 1]));
+        assert_eq!(decoder.next_message().unwrap_err().reason, Reason::BadRequest);
     }
 
     #[test]
     fn a_chunk_of_empty_messages_is_cut_as_they_are_taken() {
-        let mut cutter = of(10);
-        cutter.push(message(0, false).repeat(3000).into());
-        for taken in 1..=3000 {
-            assert!(cutter.next_message().unwrap().unwrap().data.is_empty());
-            assert_eq!(cutter.chunk.len(), (3000 - taken) * PREFIX_BYTES);
+        let mut decoder = of(10);
+        decoder.push(message(0, false).repeat(3000).into());
+        for count in 1..=3000 {
+            assert!(decoder.next_message().unwrap().unwrap().data.is_empty());
+            assert_eq!(decoder.chunk.len(), (3000 - count) * PREFIX_BYTES);
         }
-        assert_eq!(cutter.next_message().unwrap(), None);
+        assert_eq!(decoder.next_message().unwrap(), None);
     }
 }

@@ -5,12 +5,12 @@
 
 use super::calls::{self, EncodedReply};
 use super::incoming_messages::{CallKind, IncomingMessages, Limit, ReceivedMessage};
-use crate::front::connections::{OpenRequest, Waiting};
+use crate::front::connections::{OpenRequest, WaitGuard};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::models::serving::Model;
 use crate::pipeline::Exchange;
-use crate::request::{Account, AccountRoom, Refusal, Stopwatch, offload_large};
+use crate::request::{Account, AccountBudget, Refusal, Stopwatch, offload_large};
 use crate::telemetry::trace::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
@@ -69,18 +69,18 @@ impl Exchange for InferCall {
         Ok(request)
     }
 
-    fn encode(reply: InferReply, _: &[bool], kind: CallKind, room: &AccountRoom<'_>) -> Option<Bytes> {
+    fn encode(reply: InferReply, _: &[bool], kind: CallKind, budget: &AccountBudget<'_>) -> Option<Bytes> {
         let bytes = reply.outputs.iter().map(|output| output.data.len());
         let bytes = bytes.fold(0, usize::saturating_add);
         // One copy here, one in tonic's frame, and one more if the data has to be made contiguous.
         let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
         let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
-        let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
+        let reserved = budget.take(bytes.saturating_add(fixed).saturating_mul(copies));
         let encoded = || match kind {
             CallKind::Unary => Bytes::from(ModelInferResponse::from(reply).encode_to_vec()),
             CallKind::Stream => stream_message(String::new(), reply.into()),
         };
-        taken.then(|| offload_large(bytes, encoded))
+        reserved.then(|| offload_large(bytes, encoded))
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
     let limit = limit(&state);
     let answered = async move |incoming: IncomingMessages| {
         let state = incoming.state();
-        let (message, account) = incoming.only().await?;
+        let (message, account) = incoming.single_message().await?;
         let answer = answer(&state, message, account, deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
@@ -225,9 +225,9 @@ fn receive(
 ) -> Result<(Arc<Model>, ReceivedRequest, usize), Refusal> {
     let message = message.unpack(account)?;
     let bytes = message.len();
-    let room = account.room(None);
-    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
-    let no_room = room.into_refusal();
+    let budget = account.budget(None);
+    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &budget));
+    let no_room = budget.into_refusal();
     let mut received = received.map_err(|error| no_room.unwrap_or_else(|| error.into()))?;
     let target = Target {
         model: std::mem::take(&mut received.message.model_name),
@@ -281,7 +281,7 @@ async fn streamed_answer(
     state: SharedState,
     message: Result<ReceivedMessage, Status>,
     account: Account,
-    _waiting: Option<Waiting>,
+    _waiting: Option<WaitGuard>,
 ) -> Result<EncodedReply, Status> {
     let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream)).await;
     // Errors in a stream are messages too, so that the stream continues.

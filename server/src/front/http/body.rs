@@ -4,9 +4,9 @@
 //! In: headers and a stream of chunks, or outputs. Out: the body in the pieces in which it arrived, with the length of
 //! its JSON part, or a refusal; the reply's body.
 
-use super::coding::{Coding, deflate, inflate, single, too_large};
+use super::coding::{Coding, deflate, inflate, too_large, unique_header};
 use crate::pipeline::Exchange;
-use crate::request::{Account, AccountRoom, Limits, Reason, Refusal, offload_large};
+use crate::request::{Account, AccountBudget, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
@@ -37,13 +37,13 @@ pub(super) async fn receive(
     let coding = Coding::of(headers)?;
     let limit = timeout.map_or(limits.timeout, |timeout| timeout.min(limits.timeout));
     let collected = tokio::time::timeout(limit, collect(headers, body, limits.max_body_bytes, account));
-    let slow = |_| {
-        let what = format!("body did not arrive within {} ms", limit.as_millis());
+    let timed_out = |_| {
+        let message = format!("body did not arrive within {} ms", limit.as_millis());
         let own = limit < limits.timeout;
-        Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, what)
+        Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, message)
     };
     Ok(Incoming {
-        body: collected.await.map_err(slow)??,
+        body: collected.await.map_err(timed_out)??,
         coding,
         max_bytes: limits.max_body_bytes,
         json_len,
@@ -53,10 +53,10 @@ pub(super) async fn receive(
 }
 
 /// Reads a small unwanted body to its end. Returns true if the connection can be used again.
-pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
-    let declared = declared(headers).unwrap_or(0);
+pub(super) async fn discard_small(headers: &HeaderMap, body: Body) -> bool {
+    let content_length = content_length(headers).unwrap_or(0);
     // A client that waits for `100 Continue` has not sent its body, and need not.
-    if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
+    if content_length > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
         return false;
     }
     discard(body).await
@@ -89,13 +89,13 @@ pub(super) async fn collect(
     limit: usize,
     account: &mut Account,
 ) -> Result<Data, Refusal> {
-    if declared(headers).is_some_and(|declared| declared > limit as u64) {
+    if content_length(headers).is_some_and(|content_length| content_length > limit as u64) {
         return Err(too_large(limit));
     }
     let mut pieces = BodyPieces::default();
     let mut len = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| ended_early(&e))?;
+        let frame = frame.map_err(|e| incomplete_body(&e))?;
         let Ok(chunk) = frame.into_data() else { continue };
         len += chunk.len();
         if len > limit {
@@ -107,22 +107,22 @@ pub(super) async fn collect(
     Ok(pieces.take())
 }
 
-fn declared(headers: &HeaderMap) -> Option<u64> {
+fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<usize>, Refusal> {
-    let Some(value) = single(headers, name)? else {
+fn number(headers: &HeaderMap, name: &HeaderName, expected: &str) -> Result<Option<usize>, Refusal> {
+    let Some(value) = unique_header(headers, name)? else {
         return Ok(None);
     };
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
     number
         .map(Some)
-        .ok_or_else(|| Refusal::bad(format!("invalid header `{name}`: {value:?}; use {what}")))
+        .ok_or_else(|| Refusal::bad(format!("invalid header `{name}`: {value:?}; use {expected}")))
 }
 
 /// Refusal for an incomplete body: its client is gone, or the body is invalid.
-pub(crate) fn ended_early(error: &axum::Error) -> Refusal {
+pub(crate) fn incomplete_body(error: &axum::Error) -> Refusal {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         let kind = error.downcast_ref().map(std::io::Error::kind);
@@ -187,9 +187,9 @@ impl Exchange for Incoming {
 
     fn decode(mut self, account: &mut Account) -> Result<InferRequest, Refusal> {
         self.unpack(account)?;
-        let room = account.room(None);
-        let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
-        if let Some(refusal) = room.into_refusal() {
+        let budget = account.budget(None);
+        let decoded = InferRequest::decode_within(&self.body, self.json_len, &budget);
+        if let Some(refusal) = budget.into_refusal() {
             return Err(refusal);
         }
         let request = decoded?;
@@ -200,7 +200,7 @@ impl Exchange for Incoming {
         Ok(request)
     }
 
-    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Self::Reply> {
+    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, budget: &AccountBudget<'_>) -> Option<Self::Reply> {
         let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
             let weight = if binary { 1 } else { JSON_WORK };
             output.data.len().saturating_mul(weight)
@@ -211,8 +211,8 @@ impl Exchange for Incoming {
         };
         let work = work.sum::<usize>().saturating_mul(weight);
         offload_large(work, || {
-            let Encoded { pieces, json_len } = reply.encode_within(binary, room)?;
-            let (pieces, encoding) = deflate(accepted, pieces, room)?;
+            let Encoded { pieces, json_len } = reply.encode_within(binary, budget)?;
+            let (pieces, encoding) = deflate(accepted, pieces, budget)?;
             Some((Encoded { pieces, json_len }, encoding))
         })
     }
@@ -264,7 +264,7 @@ impl HttpBody for Pieces {
 }
 
 /// Size below which chunks are joined, because each would keep the whole buffer into which it was read.
-pub(crate) const KEPT_BYTES: usize = 4 << 10;
+pub(crate) const SHARED_PIECE_BYTES: usize = 4 << 10;
 
 /// Received parts of a body. Bytes copied here are copied again into a tensor, so only small chunks are.
 #[derive(Debug, Default)]
@@ -276,7 +276,7 @@ pub(crate) struct BodyPieces {
 impl BodyPieces {
     /// Adds a chunk.
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        if self.data.is_empty() || chunk.len() >= KEPT_BYTES {
+        if self.data.is_empty() || chunk.len() >= SHARED_PIECE_BYTES {
             self.data.push(self.small.split().freeze());
             self.data.push(chunk);
         } else {
@@ -389,10 +389,10 @@ mod tests {
                 headers.append(&name, HeaderValue::from_static(value));
                 let mut account = admission.open_account();
                 let received = receive(&headers, Body::from("{}  "), &admission.limits, &mut account).await;
-                let told = received
+                let message = received
                     .map(|_| String::new())
                     .unwrap_or_else(|refusal| refusal.message);
-                assert_eq!(told.contains("more than once"), refused, "{name}: {told}");
+                assert_eq!(message.contains("more than once"), refused, "{name}: {message}");
             }
         }
     }

@@ -23,7 +23,7 @@ pub(crate) enum Coding {
 
 impl Coding {
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        let Some(value) = single(headers, &CONTENT_ENCODING)? else {
+        let Some(value) = unique_header(headers, &CONTENT_ENCODING)? else {
             return Ok(Self::Identity);
         };
         match value.to_str().map(|text| text.trim().to_ascii_lowercase()).as_deref() {
@@ -57,7 +57,7 @@ impl Coding {
 }
 
 /// Header that must be unique: if it is duplicate, a proxy before the server might have read the other value.
-pub(super) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Refusal> {
+pub(super) fn unique_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Refusal> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(Refusal::bad(format!("header {name} given more than once"))),
@@ -68,7 +68,7 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Op
 /// Size of a piece of inflated data.
 const PIECE_BYTES: usize = 256 << 10;
 /// Ratio of the first piece to the received size, so that a small body costs little.
-const USUAL_RATIO: usize = 4;
+const EXPECTED_RATIO: usize = 4;
 /// Inflated size allowed for every body; above it, at most [`MAX_RATIO`] times its received size. Text and numbers stay
 /// far below that ratio; more is mostly zeros, or an attack. Apache's `DeflateInflateRatioLimit` is the same.
 const FREE_BYTES: usize = 8 << 20;
@@ -77,24 +77,24 @@ const MAX_RATIO: usize = 200;
 const MAX_MEMBERS: usize = 4096;
 
 pub(super) fn too_large(limit: usize) -> Refusal {
-    let what = format!("body exceeds {limit} bytes, the limit of `admission.max_body_bytes`");
-    Refusal::new(Reason::TooLarge, what)
+    let message = format!("body exceeds {limit} bytes, the limit of `admission.max_body_bytes`");
+    Refusal::new(Reason::TooLarge, message)
 }
 
 /// Inflates a body.
 pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut Account) -> Result<Data, Refusal> {
-    let packed = body.reader().reader();
+    let compressed = body.reader().reader();
     let mut reader: Box<dyn Read + '_> = match coding {
-        Coding::Identity => Box::new(packed),
+        Coding::Identity => Box::new(compressed),
         Coding::Gzip => Box::new(GzipMembers {
-            member: Some(GzDecoder::new(packed)),
+            member: Some(GzDecoder::new(compressed)),
             read: 0,
         }),
-        Coding::Deflate => Box::new(SingleStream(ZlibDecoder::new(packed))),
+        Coding::Deflate => Box::new(SingleStream(ZlibDecoder::new(compressed))),
     };
-    let most = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
-    let usual = body.len().saturating_mul(USUAL_RATIO);
-    let mut size = usual.clamp(64, PIECE_BYTES).min(limit + 1);
+    let max_inflated = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
+    let expected = body.len().saturating_mul(EXPECTED_RATIO);
+    let mut size = expected.clamp(64, PIECE_BYTES).min(limit + 1);
     let mut out = Data::default();
     let mut len = 0;
     loop {
@@ -107,11 +107,11 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         if len > limit {
             return Err(too_large(limit));
         }
-        if len > most {
+        if len > max_inflated {
             let bytes = body.len();
-            let what =
+            let message =
                 format!("body of {bytes} bytes inflates to more than {MAX_RATIO} times its size: send it uncompressed");
-            return Err(Refusal::new(Reason::TooLarge, what));
+            return Err(Refusal::new(Reason::TooLarge, message));
         }
         out.push(piece.into());
         if ended {
@@ -136,16 +136,16 @@ impl<R: BufRead> Read for GzipMembers<R> {
                 return Ok(read);
             }
             self.read += 1;
-            let Some(mut packed) = self.member.take().map(GzDecoder::into_inner) else {
+            let Some(mut compressed) = self.member.take().map(GzDecoder::into_inner) else {
                 break;
             };
-            if packed.fill_buf()?.is_empty() {
+            if compressed.fill_buf()?.is_empty() {
                 break;
             }
             if self.read == MAX_MEMBERS {
                 return Err(io::Error::other(format!("more than {MAX_MEMBERS} members")));
             }
-            self.member = Some(GzDecoder::new(packed));
+            self.member = Some(GzDecoder::new(compressed));
         }
         Ok(0)
     }
@@ -174,33 +174,33 @@ const STEP_BYTES: usize = 256 << 10;
 pub(super) fn deflate(
     coding: Coding,
     body: Vec<Piece>,
-    room: &dyn MemoryBudget,
+    budget: &dyn MemoryBudget,
 ) -> Option<(Vec<Piece>, Option<HeaderValue>)> {
     let len: usize = body.iter().map(|piece| piece.bytes().len()).sum();
     if coding == Coding::Identity || len < MIN_DEFLATED_BYTES {
         return Some((body, None));
     }
-    let mut packed = CompressedPieces {
-        done: Vec::new(),
-        here: Vec::new(),
-        room,
+    let mut compressed = CompressedPieces {
+        finished: Vec::new(),
+        current: Vec::new(),
+        budget,
     };
-    packed.begin((len / 2).min(STEP_BYTES)).ok()?;
+    compressed.begin_piece((len / 2).min(STEP_BYTES)).ok()?;
     let name = match coding {
         Coding::Identity => return Some((body, None)),
         Coding::Gzip => {
-            let mut encoder = GzEncoder::new(&mut packed, Compression::fast());
+            let mut encoder = GzEncoder::new(&mut compressed, Compression::fast());
             pack(&body, &mut encoder).and_then(|()| encoder.finish()).ok()?;
             "gzip"
         }
         Coding::Deflate => {
-            let mut encoder = ZlibEncoder::new(&mut packed, Compression::fast());
+            let mut encoder = ZlibEncoder::new(&mut compressed, Compression::fast());
             pack(&body, &mut encoder).and_then(|()| encoder.finish()).ok()?;
             "deflate"
         }
     };
-    packed.done.push(Piece::Own(packed.here.into()));
-    Some((packed.done, Some(HeaderValue::from_static(name))))
+    compressed.finished.push(Piece::Own(compressed.current.into()));
+    Some((compressed.finished, Some(HeaderValue::from_static(name))))
 }
 
 fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
@@ -210,30 +210,30 @@ fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
 
 /// Receiver of compressed bytes, in pieces of the requested size.
 struct CompressedPieces<'a> {
-    done: Vec<Piece>,
-    here: Vec<u8>,
-    room: &'a dyn MemoryBudget,
+    finished: Vec<Piece>,
+    current: Vec<u8>,
+    budget: &'a dyn MemoryBudget,
 }
 
 impl CompressedPieces<'_> {
-    fn begin(&mut self, bytes: usize) -> io::Result<()> {
-        if !self.room.take(bytes) {
+    fn begin_piece(&mut self, bytes: usize) -> io::Result<()> {
+        if !self.budget.take(bytes) {
             return Err(io::Error::other("no room"));
         }
-        self.here = Vec::with_capacity(bytes);
+        self.current = Vec::with_capacity(bytes);
         Ok(())
     }
 }
 
 impl Write for CompressedPieces<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.here.len() == self.here.capacity() {
-            let full = std::mem::take(&mut self.here);
-            self.done.push(Piece::Own(full.into()));
-            self.begin(STEP_BYTES)?;
+        if self.current.len() == self.current.capacity() {
+            let full = std::mem::take(&mut self.current);
+            self.finished.push(Piece::Own(full.into()));
+            self.begin_piece(STEP_BYTES)?;
         }
-        let written = bytes.len().min(self.here.capacity() - self.here.len());
-        self.here.extend_from_slice(&bytes[..written]);
+        let written = bytes.len().min(self.current.capacity() - self.current.len());
+        self.current.extend_from_slice(&bytes[..written]);
         Ok(written)
     }
 
@@ -252,7 +252,7 @@ mod tests {
     use std::time::Duration;
     use tierlab_protocol::infer::Unlimited;
 
-    fn asking(accept: &'static str) -> Coding {
+    fn accepting(accept: &'static str) -> Coding {
         Coding::accepted(&HeaderMap::from_iter([(
             ACCEPT_ENCODING,
             HeaderValue::from_static(accept),
@@ -269,13 +269,13 @@ mod tests {
         Admission::new(limits, prometheus::IntGauge::new("a", "a").unwrap())
     }
 
-    fn packed(coding: Coding, body: Vec<Piece>) -> Vec<u8> {
-        let (packed, _) = deflate(coding, body, &Unlimited).unwrap();
-        packed.iter().flat_map(|piece| piece.bytes().to_vec()).collect()
+    fn compressed(coding: Coding, body: Vec<Piece>) -> Vec<u8> {
+        let (compressed, _) = deflate(coding, body, &Unlimited).unwrap();
+        compressed.iter().flat_map(|piece| piece.bytes().to_vec()).collect()
     }
 
-    fn unpacked(coding: Coding, body: impl Into<Data>, room: usize) -> Result<Data, Refusal> {
-        inflate(coding, &body.into(), 64 << 20, &mut admission(room).open_account())
+    fn inflated(coding: Coding, body: impl Into<Data>, budget: usize) -> Result<Data, Refusal> {
+        inflate(coding, &body.into(), 64 << 20, &mut admission(budget).open_account())
     }
 
     #[test]
@@ -288,15 +288,15 @@ mod tests {
             ("identity, gzip", None),
             ("", None),
         ] {
-            let (packed, found) = deflate(asking(accept), body(), &Unlimited).unwrap();
+            let (compressed, found) = deflate(accepting(accept), body(), &Unlimited).unwrap();
             assert_eq!(found.as_ref().map(|value| value.to_str().unwrap()), coding, "{accept}");
-            assert_eq!(packed[0].bytes().len() < 5000, coding.is_some());
+            assert_eq!(compressed[0].bytes().len() < 5000, coding.is_some());
         }
-        let back = unpacked(Coding::Gzip, packed(Coding::Gzip, body()), 1 << 20).unwrap();
+        let back = inflated(Coding::Gzip, compressed(Coding::Gzip, body()), 1 << 20).unwrap();
         assert_eq!(back, [7; 5000][..]);
         let small = vec![Piece::Own(Bytes::from_static(&[7; 100]))];
         assert!(
-            deflate(asking("gzip"), small, &Unlimited).unwrap().1.is_none(),
+            deflate(accepting("gzip"), small, &Unlimited).unwrap().1.is_none(),
             "small ones stay"
         );
     }
@@ -312,28 +312,28 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 60) as u8
             }).collect();
-            let mut rest = Bytes::from(packed(coding, vec![Piece::Own(body.clone().into())]));
+            let mut rest = Bytes::from(compressed(coding, vec![Piece::Own(body.clone().into())]));
             let mut pieces = Data::default();
             for cut in cuts {
                 pieces.push(rest.split_to(cut % (rest.len() + 1)));
             }
             pieces.push(rest);
-            prop_assert!(unpacked(coding, pieces, 4 << 20).unwrap() == body[..]);
+            prop_assert!(inflated(coding, pieces, 4 << 20).unwrap() == body[..]);
         }
     }
 
     #[test]
     fn what_it_becomes_is_counted_before_it_is_there_and_bounded_by_what_came() {
-        let zeros = |len: usize| packed(Coding::Gzip, vec![Piece::Own(vec![0; len].into())]);
-        let reason = |len: usize, room: usize| unpacked(Coding::Gzip, zeros(len), room).unwrap_err().reason;
-        assert_eq!(unpacked(Coding::Gzip, zeros(4 << 20), 5 << 20).unwrap().len(), 4 << 20);
+        let zeros = |len: usize| compressed(Coding::Gzip, vec![Piece::Own(vec![0; len].into())]);
+        let reason = |len: usize, budget: usize| inflated(Coding::Gzip, zeros(len), budget).unwrap_err().reason;
+        assert_eq!(inflated(Coding::Gzip, zeros(4 << 20), 5 << 20).unwrap().len(), 4 << 20);
         assert_eq!(reason(4 << 20, 3 << 20), Reason::TooLarge);
         // A thousand to one, above what is free.
         assert_eq!(reason(9 << 20, 64 << 20), Reason::TooLarge);
         let text: Vec<u8> = (0_u32..4 << 20)
             .flat_map(|i| [b'0' + (i.wrapping_mul(2_654_435_761) >> 28) as u8 % 10, b',', b' '])
             .collect();
-        let text = packed(Coding::Gzip, vec![Piece::Own(text.into())]);
-        assert_eq!(unpacked(Coding::Gzip, text, 64 << 20).unwrap().len(), 12 << 20);
+        let text = compressed(Coding::Gzip, vec![Piece::Own(text.into())]);
+        assert_eq!(inflated(Coding::Gzip, text, 64 << 20).unwrap().len(), 12 << 20);
     }
 }

@@ -85,8 +85,8 @@ where
     let body = match tokio::time::timeout(body::DISCARD_TIME, body).await {
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) if refusal.reason == Reason::TooLarge => {
-            let what = format!("body exceeds {MAX_OPTIONS_BYTES} bytes");
-            return Err(error(StatusCode::BAD_REQUEST, what));
+            let message = format!("body exceeds {MAX_OPTIONS_BYTES} bytes");
+            return Err(error(StatusCode::BAD_REQUEST, message));
         }
         Ok(Err(refusal)) => return Err(refusal.into_response()),
         Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body did not arrive in time".into())),

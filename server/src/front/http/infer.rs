@@ -22,7 +22,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Refuses a request without using its body. A small body is read and dropped, so that the connection can be used
 /// again.
 async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
-    match body::skip(&head.headers, body).await {
+    match body::discard_small(&head.headers, body).await {
         true => refusal.into_response(),
         false => close_after(head, refusal.into_response()),
     }

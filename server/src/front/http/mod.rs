@@ -14,7 +14,7 @@ mod shortcut;
 use crate::front::access::PAGE;
 use crate::front::error;
 use crate::front::state::SharedState;
-use crate::models::served_models::{Target, shown};
+use crate::models::served_models::{Target, shorten};
 use crate::telemetry::Front;
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, Request};
@@ -26,12 +26,12 @@ use http::{Method, StatusCode};
 use std::sync::Arc;
 
 /// All routes, and the shortcut for infer requests.
-pub(crate) struct Routes {
+pub(crate) struct HttpRoutes {
     state: SharedState,
     router: Router,
 }
 
-impl Routes {
+impl HttpRoutes {
     pub(crate) fn new(state: SharedState) -> Self {
         let mut router = Router::new();
         for (path, serve) in routes() {
@@ -45,7 +45,7 @@ impl Routes {
     }
 }
 
-impl crate::front::Routes for Routes {
+impl crate::front::Routes for HttpRoutes {
     const FRONT: Front = Front::Http;
 
     /// Most requests are inferences: they bypass the router's tables, boxes and maps. Both futures are boxed, because
@@ -75,9 +75,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 async fn no_route(request: Request) -> Response {
     let (request, body) = request.into_parts();
     body::discard(body).await;
-    let path = shown(request.uri.path());
-    let what = format!("unknown route `{path}`: see /openapi.json for the list");
-    error(StatusCode::NOT_FOUND, what)
+    let path = shorten(request.uri.path());
+    let message = format!("unknown route `{path}`: see /openapi.json for the list");
+    error(StatusCode::NOT_FOUND, message)
 }
 
 /// Answers a known path with an unsupported method. The router adds `Allow`, since it knows the supported ones.
@@ -87,9 +87,9 @@ async fn other_method(request: Request) -> Response {
     if request.method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let (method, path) = (request.method, shown(request.uri.path()));
-    let what = format!("{method} is not allowed on `{path}`: use a method of the header Allow");
-    error(StatusCode::METHOD_NOT_ALLOWED, what)
+    let (method, path) = (request.method, shorten(request.uri.path()));
+    let message = format!("{method} is not allowed on `{path}`: use a method of the header Allow");
+    error(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 /// All handlers, by path. The OpenAPI document describes them in `operations.json`; a test compares the two.

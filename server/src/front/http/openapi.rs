@@ -78,8 +78,8 @@ fn described(operation: &Operation) -> Value {
         content
     };
     let reply = match &operation.reply {
-        ReplyBody::Json(schema) => content(schema),
-        ReplyBody::Text(media) => json!({media: {"schema": {"type": "string"}}}),
+        ReplyMedia::Json(schema) => content(schema),
+        ReplyMedia::Text(media) => json!({media: {"schema": {"type": "string"}}}),
     };
     let refused = json!({"description": "refused", "content": {"application/json": {"schema": reference("Error")}}});
     let mut described = json!({
@@ -95,7 +95,7 @@ fn described(operation: &Operation) -> Value {
 
 /// Body of a reply.
 #[derive(Deserialize)]
-enum ReplyBody {
+enum ReplyMedia {
     /// JSON, by name of its schema.
     #[serde(rename = "reply")]
     Json(String),
@@ -113,7 +113,7 @@ struct Operation {
     /// Name of the request body's schema; `None` without a JSON body.
     request: Option<String>,
     #[serde(flatten)]
-    reply: ReplyBody,
+    reply: ReplyMedia,
 }
 
 #[cfg(test)]

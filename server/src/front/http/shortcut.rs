@@ -56,9 +56,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let response = router.answer(request).await;
-            let said = response.status() == StatusCode::OK;
+            let is_ok = response.status() == StatusCode::OK;
             let body = axum::body::to_bytes(response.into_body(), 1 << 10).await.unwrap();
-            let (model, version) = said.then(|| serde_json::from_slice(&body).unwrap())?;
+            let (model, version) = is_ok.then(|| serde_json::from_slice(&body).unwrap())?;
             Some(Target { model, version })
         })
     }

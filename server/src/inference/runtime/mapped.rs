@@ -49,19 +49,19 @@ impl Default for MappedConfig {
 #[derive(Debug)]
 pub(crate) struct MappedWeights {
     config: MappedConfig,
-    taken: Arc<AtomicU64>,
+    used: Arc<AtomicU64>,
 }
 
 /// Disk space, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DiskSpace {
     pub(crate) bytes: u64,
-    taken: Arc<AtomicU64>,
+    used: Arc<AtomicU64>,
 }
 
 impl Drop for DiskSpace {
     fn drop(&mut self) {
-        self.taken.fetch_sub(self.bytes, Relaxed);
+        self.used.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -70,7 +70,7 @@ impl Drop for DiskSpace {
 pub(crate) struct WeightFolder {
     folder: TempDir,
     /// Disk space of its files, held while they are mapped.
-    pub(crate) room: Arc<DiskSpace>,
+    pub(crate) disk_space: Arc<DiskSpace>,
     /// Locked while the folder is in use, so that no other server removes it as left over from a crash.
     _lock: File,
 }
@@ -78,15 +78,15 @@ pub(crate) struct WeightFolder {
 impl MappedWeights {
     /// Removes folders left over from a crash; a missing parent folder is not an error.
     pub(crate) fn new(config: MappedConfig) -> Self {
-        sweep(&config.folder);
+        remove_leftovers(&config.folder);
         Self {
             config,
-            taken: Arc::default(),
+            used: Arc::default(),
         }
     }
 
     /// True if a version whose largest tensor has `largest` bytes is mapped.
-    pub(crate) fn wants(&self, largest: u64) -> bool {
+    pub(crate) fn applies_to(&self, largest: u64) -> bool {
         largest >= self.config.from_bytes
     }
 
@@ -94,37 +94,37 @@ impl MappedWeights {
     ///
     /// # Errors
     /// Fails if that exceeds the maximum or the free space, or if the folder cannot be created; names the key to set.
-    pub(crate) fn place(&self, bytes: u64) -> Result<WeightFolder, String> {
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<WeightFolder, String> {
         let MappedConfig { folder, max_bytes, .. } = &self.config;
-        let failed = |what: String| {
+        let failed = |reason: String| {
             format!(
-                "its weights need a local disk, because ONNX Runtime maps such large tensors from a file: {}: {what}",
+                "its weights need a local disk, because ONNX Runtime maps such large tensors from a file: {}: {reason}",
                 folder.display()
             )
         };
-        let add = |taken: u64| taken.checked_add(bytes).filter(|all| all <= max_bytes);
-        let room = self.taken.fetch_update(Relaxed, Relaxed, add).map_err(|taken| {
+        let add = |used: u64| used.checked_add(bytes).filter(|all| all <= max_bytes);
+        let disk_space = self.used.fetch_update(Relaxed, Relaxed, add).map_err(|used| {
             failed(format!(
-                "{bytes} bytes in addition to {taken} exceed `runtime.weights.max_bytes` = {max_bytes}"
+                "{bytes} bytes in addition to {used} exceed `runtime.weights.max_bytes` = {max_bytes}"
             ))
         });
-        let room = room.map(|_| DiskSpace {
+        let disk_space = disk_space.map(|_| DiskSpace {
             bytes,
-            taken: Arc::clone(&self.taken),
+            used: Arc::clone(&self.used),
         })?;
-        let elsewhere = |e: io::Error| failed(format!("{e}; set `runtime.weights.folder` to another folder"));
-        fs::create_dir_all(folder).map_err(elsewhere)?;
-        let about = statvfs(folder).map_err(|e| elsewhere(e.into()))?;
-        let free = about.blocks_available().saturating_mul(about.fragment_size());
+        let disk_error = |e: io::Error| failed(format!("{e}; set `runtime.weights.folder` to another folder"));
+        fs::create_dir_all(folder).map_err(disk_error)?;
+        let stats = statvfs(folder).map_err(|e| disk_error(e.into()))?;
+        let free = stats.blocks_available().saturating_mul(stats.fragment_size());
         if free < bytes {
             return Err(failed(format!(
                 "needs {bytes} bytes, but only {free} are free: free disk space or set `runtime.weights.folder`"
             )));
         }
-        let (folder, lock) = own_folder(folder).map_err(elsewhere)?;
+        let (folder, lock) = create_locked_folder(folder).map_err(disk_error)?;
         Ok(WeightFolder {
             folder,
-            room: Arc::new(room),
+            disk_space: Arc::new(disk_space),
             _lock: lock,
         })
     }
@@ -143,7 +143,7 @@ impl WeightFolder {
 }
 
 /// Creates a folder and the lock that marks it as in use. Other users have no access.
-fn own_folder(parent: &Path) -> io::Result<(TempDir, File)> {
+fn create_locked_folder(parent: &Path) -> io::Result<(TempDir, File)> {
     for _ in 0..MAX_ATTEMPTS {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         let lock = File::open(folder.path())?;
@@ -156,11 +156,11 @@ fn own_folder(parent: &Path) -> io::Result<(TempDir, File)> {
 }
 
 /// Removes folders that no server holds. Inaccessible folders are skipped.
-fn sweep(parent: &Path) {
+fn remove_leftovers(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
-        let left = entry.file_name().to_string_lossy().starts_with(PREFIX)
+        let is_leftover = entry.file_name().to_string_lossy().starts_with(PREFIX)
             && entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let Some(lock) = left.then(|| File::open(entry.path()).ok()).flatten() else {
+        let Some(lock) = is_leftover.then(|| File::open(entry.path()).ok()).flatten() else {
             continue;
         };
         if lock.try_lock().is_err() {
@@ -196,32 +196,32 @@ mod tests {
     fn folders_go_with_their_version_and_room_with_its_sessions() {
         let parent = tempfile::tempdir().unwrap();
         let weights = weights(&parent.path().join("new"), 10);
-        assert!(weights.wants(100) && !weights.wants(99));
-        let placed = weights.place(6).unwrap();
-        fs::write(placed.file("w/a.bin").unwrap(), "weight").unwrap();
-        let error = weights.place(5).unwrap_err();
+        assert!(weights.applies_to(100) && !weights.applies_to(99));
+        let weight_folder = weights.reserve(6).unwrap();
+        fs::write(weight_folder.file("w/a.bin").unwrap(), "weight").unwrap();
+        let error = weights.reserve(5).unwrap_err();
         assert!(
             error.contains("runtime.weights.max_bytes") && error.contains("in addition to 6"),
             "{error}"
         );
-        let room = Arc::clone(&placed.room);
-        drop(placed);
+        let disk_space = Arc::clone(&weight_folder.disk_space);
+        drop(weight_folder);
         assert_eq!(folders(&parent.path().join("new")), 0);
-        assert!(weights.place(5).is_err(), "sessions still map them");
-        drop(room);
-        assert!(weights.place(10).is_ok());
+        assert!(weights.reserve(5).is_err(), "sessions still map them");
+        drop(disk_space);
+        assert!(weights.reserve(10).is_ok());
     }
 
     #[test]
     fn what_a_crash_left_is_removed_and_what_is_in_use_stays() {
         let parent = tempfile::tempdir().unwrap();
-        let left = parent.path().join("tierlab-weights-left");
-        fs::create_dir_all(left.join("w")).unwrap();
+        let leftover = parent.path().join("tierlab-weights-left");
+        fs::create_dir_all(leftover.join("w")).unwrap();
         fs::create_dir(parent.path().join("other")).unwrap();
         let first = weights(parent.path(), 10);
-        assert!(!left.exists());
-        let placed = first.place(1).unwrap();
-        let path = placed.file("w.bin").unwrap();
+        assert!(!leftover.exists());
+        let weight_folder = first.reserve(1).unwrap();
+        let path = weight_folder.file("w.bin").unwrap();
         fs::write(&path, "w").unwrap();
         let _second = weights(parent.path(), 10);
         assert!(path.exists());
@@ -231,13 +231,13 @@ mod tests {
     #[test]
     fn a_disk_that_has_no_room_is_named_with_the_key_to_set() {
         let parent = tempfile::tempdir().unwrap();
-        let error = weights(parent.path(), u64::MAX).place(u64::MAX).unwrap_err();
+        let error = weights(parent.path(), u64::MAX).reserve(u64::MAX).unwrap_err();
         for part in [parent.path().to_str().unwrap(), "are free", "runtime.weights.folder"] {
             assert!(error.contains(part), "{error}");
         }
         let file = parent.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = weights(&file, 10).place(1).unwrap_err();
+        let error = weights(&file, 10).reserve(1).unwrap_err();
         assert!(error.contains("runtime.weights.folder"), "{error}");
     }
 }

@@ -101,7 +101,7 @@ impl Graph {
     pub(crate) fn bytes(&self) -> u64 {
         let files = match &self.weights {
             Weights::InMemory(files) => files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
-            Weights::Mapped(placed) => placed.room.bytes,
+            Weights::Mapped(folder) => folder.disk_space.bytes,
         };
         files + self.onnx.len() as u64
     }
@@ -177,7 +177,7 @@ impl Runtime {
                 let built = self.build(graph, threads, provider, Ok);
                 built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
                     // The graph is valid: the provider does not start.
-                    Ok(_) => self.providers.lacking(provider, &self.library, &error),
+                    Ok(_) => self.providers.unusable(provider, &self.library, &error),
                     Err(_) => error,
                 })
             }
@@ -244,8 +244,8 @@ impl Runtime {
                     }
                     finish(builder)?.commit_from_memory(&graph.onnx)
                 }
-                Weights::Mapped(placed) => {
-                    let onnx = placed.file(MODEL_FILE).map_err(|e| ort::Error::new(e.to_string()))?;
+                Weights::Mapped(folder) => {
+                    let onnx = folder.file(MODEL_FILE).map_err(|e| ort::Error::new(e.to_string()))?;
                     finish(builder)?.commit_from_file(onnx)
                 }
             }
@@ -260,10 +260,10 @@ impl Runtime {
 
 /// Finds the first library. A configured path is used or refused, never skipped.
 fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
-    let mut tried = Vec::new();
+    let mut searched = Vec::new();
     for (name, path) in chosen {
         let Some(path) = path else {
-            tried.push(format!("{name}: not set"));
+            searched.push(format!("{name}: not set"));
             continue;
         };
         let file = path.is_file().then(|| path.to_owned());
@@ -280,17 +280,17 @@ fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
         if let Some(library) = newest_in(&folder) {
             return Ok(library);
         }
-        tried.push(format!("{}/libonnxruntime.so*: none", folder.display()));
+        searched.push(format!("{}/libonnxruntime.so*: none", folder.display()));
     }
     for name in SYSTEM_NAMES {
         match ort::init_from(name) {
             Ok(_) => return Ok(name.into()),
-            Err(error) => tried.push(format!("{name} on the system: {error}")),
+            Err(error) => searched.push(format!("{name} on the system: {error}")),
         }
     }
     Err(LoadError::new(format!(
         "ONNX Runtime was not found. Searched:\n  {}\n{}",
-        tried.join("\n  "),
+        searched.join("\n  "),
         advice()
     )))
 }
@@ -312,7 +312,7 @@ type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
 /// Fails if the file is not a library, or not ONNX Runtime.
 #[allow(unsafe_code)]
 fn version_of(library: &Path) -> Result<String, String> {
-    let failed = |what: String| format!("{}: {what}", library.display());
+    let failed = |reason: String| format!("{}: {reason}", library.display());
     // SAFETY: `ort` loaded this library before, so its initialisers have run and do nothing again; the handle only
     // increments its count. `ort` keeps it loaded for the life of the process.
     let loaded = unsafe { Library::new(library) }.map_err(|e| failed(e.to_string()))?;
@@ -358,7 +358,7 @@ fn logger() -> LoggerFunction {
                 tracing::warn!(target: TARGET, lines = left_out, "omitted lines of ONNX Runtime");
             }
         }
-        say(level, id, location, message);
+        forward(level, id, location, message);
     })
 }
 
@@ -375,7 +375,7 @@ fn log_level() -> LogLevel {
     }
 }
 
-fn say(level: Level, id: &str, location: &str, message: &str) {
+fn forward(level: Level, id: &str, location: &str, message: &str) {
     // Sessions are named `NAME/VERSION`; the library itself has no such name.
     let (model, version) = id.split_once('/').unzip();
     match level {

@@ -34,15 +34,15 @@ impl OptimizedCache {
     /// Fails if the folder cannot be created or read.
     pub(crate) fn open(folder: &Path, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let own = format!("{PARTIAL}{}-", std::process::id());
+        let own_prefix = format!("{PARTIAL}{}-", std::process::id());
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
             // Another server may write here, so only files of ended processes are removed.
             let pid = name.strip_prefix(PARTIAL).and_then(|rest| rest.split('-').next());
-            let dead = pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists());
-            if dead || name.starts_with(&own) {
+            let has_exited = pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists());
+            if has_exited || name.starts_with(&own_prefix) {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -90,8 +90,8 @@ impl OptimizedCache {
             return None;
         }
         // Marks it as used: entries are removed by oldest time.
-        let touched = File::options().append(true).open(&path);
-        let _ = touched.and_then(|file| file.set_modified(SystemTime::now()));
+        let opened = File::options().append(true).open(&path);
+        let _ = opened.and_then(|file| file.set_modified(SystemTime::now()));
         Some(bytes.into())
     }
 
@@ -122,8 +122,8 @@ impl OptimizedCache {
     ///
     /// # Errors
     /// Returns I/O errors.
-    pub(crate) fn keep(&self, key: &str, partial: &Path, complete: impl Fn(Bytes) -> bool) -> io::Result<bool> {
-        let kept = (|| {
+    pub(crate) fn store(&self, key: &str, partial: &Path, complete: impl Fn(Bytes) -> bool) -> io::Result<bool> {
+        let stored = (|| {
             let bytes = Bytes::from(fs::read(partial)?);
             if !complete(bytes.clone()) || bytes.len() as u64 > self.max_bytes {
                 return Ok(false);
@@ -135,22 +135,22 @@ impl OptimizedCache {
             File::open(&self.folder)?.sync_all()?;
             Ok(true)
         })();
-        if !matches!(kept, Ok(true)) {
+        if !matches!(stored, Ok(true)) {
             let _ = fs::remove_file(partial);
         }
-        self.make_room()?;
-        kept
+        self.evict()?;
+        stored
     }
 
-    fn make_room(&self) -> io::Result<()> {
+    fn evict(&self) -> io::Result<()> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
                 continue;
             }
-            let about = entry.metadata()?;
-            entries.push((about.modified()?, about.len(), entry.path()));
+            let metadata = entry.metadata()?;
+            entries.push((metadata.modified()?, metadata.len(), entry.path()));
         }
         entries.sort();
         let mut bytes: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
@@ -221,36 +221,36 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = OptimizedCache::open(folder.path(), 1000).unwrap();
         assert_eq!(cache.find("k"), None);
-        assert!(cache.keep("k", &written(&cache, b"graph"), |_| true).unwrap());
+        assert!(cache.store("k", &written(&cache, b"graph"), |_| true).unwrap());
         assert_eq!(cache.find("k").unwrap(), "graph");
-        assert!(cache.keep("k", &written(&cache, b"other"), |_| true).unwrap());
+        assert!(cache.store("k", &written(&cache, b"other"), |_| true).unwrap());
         assert_eq!(cache.find("k").unwrap(), "other");
         let (path, _) = cache.entry("k").unwrap();
         fs::write(&path, b"othe").unwrap();
         assert_eq!(cache.find("k"), None);
         assert!(!path.exists());
         // One that refers to other files is not kept, and leaves nothing behind.
-        assert!(!cache.keep("k", &written(&cache, b"refers"), |_| false).unwrap());
+        assert!(!cache.store("k", &written(&cache, b"refers"), |_| false).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn what_a_crash_left_is_removed_and_the_oldest_make_room() {
         let folder = tempfile::tempdir().unwrap();
-        let dead = folder.path().join("partial-999999999-0.onnx");
+        let stale = folder.path().join("partial-999999999-0.onnx");
         let alive = folder
             .path()
             .join(format!("{PARTIAL}{}-0.onnx", std::os::unix::process::parent_id()));
-        fs::write(&dead, b"x").unwrap();
+        fs::write(&stale, b"x").unwrap();
         fs::write(&alive, b"x").unwrap();
         let cache = OptimizedCache::open(folder.path(), 25).unwrap();
-        assert!(!dead.exists() && alive.exists());
+        assert!(!stale.exists() && alive.exists());
         for key in ["a", "b", "c"] {
-            cache.keep(key, &written(&cache, &[0; 10]), |_| true).unwrap();
+            cache.store(key, &written(&cache, &[0; 10]), |_| true).unwrap();
             // File times are no finer than the clock's tick.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         assert!(cache.find("a").is_none() && cache.find("b").is_some() && cache.find("c").is_some());
-        assert!(!cache.keep("d", &written(&cache, &[0; 26]), |_| true).unwrap());
+        assert!(!cache.store("d", &written(&cache, &[0; 26]), |_| true).unwrap());
     }
 }

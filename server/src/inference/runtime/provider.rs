@@ -142,22 +142,22 @@ impl Providers {
     /// # Errors
     /// Fails with one message if the library was built without it or its own libraries cannot be loaded.
     pub(crate) fn check(&self, environment: &Environment, library: &Path) -> Result<(), String> {
-        let there = match self.choice {
+        let is_present = match self.choice {
             Provider::Auto | Provider::Cpu => return Ok(()),
             Provider::Cuda => has_cuda(),
             Provider::Tensorrt => has_tensorrt() && has_cuda(),
         };
-        let lacking = |what: &str| self.lacking(self.choice, library, what.trim());
-        if !there {
-            return Err(lacking("ONNX Runtime was built without it"));
+        let unusable = |what: &str| self.unusable(self.choice, library, what.trim());
+        if !is_present {
+            return Err(unusable("ONNX Runtime was built without it"));
         }
         let builder = Session::builder(environment).map_err(|e| e.to_string())?;
         let registered = builder.with_execution_providers(self.dispatch(self.choice));
-        registered.map(drop).map_err(|error| lacking(&error.to_string()))
+        registered.map(drop).map_err(|error| unusable(&error.to_string()))
     }
 
     /// Message about a provider: what does not work, the libraries and devices searched, and what to do.
-    pub(crate) fn lacking(&self, provider: Provider, library: &Path, what: &str) -> String {
+    pub(crate) fn unusable(&self, provider: Provider, library: &Path, what: &str) -> String {
         let mut files = vec!["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
         let mut search = Search::default();
         for names in CUDA_LIBRARIES {
@@ -168,12 +168,12 @@ impl Providers {
             search.has(&["libnvinfer.so.10"]);
         }
         let mut looked_for = vec![format!("{}: loaded", library.display())];
-        for (provider, there) in [("CUDA", has_cuda()), ("TensorRT", has_tensorrt())] {
-            looked_for.push(format!("{provider} in it: {}", if there { "yes" } else { "no" }));
+        for (provider, is_present) in [("CUDA", has_cuda()), ("TensorRT", has_tensorrt())] {
+            looked_for.push(format!("{provider} in it: {}", if is_present { "yes" } else { "no" }));
         }
         for path in files.into_iter().map(|file| library.with_file_name(file)) {
-            let there = if path.exists() { "there" } else { "not there" };
-            looked_for.push(format!("{}: {there}", path.display()));
+            let presence = if path.exists() { "there" } else { "not there" };
+            looked_for.push(format!("{}: {presence}", path.display()));
         }
         looked_for.extend(search.searched().iter().cloned());
         looked_for.extend(device_nodes(self.cuda.device_id));

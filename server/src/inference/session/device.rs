@@ -24,7 +24,7 @@ pub(crate) struct DeviceInputs {
     /// Kind of memory required by the session.
     memory: Allocator,
     /// Set by the first part on the device.
-    place: Option<TensorMemory>,
+    target: Option<TensorMemory>,
     /// Bindings of the inputs, by name. The previous run has ended when the next input is bound.
     bound: BTreeMap<String, DeviceBytes>,
 }
@@ -50,7 +50,7 @@ impl DeviceInputs {
     pub(super) fn new(memory: Allocator) -> Self {
         Self {
             memory,
-            place: None,
+            target: None,
             bound: BTreeMap::new(),
         }
     }
@@ -68,23 +68,23 @@ impl DeviceInputs {
         parts: impl Iterator<Item = &'a Part> + Clone,
     ) -> Result<DynTensor, String> {
         let len = parts.clone().map(|part| part.data.len()).sum();
-        let place = match &self.place {
-            Some(place) => place,
-            None => self.place.insert(TensorMemory::on(gpu_of(parts.clone())?)?),
+        let target = match &self.target {
+            Some(target) => target,
+            None => self.target.insert(TensorMemory::on(gpu_of(parts.clone())?)?),
         };
         // Freed first, so that the tensors of two runs never exist together.
         self.bound.remove(input);
-        let mut tensor = place.pool.take(len).map_err(|e| e.to_string())?;
+        let mut tensor = target.pool.take(len).map_err(|e| e.to_string())?;
         let mut at = 0;
         for part in parts {
             let laid = match &part.data {
-                Elements::Device(rows) => rows.gather(&mut tensor, at, &place.stream),
+                Elements::Device(rows) => rows.gather(&mut tensor, at, &target.stream),
                 Elements::Host(data) => tensor.fill(at, &data.whole()),
             };
             laid.map_err(|e| e.to_string())?;
             at += part.data.len();
         }
-        place.stream.wait().map_err(|e| e.to_string())?;
+        target.stream.wait().map_err(|e| e.to_string())?;
         // SAFETY: device memory of `len` bytes, aligned to at least 256 as all of the driver's, written completely, and
         // kept in `bound` until the input is bound again or the binding is gone.
         let value = unsafe { tensor_over(&self.memory, (tensor.address(), len), element, shape) };

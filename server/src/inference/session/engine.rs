@@ -83,7 +83,7 @@ impl Engine {
             let began = Instant::now();
             self.answer(jobs, work);
             last_run = began.elapsed();
-            queue.note_run(last_run);
+            queue.record_run(last_run);
         }
         clock.settle();
     }
@@ -129,9 +129,9 @@ impl Engine {
                     job.scope.run(|| tracing::warn!(rows, seconds, "run interrupted"));
                 }
                 // Clients that still wait are told why the server interrupted the run.
-                let why = self.control.active.stopped();
-                let why = why.unwrap_or_else(|| Refusal::new(Reason::Inference, "the run was interrupted"));
-                refuse(jobs, &why);
+                let refusal = self.control.active.stopped();
+                let refusal = refusal.unwrap_or_else(|| Refusal::new(Reason::Inference, "the run was interrupted"));
+                refuse(jobs, &refusal);
             }
             Err(_) if jobs.len() > 1 => {
                 for job in jobs {
@@ -194,26 +194,26 @@ impl Engine {
         let ended = Instant::now();
         let bytes = (0..signature.outputs.len()).map(|i| tensors::output_bytes(&values[i]));
         let bytes = bytes.fold(0, usize::saturating_add);
-        let beside = match requests {
-            [alone] => held_by(alone, signature),
+        let job_bytes = match requests {
+            [alone] => bytes_of(alone, signature),
             _ => 0,
         };
         let admission = self.admission.as_ref();
-        let mut held = admission.map_or(Ok(None), |admission| admission.hold_outputs(bytes, beside))?;
+        let mut held = admission.map_or(Ok(None), |admission| admission.hold_outputs(bytes, job_bytes))?;
         let empty = |_: &&[Part]| Vec::with_capacity(signature.outputs.len());
         let mut outputs: Vec<Vec<Tensor>> = requests.iter().map(empty).collect();
         for (i, spec) in signature.outputs.iter().enumerate() {
             let (shape, data) = tensors::extract(&values[i])?;
             // The length of texts is only known now.
             let mut held_text = match admission {
-                Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len(), beside)?,
+                Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len(), job_bytes)?,
                 _ => None,
             };
             let data = Data::from(match held_text.as_mut().or(held.as_mut()) {
                 Some(held) => held.split(data.len()).hold(data),
                 None => data,
             });
-            share_out(spec, signature.batched, (&shape, &data), rows, &mut outputs)?;
+            split_output(spec, signature.batched, (&shape, &data), rows, &mut outputs)?;
         }
         Ok(Answers {
             outputs,
@@ -232,8 +232,8 @@ fn fill(buffers: &mut [Box<dyn Buffer>], requests: &[&[Part]]) -> Result<(), Run
                 return Err("rows are in device memory, but the session has none".to_owned().into());
             };
             if !buffer.reserve(data.len()) {
-                let what = format!("no memory for the run's copy of an input of {} bytes", data.len());
-                return Err(RunError::new(Fault::NoMemory(Reason::Full), what));
+                let message = format!("no memory for the run's copy of an input of {} bytes", data.len());
+                return Err(RunError::new(Fault::NoMemory(Reason::Full), message));
             }
             buffer.push(data).map_err(RunError::misfit)?;
         }
@@ -242,7 +242,7 @@ fn fill(buffers: &mut [Box<dyn Buffer>], requests: &[&[Part]]) -> Result<(), Run
 }
 
 /// Gives each request its rows of an output, or the whole of one that has no batch.
-fn share_out(
+fn split_output(
     spec: &TensorSpec,
     is_batched: bool,
     (shape, data): (&[i64], &Data),
@@ -277,7 +277,7 @@ fn share_out(
 }
 
 /// Minimum bytes that a request holds during its run: its tensors, and the run's copy of them.
-fn held_by(parts: &[Part], signature: &Signature) -> usize {
+fn bytes_of(parts: &[Part], signature: &Signature) -> usize {
     let bytes = parts.iter().zip(&signature.inputs).map(|(part, spec)| {
         let len = part.data.len();
         len.saturating_add(tensors::run_bytes(spec.dtype, &part.shape, len))

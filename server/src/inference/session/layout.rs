@@ -109,7 +109,7 @@ pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec
 
 /// Layout of a model whose runs are too short for several threads: as many sessions of one thread as can be in their
 /// runs at the same time when all cores are busy. `None` if the run is longer.
-pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup> {
+pub(crate) fn for_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup> {
     if alone >= SPREAD_FROM {
         return None;
     }
@@ -120,19 +120,19 @@ pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup>
 
 /// Returns the groups worth having, most threads first. `timed` has candidates, fewest threads first, and the time of a
 /// run in each. A group of more threads must be faster by a tenth than the previous one.
-pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<SessionGroup> {
+pub(crate) fn select_groups(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<SessionGroup> {
     let Some(&(first, Some(mut best))) = timed.first() else {
         return unmeasured(&timed.iter().map(|(group, _)| *group).collect::<Vec<_>>());
     };
-    let mut kept = vec![first];
+    let mut selected = vec![first];
     for &(group, run_time) in &timed[1..] {
         if let Some(alone) = run_time.filter(|&alone| alone * 100 <= best * WORTH_PERCENT) {
-            kept.push(group);
+            selected.push(group);
             best = alone;
         }
     }
-    kept.reverse();
-    kept
+    selected.reverse();
+    selected
 }
 
 /// Layout without measured runs, most threads first: assumes that runs scale well, and keeps only one session over all
@@ -140,7 +140,7 @@ pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<Se
 pub(crate) fn unmeasured(candidates: &[SessionGroup]) -> Vec<SessionGroup> {
     match candidates {
         [narrowest, .., widest] => vec![*widest, *narrowest],
-        few => few.to_vec(),
+        groups => groups.to_vec(),
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn short_runs_get_the_sessions_that_can_be_busy() {
-        let of = |cores, us| of_short_runs(cores, Duration::from_micros(us)).map(|group| group.sessions);
+        let of = |cores, us| for_short_runs(cores, Duration::from_micros(us)).map(|group| group.sessions);
         assert_eq!(of(2, 7), Some(1));
         assert_eq!(of(64, 7), Some(8));
         assert_eq!(of(2, 100), Some(2));
@@ -196,7 +196,7 @@ mod tests {
         let ms = |ms| Some(Duration::from_millis(ms));
         let chosen = |cores, times: &[Option<Duration>]| {
             let timed = candidates(cores, 1, u64::MAX).into_iter().zip(times.iter().copied());
-            shape(&worth_having(&timed.collect::<Vec<_>>()))
+            shape(&select_groups(&timed.collect::<Vec<_>>()))
         };
         assert_eq!(chosen(2, &[ms(200), ms(110)]), [(1, 2), (2, 1)]);
         assert_eq!(chosen(2, &[ms(200), ms(180)]), [(1, 2), (2, 1)]);

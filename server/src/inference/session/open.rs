@@ -150,7 +150,7 @@ pub(crate) fn spawn(
 ) -> Result<SpawnedSession, String> {
     let control = RunControl::new(session)?;
     let opening = Arc::<OnceLock<AbandonedSession>>::default();
-    let stop = StopUnlessServing(Some((Arc::clone(&control.active), Arc::clone(&opening))));
+    let stop = StopOnDrop(Some((Arc::clone(&control.active), Arc::clone(&opening))));
     let (report, opened) = oneshot::channel();
     let (built_by_now, built) = oneshot::channel();
     let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
@@ -191,7 +191,7 @@ pub(crate) struct SpawnedSession {
     pub(crate) opened: oneshot::Receiver<Result<SessionReport, String>>,
     assign: std::sync::mpsc::SyncSender<Assignment>,
     thread: JoinHandle<()>,
-    stop: StopUnlessServing,
+    stop: StopOnDrop,
 }
 
 impl SpawnedSession {
@@ -205,9 +205,9 @@ impl SpawnedSession {
 
 /// Stops the warm-up of a session that is no longer needed, and counts the session as abandoned until its thread, which
 /// shares the second value, has opened it.
-struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
+struct StopOnDrop(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
 
-impl Drop for StopUnlessServing {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         if let Some((active, opening)) = self.0.take() {
             opening.get_or_init(AbandonedSession::new);
@@ -234,17 +234,17 @@ impl Warmup {
         // ONNX Runtime plans memory by the first run of each shape, and treats shapes that differ in the rows of an
         // even number of inputs as equal. So the first run has as many rows as most requests.
         if self.samples.is_empty() {
-            on_zeros(engine, 1)?;
+            run_zeros(engine, 1)?;
         }
         for sample in &self.samples {
-            let failed = |what: String| format!("warm-up `{}`: {what}", sample.name);
+            let failed = |message: String| format!("warm-up `{}`: {message}", sample.name);
             let (parts, rows) = self.parts(engine, sample).map_err(failed)?;
             for _ in 0..sample.count {
                 run_once(engine, &parts, rows).map_err(|error| failed(error.message))?;
             }
         }
         if !self.samples.iter().any(|sample| sample.batch_size > 1) && max_batch_size > 1 {
-            on_zeros(engine, PROBE_ROWS.min(max_batch_size))?;
+            run_zeros(engine, PROBE_ROWS.min(max_batch_size))?;
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
 /// # Errors
 /// Fails if outputs have another number of rows, when stopped, or without memory. If the model does not run at all,
 /// only logs it.
-fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
+fn run_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
     let run = zero_inputs(&engine.signature, rows)
         .map(|inputs| inputs.into_iter().map(part).collect::<Vec<_>>())
         .map_err(RunError::from)
@@ -275,8 +275,8 @@ fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
     match run {
         Err(error) if error.fault == Fault::Rows || is_for_memory(&error.message) => Err(error.message),
         Err(error) => {
-            if let Some(why) = engine.control.active.stopped() {
-                return Err(why.message);
+            if let Some(refusal) = engine.control.active.stopped() {
+                return Err(refusal.message);
             }
             tracing::warn!(error = %error.message, rows, "model does not run on zeros: not warmed up");
             Ok(())
@@ -287,7 +287,7 @@ fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
 
 pub(super) fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), RunError> {
     let active = Arc::clone(&engine.control.active);
-    active.begin(&mut [], Instant::now()).map_err(|why| why.message)?;
+    active.begin(&mut [], Instant::now()).map_err(|e| e.message)?;
     let run = catch_unwind(AssertUnwindSafe(|| engine.run_parts(&[parts], &[rows])));
     active.end(&mut []);
     match run {
@@ -315,13 +315,13 @@ pub(super) fn fastest_run(engine: &mut Engine, warmup: &Warmup, budget: Duration
     })
 }
 
-fn fastest(engine: &mut Engine, parts: &[Part], rows: usize, until: Instant) -> Option<Duration> {
+fn fastest(engine: &mut Engine, parts: &[Part], rows: usize, deadline: Instant) -> Option<Duration> {
     let mut best = Duration::MAX;
     for _ in 0..MAX_RUNS {
         let began = Instant::now();
         run_once(engine, parts, rows).ok()?;
         best = best.min(began.elapsed());
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             break;
         }
     }

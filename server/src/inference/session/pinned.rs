@@ -111,19 +111,19 @@ mod tests {
     #[test]
     fn a_bound_session_answers_as_an_unbound_one() {
         let [mut plain, mut bound] = engines();
-        let mut kept = Vec::new();
+        let mut retained = Vec::new();
         for (first, second) in [(1, 3), (8, 1), (2, 30), (1, 1)] {
             let requests = [parts(first, 0.1), parts(second, 0.9)];
             let requests: Vec<&[Part]> = requests.iter().map(Vec::as_slice).collect();
-            let [want, have] = [&mut plain, &mut bound].map(|engine| {
+            let [expected, actual] = [&mut plain, &mut bound].map(|engine| {
                 let answers = engine.run_parts(&requests, &[first, second]);
                 answers.map_err(|e| e.message).unwrap().outputs
             });
-            assert_eq!(want, have);
-            kept.push((want, have));
+            assert_eq!(expected, actual);
+            retained.push((expected, actual));
         }
         assert!(
-            kept.iter().all(|(want, have)| want == have),
+            retained.iter().all(|(expected, actual)| expected == actual),
             "later runs leave earlier answers alone"
         );
         let short = vec![Part {

@@ -33,15 +33,15 @@ pub(crate) struct Fitting {
 
 /// Sessions to open.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct SessionPlan {
     /// Groups, fewest threads first; at least one.
     pub(super) groups: Vec<SessionGroup>,
-    choice: Choice,
+    choice: InstanceChoice,
 }
 
-/// Choice of the sessions among the groups of a [`Plan`].
+/// Choice of the sessions among the groups of a [`SessionPlan`].
 #[derive(Debug, PartialEq, Eq)]
-enum Choice {
+enum InstanceChoice {
     /// Stated in the config.
     Stated,
     /// By the time of a run in each group.
@@ -51,7 +51,7 @@ enum Choice {
 }
 
 /// Opened groups, most threads first, and the reason for them.
-type Chosen = (Vec<WarmGroup>, String);
+type FittedGroups = (Vec<WarmGroup>, String);
 
 impl Fitting {
     /// Creates the fitting for the cores of this process, or the configured ones.
@@ -66,27 +66,27 @@ impl Fitting {
     }
 
     /// Sessions for a model with `weight_bytes` bytes of weights. On a GPU the default is one session.
-    pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> Plan {
+    pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> SessionPlan {
         let on_gpu = InstanceConfig::default();
         if let Some(instances) = stated.or((!on_cpu).then_some(&on_gpu)) {
-            return Plan {
+            return SessionPlan {
                 groups: vec![SessionGroup::stated(instances)],
-                choice: Choice::Stated,
+                choice: InstanceChoice::Stated,
             };
         }
         let cores = self.cores.count;
         let groups = layout::candidates(cores, weight_bytes, self.config.max_weight_bytes);
         let choice = match groups.len() {
-            1 if cores == 1 => Choice::Unmeasured("there is one core"),
-            1 => Choice::Unmeasured(
+            1 if cores == 1 => InstanceChoice::Unmeasured("there is one core"),
+            1 => InstanceChoice::Unmeasured(
                 "its weights are too large for another session (`runtime.instances.max_weight_bytes`)",
             ),
             _ if self.config.measure.is_zero() => {
-                Choice::Unmeasured("measuring is disabled (`runtime.instances.measure_ms`)")
+                InstanceChoice::Unmeasured("measuring is disabled (`runtime.instances.measure_ms`)")
             }
-            _ => Choice::Measured,
+            _ => InstanceChoice::Measured,
         };
-        Plan { groups, choice }
+        SessionPlan { groups, choice }
     }
 
     /// Opens the sessions of a plan; the group with the most threads is first.
@@ -94,12 +94,12 @@ impl Fitting {
     /// # Errors
     /// The error of the first session that cannot be opened, or an exceeded limit. A session opened only for measuring
     /// is left out if it cannot be opened.
-    pub(super) async fn open(&self, plan: &Plan, opener: Opener<'_>) -> Result<Vec<WarmGroup>, String> {
+    pub(super) async fn open(&self, plan: &SessionPlan, opener: Opener<'_>) -> Result<Vec<WarmGroup>, String> {
         let model = opener.model;
         let (opened, why) = match plan.choice {
-            Choice::Stated => return opener.open_all(&plan.groups, Vec::new()).await,
-            Choice::Measured => self.open_fitted(&plan.groups, opener).await?,
-            Choice::Unmeasured(why) => {
+            InstanceChoice::Stated => return opener.open_all(&plan.groups, Vec::new()).await,
+            InstanceChoice::Measured => self.open_fitted(&plan.groups, opener).await?,
+            InstanceChoice::Unmeasured(why) => {
                 let groups = layout::unmeasured(&plan.groups);
                 (opener.open_all(&groups, Vec::new()).await?, why.to_owned())
             }
@@ -111,7 +111,7 @@ impl Fitting {
     }
 
     /// Opens one session of each candidate group, and then the others of the groups that are worth having.
-    async fn open_fitted(&self, candidates: &[SessionGroup], mut opener: Opener<'_>) -> Result<Chosen, String> {
+    async fn open_fitted(&self, candidates: &[SessionGroup], mut opener: Opener<'_>) -> Result<FittedGroups, String> {
         let (first, wider) = (candidates[0], &candidates[1..]);
         let budget = self.config.measure / candidates.len() as u32;
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
@@ -119,7 +119,7 @@ impl Fitting {
         let reports = timeout(self.config.measure * 2, warm(opener.limits, &mut built)).await;
         let reports = reports.unwrap_or_else(|_| Ok(Vec::new()))?;
         let alone = reports.first().map(|report| report.run_time);
-        let why = match alone {
+        let reason = match alone {
             Some(Some(alone)) if alone <= budget => {
                 let first = WarmGroup {
                     group: first,
@@ -132,7 +132,7 @@ impl Fitting {
         };
         let mut groups = layout::unmeasured(candidates);
         if reports.is_empty() {
-            return Ok((opener.open_all(&groups, built).await?, why.to_owned()));
+            return Ok((opener.open_all(&groups, built).await?, reason.to_owned()));
         }
         // One session of the group with the fewest threads is already open.
         if let Some(last) = groups.last_mut() {
@@ -143,7 +143,7 @@ impl Fitting {
             last.group.sessions += 1;
             last.sessions.extend(with_reports(built, reports));
         }
-        Ok((groups, why.to_owned()))
+        Ok((groups, reason.to_owned()))
     }
 
     /// Opens the remaining sessions, after the first session's run was measured.
@@ -153,13 +153,13 @@ impl Fitting {
         alone: Duration,
         wider: &[SessionGroup],
         opener: &mut Opener<'_>,
-    ) -> Chosen {
-        let short = layout::of_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
-        let (mut groups, why) = match short {
+    ) -> FittedGroups {
+        let short = layout::for_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
+        let (mut groups, reason) = match short {
             Some(group) => {
                 first.group = group;
-                let why = format!("a run takes {}, too short for several threads", format_time(alone));
-                (vec![first], why)
+                let reason = format!("a run takes {}, too short for several threads", format_time(alone));
+                (vec![first], reason)
             }
             None => self.measure(first, wider, opener).await,
         };
@@ -169,33 +169,33 @@ impl Fitting {
                 None => group.sessions = 1,
             }
         }
-        (groups, why)
+        (groups, reason)
     }
 
     /// Times a run in each group, and keeps the groups worth having, most threads first.
-    async fn measure(&self, first: WarmGroup, wider: &[SessionGroup], opener: &mut Opener<'_>) -> Chosen {
+    async fn measure(&self, first: WarmGroup, wider: &[SessionGroup], opener: &mut Opener<'_>) -> FittedGroups {
         let _measuring = self.measuring.lock().await;
         let budget = self.config.measure / (1 + wider.len() as u32);
-        let mut tried = vec![first];
+        let mut measured = vec![first];
         for &group in wider {
             if let Some(sessions) = try_open(opener, 1, group.threads, Some(budget)).await {
-                tried.push(WarmGroup { group, sessions });
+                measured.push(WarmGroup { group, sessions });
             }
         }
-        let run_time = |tried: &WarmGroup| tried.sessions.first().and_then(|first| first.report.run_time);
+        let run_time = |warm: &WarmGroup| warm.sessions.first().and_then(|first| first.report.run_time);
         let timed: Vec<(SessionGroup, Option<Duration>)> =
-            tried.iter().map(|tried| (tried.group, run_time(tried))).collect();
+            measured.iter().map(|warm| (warm.group, run_time(warm))).collect();
         let times = timed.iter().filter_map(|(group, run_time)| {
             let (time, threads) = (format_time((*run_time)?), group.threads.intra_op);
             let plural = if threads == 1 { "" } else { "s" };
             Some(format!("{time} with {threads} thread{plural}"))
         });
-        let why = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
-        let groups = layout::worth_having(&timed);
+        let reason = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
+        let groups = layout::select_groups(&timed);
         // Sessions of the other groups end with their threads.
-        tried.retain(|tried| groups.contains(&tried.group));
-        tried.reverse();
-        (tried, why)
+        measured.retain(|warm| groups.contains(&warm.group));
+        measured.reverse();
+        (measured, reason)
     }
 }
 
@@ -241,18 +241,18 @@ pub(crate) struct LoadSlot<'a> {
     /// Deadline of everything except the warm-up.
     pub(crate) deadline: Instant,
     /// Held while files are in memory that no session has taken yet.
-    pub(crate) room: SemaphorePermit<'a>,
+    pub(crate) permit: SemaphorePermit<'a>,
 }
 
 impl LoadLimits {
-    fn too_late(&self, what: &str) -> String {
+    fn timeout_message(&self, failure: &str) -> String {
         let ms = self.load.as_millis();
-        format!("{what} within {ms} ms (`runtime.load_timeout_ms`)")
+        format!("{failure} within {ms} ms (`runtime.load_timeout_ms`)")
     }
 
     /// Error of a load that exceeded its time; it is temporary.
-    pub(crate) fn late(&self, object: impl fmt::Display, what: &str) -> LoadError {
-        LoadError::at(object, self.too_late(what)).passing()
+    pub(crate) fn timed_out(&self, object: impl fmt::Display, failure: &str) -> LoadError {
+        LoadError::at(object, self.timeout_message(failure)).transient()
     }
 }
 
@@ -329,7 +329,7 @@ impl Opener<'_> {
         let built = join_all(sessions.iter_mut().map(|session| &mut session.built));
         match timeout_at(self.slot.deadline.into(), built).await {
             Ok(_) => Ok(sessions),
-            Err(_) => Err(self.limits.too_late("its sessions were not built")),
+            Err(_) => Err(self.limits.timeout_message("its sessions were not built")),
         }
     }
 
@@ -366,7 +366,7 @@ impl Opener<'_> {
         }
         let Self { limits, spec, slot, .. } = self;
         // No session needs the files any more.
-        drop((spec, slot.room));
+        drop((spec, slot.permit));
         let reports = warm(limits, &mut sessions).await?;
         let mut warm = with_reports(sessions, reports);
         let of_group = |&group: &SessionGroup| WarmGroup {
@@ -409,16 +409,16 @@ mod tests {
         })
     }
 
-    fn planned(plan: &Plan) -> (u32, u32, Vec<u32>) {
+    fn planned(plan: &SessionPlan) -> (u32, u32, Vec<u32>) {
         let first = plan.groups[0];
         let wider = plan.groups[1..].iter().map(|group| group.threads.intra_op);
         (first.sessions, first.threads.intra_op, wider.collect())
     }
 
-    fn stated_plan(instances: &InstanceConfig) -> Plan {
-        Plan {
+    fn stated_plan(instances: &InstanceConfig) -> SessionPlan {
+        SessionPlan {
             groups: vec![SessionGroup::stated(instances)],
-            choice: Choice::Stated,
+            choice: InstanceChoice::Stated,
         }
     }
 
@@ -450,10 +450,10 @@ mod tests {
             (4, 1000, 900, "max_weight_bytes"),
             (4, 0, 10, "measure_ms"),
         ] {
-            let Choice::Unmeasured(why) = plan(cores, measure_ms, bytes).choice else {
+            let InstanceChoice::Unmeasured(reason) = plan(cores, measure_ms, bytes).choice else {
                 panic!("measured");
             };
-            assert!(why.contains(part), "{why}");
+            assert!(reason.contains(part), "{reason}");
         }
     }
 

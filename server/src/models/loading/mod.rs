@@ -82,7 +82,7 @@ impl CachedGraph {
             GraphSource::Saving(partial) => {
                 tokio::task::spawn_blocking(move || {
                     let complete = |onnx: Bytes| external(onnx).is_ok_and(|external| external.files.is_empty());
-                    match cache.keep(&key, &partial, complete) {
+                    match cache.store(&key, &partial, complete) {
                         Ok(true) => tracing::debug!(key, "stored the optimised graph"),
                         Ok(false) => tracing::debug!(key, "not storing the optimised graph: it refers to other files"),
                         Err(error) => tracing::warn!(%error, "cannot store the optimised graph"),
@@ -112,9 +112,9 @@ impl Loader {
     ) -> Result<(Model, VersionLoad), LoadError> {
         let ModelDescription { name, config, .. } = described;
         let (version, object, seconds) = (found.version.to_string(), found.object, &mut found.seconds);
-        let bad = |what: String| LoadError::at(&object, what);
+        let bad = |message: String| LoadError::at(&object, message);
         let disk_space = match &found.graph.weights {
-            Weights::Mapped(placed) => Some(Arc::clone(&placed.room)),
+            Weights::Mapped(folder) => Some(Arc::clone(&folder.disk_space)),
             Weights::InMemory(_) => None,
         };
         let files = (found.graph, found.warmup);
@@ -177,11 +177,11 @@ impl Loader {
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         };
-        let what = format!(
+        let message = format!(
             "{sessions} sessions of loads that were given up are still being built (cores: {cores}): wait until \
              `tierlab_abandoned_sessions` falls, or restart the server without their models"
         );
-        Err(LoadError::new(what).passing())
+        Err(LoadError::new(message).transient())
     }
 
     /// Checks that rows are read to the device that the sessions are bound to.
@@ -229,7 +229,7 @@ impl Loader {
         let plan = self.fitting.plan(stated, graph.bytes(), Runtime::is_cpu(provider));
         let threads = plan.groups[0].threads;
         let began = Instant::now();
-        let cached = self.look_up(&graph, provider, threads).await;
+        let cached = self.find_cached(&graph, provider, threads).await;
         seconds.verify += began.elapsed().as_secs_f64();
         let spec = SessionSpec {
             runtime: self.runtime.clone(),
@@ -287,7 +287,7 @@ impl Loader {
     }
 
     /// Looks for a stored optimised graph.
-    async fn look_up(&self, graph: &Graph, provider: Provider, threads: Threads) -> CachedGraph {
+    async fn find_cached(&self, graph: &Graph, provider: Provider, threads: Threads) -> CachedGraph {
         let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
             return CachedGraph::default();
         };
@@ -338,7 +338,7 @@ impl Loader {
         signature: &Signature,
         object: &ObjectPath,
     ) -> Result<Option<Join>, LoadError> {
-        let columns = signature.joined(config).map_err(|what| LoadError::at(object, what))?;
+        let columns = signature.joined(config).map_err(|e| LoadError::at(object, e))?;
         let Some(first) = config.joined.values().next() else {
             return Ok(None);
         };
@@ -346,7 +346,7 @@ impl Loader {
         let joined = Join::open(self.features.clone(), tables, &first.table, &signature.inputs, &columns);
         match timeout(self.limits.load, joined).await {
             Ok(joined) => joined.map(Some),
-            Err(_) => Err(self.limits.late(object, "its feature table was not opened")),
+            Err(_) => Err(self.limits.timed_out(object, "its feature table was not opened")),
         }
     }
 }

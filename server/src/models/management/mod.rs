@@ -8,7 +8,7 @@ mod reconcile;
 use crate::error::LoadError;
 use crate::models::loading::Loader;
 use crate::models::repository::{self, Listing};
-use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
+use crate::models::served_models::{ServedModel, ServedModels, Target, shorten};
 use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
 use arc_swap::ArcSwap;
@@ -91,10 +91,10 @@ impl ModelManager {
     }
 
     /// True if a model on the tier is served without a load call.
-    fn wants(&self, name: &str) -> bool {
-        let wanted = &self.settings.models;
-        let every = wanted.is_empty() && self.settings.control != ControlMode::Explicit;
-        every || wanted.iter().any(|wanted| wanted == ALL_MODELS || wanted == name)
+    fn selects(&self, name: &str) -> bool {
+        let selected = &self.settings.models;
+        let every = selected.is_empty() && self.settings.control != ControlMode::Explicit;
+        every || selected.iter().any(|model| model == ALL_MODELS || model == name)
     }
 
     /// True if startup is complete.
@@ -198,9 +198,9 @@ impl ModelManager {
     /// The reason, with the key to set.
     pub(crate) fn allow_change(&self, name: &str) -> Result<(), Refusal> {
         if !self.settings.admin {
-            let what =
+            let message =
                 "loading and unloading by request is disabled: set `enabled = true` under `[admin]` in server.toml";
-            return Err(Refusal::new(Reason::Forbidden, what));
+            return Err(Refusal::new(Reason::Forbidden, message));
         }
         let control = match self.settings.control {
             ControlMode::Explicit => return Ok(()),
@@ -210,7 +210,7 @@ impl ModelManager {
         Err(Refusal::bad(format!(
             "model `{}` cannot be loaded or unloaded by request: `repository.control` in server.toml is `{control}`, \
              not `explicit`",
-            shown(name)
+            shorten(name)
         )))
     }
 
@@ -271,16 +271,16 @@ impl ModelManager {
                 return Err(LoadError::new(format!("model `{name}` is refused: {error}")).with_detail(detailed));
             }
             tracing::error!(model = %name, error = error.for_operator(), "model refused; serving the others");
-            if error.passing {
+            if error.transient {
                 listing.remove(&name);
             }
         }
         if self.settings.control == ControlMode::None && self.snapshot().models().next().is_none() {
             let refused = self.snapshot().index().into_iter();
-            let why: String = refused
+            let reasons: String = refused
                 .map(|entry| format!("\n  {}: {}", entry.name, entry.reason))
                 .collect();
-            return Err(LoadError::new(format!("no model can be served:{why}")));
+            return Err(LoadError::new(format!("no model can be served:{reasons}")));
         }
         let _ = self.started.set(());
         if self.settings.control == ControlMode::Poll {
@@ -293,23 +293,23 @@ impl ModelManager {
     fn choose(&self, listing: &Listing, location: &str) -> Result<Vec<String>, LoadError> {
         let wanted = &self.settings.models;
         if listing.is_empty() {
-            let what = format!(
+            let message = format!(
                 "no model on the model tier ({location}): run in the server's working directory `tierlab-models generate \
                  --model mlp && tierlab-models publish --to {}`, or publish your own",
                 self.settings.tier_file.display()
             );
             if self.settings.control == ControlMode::None {
-                return Err(LoadError::new(what));
+                return Err(LoadError::new(message));
             }
-            tracing::warn!("{what}");
+            tracing::warn!("{message}");
         }
         let is_missing = |name: &&String| *name != ALL_MODELS && !listing.contains_key(*name);
         if let Some(name) = wanted.iter().find(is_missing) {
-            let have = listing.keys().cloned().collect::<Vec<_>>().join(", ");
-            let what = format!("unknown model `{name}`: the model tier ({location}) has {have}");
-            return Err(LoadError::new(what));
+            let names = listing.keys().cloned().collect::<Vec<_>>().join(", ");
+            let message = format!("unknown model `{name}`: the model tier ({location}) has {names}");
+            return Err(LoadError::new(message));
         }
-        Ok(listing.keys().filter(|name| self.wants(name)).cloned().collect())
+        Ok(listing.keys().filter(|name| self.selects(name)).cloned().collect())
     }
 
     /// `POST /v2/repository/models/M/load`: reads the model from the tier again, even if it is served, and replaces the
@@ -328,7 +328,7 @@ impl ModelManager {
             return Err(Refusal::bad(format!(
                 "unsupported parameter `{}`: a model's config and files are only read from the model tier; publish them there and \
                  load without parameters",
-                shown(parameter)
+                shorten(parameter)
             )));
         }
         let (this, name) = (Arc::clone(self), name.to_owned());
@@ -346,7 +346,7 @@ impl ModelManager {
     pub(crate) async fn unload_by_request(self: &Arc<Self>, name: &str, parameters: &[String]) -> Result<(), Refusal> {
         self.allow_change(name)?;
         if let Some(parameter) = parameters.iter().find(|name| *name != "unload_dependents") {
-            return Err(Refusal::bad(format!("unknown parameter `{}`", shown(parameter))));
+            return Err(Refusal::bad(format!("unknown parameter `{}`", shorten(parameter))));
         }
         self.check_started()?;
         self.snapshot().entry(name)?;
@@ -376,21 +376,21 @@ impl ModelManager {
         };
         let mut reconciled = listing.clone();
         for (name, objects) in &listing {
-            if !self.wants(name) || seen.get(name) == Some(objects) {
+            if !self.selects(name) || seen.get(name) == Some(objects) {
                 continue;
             }
             let _lock = self.lock_model(name).await;
             if let Err(error) = self.reconcile(name, objects, Reload::IfChanged).await {
                 tracing::warn!(model = %name, error = error.for_operator(), "cannot update the model");
-                if error.passing {
+                if error.transient {
                     reconciled.remove(name);
                 }
             }
         }
         // Only names: a snapshot holds the models, and keeps their sessions from ending.
-        let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
-        gone.retain(|name| !listing.contains_key(name));
-        for name in gone {
+        let mut removed: Vec<String> = self.snapshot().0.keys().cloned().collect();
+        removed.retain(|name| !listing.contains_key(name));
+        for name in removed {
             let _lock = self.lock_model(&name).await;
             self.unload(&name, "removed from the model tier").await;
             self.forget(&name);

@@ -9,7 +9,7 @@ use crate::error::LoadError;
 use crate::models::loading::Loader;
 use crate::models::loading::fitting::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
-use crate::models::served_models::{ServedVersion, VersionState, shown};
+use crate::models::served_models::{ServedVersion, VersionState, shorten};
 use crate::models::serving::Model;
 use crate::request::{Reason, Refusal};
 use std::collections::BTreeSet;
@@ -38,11 +38,11 @@ impl ModelManager {
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list(&**tier, Some(name)).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
-            let what = format!("unknown model `{}`: not on the model tier", shown(name));
-            return Err(Refusal::new(Reason::UnknownModel, what));
+            let message = format!("unknown model `{}`: not on the model tier", shorten(name));
+            return Err(Refusal::new(Reason::UnknownModel, message));
         };
         self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
-            let reason = match error.passing {
+            let reason = match error.transient {
                 true => Reason::Tier,
                 false => Reason::Unloadable,
             };
@@ -65,9 +65,9 @@ impl ModelManager {
             return Err(LoadError::new("the tiers are not opened yet"));
         };
         let limits = &loader.limits;
-        let over = self.settings.model_configs.get(name);
-        let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, over)).await;
-        let late = |_| Err(limits.late(name, "its config was not read"));
+        let keys = self.settings.model_configs.get(name);
+        let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, keys)).await;
+        let late = |_| Err(limits.timed_out(name, "its config was not read"));
         let described = match described.unwrap_or_else(late) {
             Ok(described) => described,
             Err(error) => {
@@ -83,7 +83,7 @@ impl ModelManager {
         let mut failed = None;
         for &version in &described.versions {
             let fingerprint = described.fingerprint(version);
-            if reload == Reload::IfChanged && self.has(name, version, &fingerprint) {
+            if reload == Reload::IfChanged && self.has_loaded(name, version, &fingerprint) {
                 continue;
             }
             match self.load_version(loader, &described, version, fingerprint).await {
@@ -96,10 +96,10 @@ impl ModelManager {
     }
 
     /// True if a version was loaded or refused with these files.
-    fn has(&self, name: &str, version: u64, fingerprint: &str) -> bool {
+    fn has_loaded(&self, name: &str, version: u64, fingerprint: &str) -> bool {
         let served = self.snapshot();
-        let known = served.0.get(name).and_then(|entry| entry.versions.get(&version));
-        known.is_some_and(|known| known.fingerprint == fingerprint)
+        let record = served.0.get(name).and_then(|entry| entry.versions.get(&version));
+        record.is_some_and(|record| record.fingerprint == fingerprint)
     }
 
     /// Loads a version beside the served ones. Serves it, or records why not.
@@ -113,9 +113,9 @@ impl ModelManager {
         let name = described.name.as_str();
         self.edit(name, |entry| {
             let new = || ServedVersion::without_model(VersionState::Loading, "");
-            let known = entry.versions.entry(version).or_insert_with(new);
-            if known.model.is_none() {
-                known.state = VersionState::Loading;
+            let record = entry.versions.entry(version).or_insert_with(new);
+            if record.model.is_none() {
+                record.state = VersionState::Loading;
             }
         });
         match self.read_and_load(loader, described, version).await {
@@ -160,30 +160,30 @@ impl ModelManager {
         version: u64,
     ) -> Result<(Model, VersionLoad), LoadError> {
         let closed = |_| LoadError::new("the server is shutting down");
-        let room = self.loads.acquire().await.map_err(closed)?;
+        let permit = self.loads.acquire().await.map_err(closed)?;
         loader.check_abandoned().await?;
         let Loader { limits, mapped, .. } = loader;
         let deadline = Instant::now() + limits.load;
         let read = timeout_at(deadline.into(), described.read(&*loader.tier, version, mapped)).await;
-        let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
+        let late = |_| Err(limits.timed_out(format_args!("{} {version}", described.name), "its files were not read"));
         let found = read.unwrap_or_else(late)?;
-        loader.load(described, found, LoadSlot { deadline, room }).await
+        loader.load(described, found, LoadSlot { deadline, permit }).await
     }
 
     /// Records why a version was not loaded. The version served before continues.
     fn refuse(&self, name: &str, version: u64, fingerprint: String, error: &LoadError) {
         // A temporary failure is retried.
-        let fingerprint = if error.passing { String::new() } else { fingerprint };
+        let fingerprint = if error.transient { String::new() } else { fingerprint };
         self.edit(name, |entry| {
-            if let Some(known) = entry.versions.get_mut(&version) {
-                known.fingerprint.clone_from(&fingerprint);
-                if known.model.is_some() {
-                    known.reason = format!("a newer copy was refused, the previous one continues: {error}");
-                    let (error, what) = (error.for_operator(), "newer copy refused; the previous one continues");
-                    tracing::error!(model = name, version, error, "{what}");
+            if let Some(record) = entry.versions.get_mut(&version) {
+                record.fingerprint.clone_from(&fingerprint);
+                if record.model.is_some() {
+                    record.reason = format!("a newer copy was refused, the previous one continues: {error}");
+                    let (error, message) = (error.for_operator(), "newer copy refused; the previous one continues");
+                    tracing::error!(model = name, version, error, "{message}");
                 } else {
-                    known.state = VersionState::Unavailable;
-                    known.reason.clone_from(&error.message);
+                    record.state = VersionState::Unavailable;
+                    record.reason.clone_from(&error.message);
                     tracing::error!(model = name, version, error = error.for_operator(), "refused");
                 }
             }
@@ -194,15 +194,15 @@ impl ModelManager {
     fn drop_unwanted(&self, name: &str, wanted: &BTreeSet<u64>) {
         let served = self.snapshot();
         let Some(entry) = served.0.get(name) else { return };
-        let is_served = |version: &u64| entry.versions.get(version).is_some_and(|known| known.model.is_some());
+        let is_served = |version: &u64| entry.versions.get(version).is_some_and(|record| record.model.is_some());
         if !wanted.iter().all(is_served) {
             return;
         }
-        for (&version, known) in entry.versions.iter().filter(|(version, _)| !wanted.contains(version)) {
-            if known.model.is_some() {
+        for (&version, record) in entry.versions.iter().filter(|(version, _)| !wanted.contains(version)) {
+            if record.model.is_some() {
                 let reason = "not selected by the model's `version_policy`";
-                let gone = ServedVersion::without_model(VersionState::Unavailable, reason);
-                self.replace(name, version, &gone);
+                let unloaded = ServedVersion::without_model(VersionState::Unavailable, reason);
+                self.replace(name, version, &unloaded);
             } else {
                 self.edit(name, |entry| {
                     entry.versions.remove(&version);
@@ -239,8 +239,8 @@ impl ModelManager {
             self.edit(name, |entry| {
                 entry.reason.clear();
                 for number in &numbers {
-                    let gone = ServedVersion::without_model(state, reason);
-                    entry.versions.insert(*number, gone);
+                    let unloaded = ServedVersion::without_model(state, reason);
+                    entry.versions.insert(*number, unloaded);
                 }
             });
         };
@@ -249,8 +249,8 @@ impl ModelManager {
         let freed = models.into_iter().map(retire);
         let freed = tokio::spawn(futures::future::join_all(freed));
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
-            let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
-            let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
+            let refusal = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
+            let ended: usize = queues.iter().map(|queue| queue.stop_runs(&refusal).len()).sum();
             tracing::warn!(model = name, ended, "unloaded; interrupted runs in progress");
         }
         all(VersionState::Unavailable);

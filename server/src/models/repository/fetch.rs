@@ -27,10 +27,10 @@ pub(super) type Sum<'a> = Option<&'a ManifestFile>;
 
 /// Reads a text file, which is small.
 pub(super) async fn read_text(tier: &dyn Tier, object: &Object, sum: Sum<'_>) -> Result<Bytes, LoadError> {
-    let object = look_up(tier, object, sum).await?;
+    let object = stat_again(tier, object, sum).await?;
     if object.size > TEXT_BYTES {
-        let what = format!("text file of {} bytes exceeds the limit of {TEXT_BYTES}", object.size);
-        return Err(LoadError::at(&object.path, what));
+        let message = format!("text file of {} bytes exceeds the limit of {TEXT_BYTES}", object.size);
+        return Err(LoadError::at(&object.path, message));
     }
     read_bytes(tier, &object, sum, &mut LoadSeconds::default()).await
 }
@@ -43,12 +43,12 @@ pub(super) async fn read_bytes(
     seconds: &mut LoadSeconds,
 ) -> Result<Bytes, LoadError> {
     let began = Instant::now();
-    let object = look_up(tier, object, sum).await?;
+    let object = stat_again(tier, object, sum).await?;
     let bytes = tier.read(&object, 0..object.size).await?.bytes;
     let read_time = began.elapsed();
     if sum.is_some() {
         let hashed = bytes.clone();
-        let digest = off_thread(move || Sha256::digest(&hashed)).await?;
+        let digest = run_blocking(move || Sha256::digest(&hashed)).await?;
         check_sum(&object, sum, &hex::encode(digest))?;
     }
     seconds.read += read_time.as_secs_f64();
@@ -57,12 +57,12 @@ pub(super) async fn read_bytes(
 }
 
 /// Error of the local disk, not of the model.
-fn local(path: &Path, error: &io::Error) -> LoadError {
+fn io_error(path: &Path, error: &io::Error) -> LoadError {
     let hint = "set `runtime.weights.folder` to another folder";
     let detailed = format!("{}: {error}; {hint}", path.display());
     LoadError::new(format!("cannot store weights on the local disk: {error}; {hint}"))
         .with_detail(detailed)
-        .passing()
+        .transient()
 }
 
 /// Destination of a file's chunks, in order.
@@ -73,8 +73,8 @@ trait Sink: Send + 'static {
 impl Sink for Arc<[u8]> {
     fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
         // Not shared yet, and the tier returns exactly the requested range.
-        let place = Arc::get_mut(self).and_then(|shared| shared.get_mut(at..at + bytes.len()));
-        place.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
+        let destination = Arc::get_mut(self).and_then(|shared| shared.get_mut(at..at + bytes.len()));
+        destination.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
         Ok(())
     }
 }
@@ -90,7 +90,7 @@ fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
     // Needed twice for a moment. Allocated fallibly, because the tier may have reported any size.
     if Vec::<u8>::new().try_reserve_exact(size.saturating_mul(2)).is_err() {
-        return Err(LoadError::at(&object.path, format!("no memory for {size} bytes")).passing());
+        return Err(LoadError::at(&object.path, format!("no memory for {size} bytes")).transient());
     }
     // Unwritten zero pages are mapped, not copied.
     Ok(Arc::from(vec![0; size]))
@@ -98,7 +98,7 @@ fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
 
 /// Creates a file for an object.
 fn new_file(path: &Path) -> impl FnOnce(&Object) -> Result<File, LoadError> {
-    move |_| File::create_new(path).map_err(|e| local(path, &e))
+    move |_| File::create_new(path).map_err(|e| io_error(path, &e))
 }
 
 /// Reads a large object in chunks. Each is verified and stored while the next one is read, so a file in memory exists
@@ -107,51 +107,51 @@ async fn read_in_chunks<P: Sink>(
     tier: &dyn Tier,
     object: &Object,
     sum: Sum<'_>,
-    place: impl FnOnce(&Object) -> Result<P, LoadError>,
+    destination: impl FnOnce(&Object) -> Result<P, LoadError>,
     chunk_bytes: u64,
     seconds: &mut LoadSeconds,
 ) -> Result<P, LoadError> {
     let began = Instant::now();
-    let object = look_up(tier, object, sum).await?;
+    let object = stat_again(tier, object, sum).await?;
     let read = async |from: u64| {
         let to = (from + chunk_bytes).min(object.size);
         let bytes = tier.read(&object, from..to).await.map(|read| read.bytes);
         (bytes, Instant::now())
     };
     let mut writer = ChunkWriter {
-        place: place(&object)?,
+        destination: destination(&object)?,
         at: 0,
         sum: sum.map(|_| Sha256::new()),
     };
-    let (mut chunk, mut arrived) = read(0).await;
-    let mut read_time = arrived - began;
-    let mut turned = arrived;
+    let (mut chunk, mut arrived_at) = read(0).await;
+    let mut read_time = arrived_at - began;
+    let mut stored_at = arrived_at;
     while (writer.at as u64) < object.size {
         let bytes = chunk?;
         let next = (writer.at + bytes.len()) as u64;
-        let filled = off_thread(move || writer.put(&bytes).map(|()| writer));
+        let filled = run_blocking(move || writer.put(&bytes).map(|()| writer));
         if next < object.size {
             let (filled, following) = tokio::join!(filled, read(next));
-            (chunk, arrived) = following;
-            read_time += arrived - turned;
+            (chunk, arrived_at) = following;
+            read_time += arrived_at - stored_at;
             writer = filled?.map_err(|e| put_failed(&object, &e))?;
         } else {
             chunk = Ok(Bytes::new());
             writer = filled.await?.map_err(|e| put_failed(&object, &e))?;
         }
-        turned = Instant::now();
+        stored_at = Instant::now();
     }
     if let Some(hasher) = writer.sum.take() {
         check_sum(&object, sum, &hex::encode(hasher.finalize()))?;
     }
     seconds.read += read_time.as_secs_f64();
     seconds.verify += began.elapsed().saturating_sub(read_time).as_secs_f64();
-    Ok(writer.place)
+    Ok(writer.destination)
 }
 
 /// File being written.
 struct ChunkWriter<P> {
-    place: P,
+    destination: P,
     at: usize,
     sum: Option<Sha256>,
 }
@@ -161,25 +161,25 @@ impl<P: Sink> ChunkWriter<P> {
         if let Some(sum) = &mut self.sum {
             sum.update(bytes);
         }
-        self.place.put(self.at, bytes)?;
+        self.destination.put(self.at, bytes)?;
         self.at += bytes.len();
         Ok(())
     }
 }
 
 fn put_failed(object: &Object, error: &io::Error) -> LoadError {
-    let what = format!("cannot store it: {error}; see `runtime.weights` in server.toml");
-    LoadError::at(&object.path, what).passing()
+    let message = format!("cannot store it: {error}; see `runtime.weights` in server.toml");
+    LoadError::at(&object.path, message).transient()
 }
 
 /// Looks up an object again, because the listing may be outdated.
-async fn look_up(tier: &dyn Tier, object: &Object, sum: Sum<'_>) -> Result<Object, LoadError> {
+async fn stat_again(tier: &dyn Tier, object: &Object, sum: Sum<'_>) -> Result<Object, LoadError> {
     let object = tier.stat(&object.path).await?;
     match sum {
         Some(sum) if sum.bytes != object.size => {
-            let (have, said) = (object.size, sum.bytes);
-            let what = format!("size is {have} bytes, the manifest has {said}: truncated or overwritten");
-            Err(LoadError::at(&object.path, what))
+            let (actual, expected) = (object.size, sum.bytes);
+            let message = format!("size is {actual} bytes, the manifest has {expected}: truncated or overwritten");
+            Err(LoadError::at(&object.path, message))
         }
         _ => Ok(object),
     }
@@ -188,15 +188,15 @@ async fn look_up(tier: &dyn Tier, object: &Object, sum: Sum<'_>) -> Result<Objec
 fn check_sum(object: &Object, sum: Sum<'_>, found: &str) -> Result<(), LoadError> {
     match sum {
         Some(sum) if sum.sha256 != found => {
-            let said = &sum.sha256;
-            let what = format!("sha256 is {found}, the manifest has {said}: corrupt or overwritten");
-            Err(LoadError::at(&object.path, what))
+            let expected = &sum.sha256;
+            let message = format!("sha256 is {found}, the manifest has {expected}: corrupt or overwritten");
+            Err(LoadError::at(&object.path, message))
         }
         _ => Ok(()),
     }
 }
 
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, LoadError> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, LoadError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| LoadError::new(format!("a helper thread failed: {e}")))
 }
@@ -210,7 +210,7 @@ pub(super) struct WeightFile<'a> {
 }
 
 /// Reads every file into memory.
-pub(super) async fn in_memory(
+pub(super) async fn to_memory(
     tier: &dyn Tier,
     files: &[WeightFile<'_>],
     seconds: &mut LoadSeconds,
@@ -224,7 +224,7 @@ pub(super) async fn in_memory(
 }
 
 /// Reads every file to a folder on a local disk, and writes the graph beside them.
-pub(super) async fn placed(
+pub(super) async fn to_disk(
     tier: &dyn Tier,
     files: &[WeightFile<'_>],
     object: &Object,
@@ -234,18 +234,18 @@ pub(super) async fn placed(
 ) -> Result<Weights, LoadError> {
     let began = Instant::now();
     let bytes = files.iter().map(|file| file.object.size).sum::<u64>();
-    let placed = mapped.place(bytes.saturating_add(object.size));
-    let placed = placed.map_err(|what| LoadError::at(&object.path, what).passing())?;
+    let folder = mapped.reserve(bytes.saturating_add(object.size));
+    let folder = folder.map_err(|message| LoadError::at(&object.path, message).transient())?;
     let mut reading = LoadSeconds::default();
     for file in files {
-        let path = placed.file(&file.name).map_err(|e| local(file.name.as_ref(), &e))?;
+        let path = folder.file(&file.name).map_err(|e| io_error(file.name.as_ref(), &e))?;
         read_in_chunks(tier, file.object, file.sum, new_file(&path), CHUNK_BYTES, &mut reading).await?;
     }
-    let path = placed.file(MODEL_FILE).map_err(|e| local(MODEL_FILE.as_ref(), &e))?;
-    std::fs::write(&path, graph).map_err(|e| local(&path, &e))?;
+    let path = folder.file(MODEL_FILE).map_err(|e| io_error(MODEL_FILE.as_ref(), &e))?;
+    std::fs::write(&path, graph).map_err(|e| io_error(&path, &e))?;
     seconds.read += reading.read;
     seconds.place += (began.elapsed().as_secs_f64() - reading.read).max(0.0);
-    Ok(Weights::Mapped(Arc::new(placed)))
+    Ok(Weights::Mapped(Arc::new(folder)))
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
             };
             read(&mut seconds).await.unwrap();
             assert!(std::fs::read(&file).unwrap() == data);
-            assert!(read(&mut seconds).await.err().unwrap().passing, "it is there");
+            assert!(read(&mut seconds).await.err().unwrap().transient, "it is there");
             sum.sha256 = hex::encode(Sha256::digest(b"other"));
             let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes, &mut seconds)
                 .await

@@ -60,13 +60,13 @@ pub(crate) async fn describe(
     tier: &dyn Tier,
     name: &str,
     objects: &[Object],
-    over: Option<&toml::Table>,
+    overrides: Option<&toml::Table>,
 ) -> Result<ModelDescription, LoadError> {
     let files = ModelFiles {
         folder: format!("{MODELS_PREFIX}/{name}"),
         objects: objects.to_vec(),
     };
-    let there = files.versions()?;
+    let available = files.versions()?;
     let manifest = match files.find(MANIFEST_FILE) {
         Some(object) => {
             let manifest = Manifest::parse(&read_text(tier, object, None).await?);
@@ -76,18 +76,18 @@ pub(crate) async fn describe(
     };
     if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.name != name) {
         let at = format!("{}/{MANIFEST_FILE}", files.folder);
-        let what = format!("manifest of another model: `{}`", manifest.name);
-        return Err(LoadError::at(at, what));
+        let message = format!("manifest of another model: `{}`", manifest.name);
+        return Err(LoadError::at(at, message));
     }
     let mut config = read_config(tier, &files, manifest.as_ref()).await?;
-    if let Some(keys) = over {
+    if let Some(keys) = overrides {
         let folder = &files.folder;
         let at = format!("{folder}, with `model_config.{name}` of the server over its config");
         config = config.with(keys).map_err(|e| LoadError::at(at, e))?;
     }
     Ok(ModelDescription {
         name: name.to_owned(),
-        versions: config.version_policy.choose(&there),
+        versions: config.version_policy.choose(&available),
         config,
         manifest,
         files,
@@ -101,8 +101,8 @@ async fn read_config(tier: &dyn Tier, files: &ModelFiles, listed: Option<&Manife
         (Some(object), None) => (object, false),
         (None, Some(object)) => (object, true),
         (Some(_), Some(object)) => {
-            let what = format!("{CONFIG_FILE} exists too: keep only one of them");
-            return Err(LoadError::at(&object.path, what));
+            let message = format!("{CONFIG_FILE} exists too: keep only one of them");
+            return Err(LoadError::at(&object.path, message));
         }
     };
     let sum = listed.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
@@ -179,11 +179,11 @@ impl ModelDescription {
         let mut seconds = LoadSeconds::default();
         let sum = self.sum_of(&graph_file, verified)?;
         let onnx = read_bytes(tier, object, sum, &mut seconds).await?;
-        let wanted = external(onnx.clone()).map_err(|what| LoadError::at(&object.path, what))?;
+        let wanted = external(onnx.clone()).map_err(|message| LoadError::at(&object.path, message))?;
         let files = self.weight_files(object, version, &wanted.files, verified)?;
-        let weights = match mapped.wants(wanted.largest_tensor) {
-            true => fetch::placed(tier, &files, object, &onnx, mapped, &mut seconds).await?,
-            false => fetch::in_memory(tier, &files, &mut seconds).await?,
+        let weights = match mapped.applies_to(wanted.largest_tensor) {
+            true => fetch::to_disk(tier, &files, object, &onnx, mapped, &mut seconds).await?,
+            false => fetch::to_memory(tier, &files, &mut seconds).await?,
         };
         Ok(VersionFiles {
             warmup: self.read_warmup(tier, &mut seconds).await?,
@@ -212,15 +212,15 @@ impl ModelDescription {
         let find = |(name, file): (&String, &ExternalFile)| {
             let path = format!("{version}/{}", file.path);
             let missing = || {
-                let what = format!("its weights `{name}` are missing from the version's folder");
-                LoadError::at(&graph.path, what)
+                let message = format!("its weights `{name}` are missing from the version's folder");
+                LoadError::at(&graph.path, message)
             };
             let object = self.files.find(&path).ok_or_else(missing)?;
             let sum = self.sum_of(&path, verified)?;
             // The manifest's checksum is verified when the file is read, and covers more.
             if sum.is_none() {
                 file.check(&file.path, object.size)
-                    .map_err(|what| LoadError::at(&graph.path, what))?;
+                    .map_err(|message| LoadError::at(&graph.path, message))?;
             }
             Ok(WeightFile {
                 object,
@@ -261,8 +261,8 @@ impl ModelDescription {
             let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
             let lines: Vec<Box<str>> = text.lines().take(MAX_LABELS + 1).map(Box::from).collect();
             if lines.len() > MAX_LABELS {
-                let what = format!("{named_by} exceeds {MAX_LABELS} lines");
-                return Err(LoadError::at(&object.path, what));
+                let message = format!("{named_by} exceeds {MAX_LABELS} lines");
+                return Err(LoadError::at(&object.path, message));
             }
             labels.insert(output.name.clone(), lines);
         }
@@ -325,8 +325,8 @@ impl ModelFiles {
         });
         let versions: BTreeSet<u64> = versions.collect();
         if versions.is_empty() {
-            let what = format!("missing VERSION/{MODEL_FILE} with a number as VERSION");
-            return Err(LoadError::at(&self.folder, what));
+            let message = format!("missing VERSION/{MODEL_FILE} with a number as VERSION");
+            return Err(LoadError::at(&self.folder, message));
         }
         Ok(versions)
     }

@@ -39,7 +39,7 @@ async fn read_highest(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result
 fn in_memory(found: &VersionFiles) -> &[(String, Arc<[u8]>)] {
     match &found.graph.weights {
         Weights::InMemory(files) => files,
-        Weights::Mapped(placed) => panic!("{placed:?}"),
+        Weights::Mapped(folder) => panic!("{folder:?}"),
     }
 }
 

@@ -4,7 +4,7 @@
 //! that names the input. Without batching, the shapes of the inputs are independent, except that joined inputs have as
 //! many rows as there are ids. No I/O.
 
-use crate::features::ids::{EntityIds, Naming};
+use crate::features::ids::{EntityIds, IdKind};
 use crate::inference::tensors;
 use crate::models::serving::Model;
 use crate::request::{Part, Refusal};
@@ -53,7 +53,7 @@ pub(crate) struct RequestCheck<'a> {
     /// Inputs that the feature table fills; `None` without a join.
     pub(crate) filled: Option<&'a dyn Fn(usize) -> bool>,
     /// Kind of entity id.
-    pub(crate) naming: Naming,
+    pub(crate) id_kind: IdKind,
     /// Maximum rows of a run; 0 if the model is not batched.
     pub(crate) max_batch_size: usize,
     /// Maximum rows of a request, if batched.
@@ -63,9 +63,9 @@ pub(crate) struct RequestCheck<'a> {
 impl Model {
     /// Memory that [`Model::accept`] needs for the entities of a request.
     pub(crate) fn ids_bytes(&self, inputs: &[Tensor]) -> usize {
-        let asks = |input: &&Tensor| self.join.is_some() && input.name == ENTITY_ID;
-        let asking = inputs.iter().filter(asks).map(EntityIds::bytes_of);
-        asking.fold(0, usize::saturating_add)
+        let is_ids = |input: &&Tensor| self.join.is_some() && input.name == ENTITY_ID;
+        let id_tensors = inputs.iter().filter(is_ids).map(EntityIds::bytes_of);
+        id_tensors.fold(0, usize::saturating_add)
     }
 
     /// Checks the inputs of a request and takes them.
@@ -76,7 +76,7 @@ impl Model {
             model: &self.name,
             signature: &self.signature,
             filled,
-            naming: self.join.as_ref().map_or(Naming::Dense, |join| join.naming),
+            id_kind: self.join.as_ref().map_or(IdKind::Dense, |join| join.id_kind),
             max_batch_size: self.config.max_batch_size as usize,
             max_request_rows: self.max_request_rows,
         };
@@ -111,13 +111,13 @@ impl RequestCheck<'_> {
             return Err(Refusal::bad("`inputs` is empty"));
         }
         for tensor in inputs {
-            let bad = |what: String| Refusal::bad(format!("input `{}`: {what}", tensor.name));
-            let these_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
+            let bad = |message: String| Refusal::bad(format!("input `{}`: {message}", tensor.name));
+            let tensor_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
                 let count = element_count(&tensor.shape).unwrap_or(usize::MAX);
                 if self.signature.batched && count > self.max_request_rows {
                     self.check_rows(count, ENTITY_ID)?;
                 }
-                accepted.ids = EntityIds::of(&tensor, self.naming).map_err(bad)?;
+                accepted.ids = EntityIds::of(&tensor, self.id_kind).map_err(bad)?;
                 accepted.ids.len()
             } else {
                 let index = specs.iter().position(|spec| spec.name == tensor.name);
@@ -134,13 +134,13 @@ impl RequestCheck<'_> {
                 }
             };
             match &rows {
-                Some((rows, first)) if *rows != these_rows => {
+                Some((rows, first)) if *rows != tensor_rows => {
                     let name = &tensor.name;
-                    let what = format!("input `{name}` has {these_rows} rows, but `{first}` has {rows}");
-                    return Err(Refusal::bad(what));
+                    let message = format!("input `{name}` has {tensor_rows} rows, but `{first}` has {rows}");
+                    return Err(Refusal::bad(message));
                 }
                 Some(_) => {}
-                None => rows = Some((these_rows, tensor.name)),
+                None => rows = Some((tensor_rows, tensor.name)),
             }
         }
         accepted.rows = match &rows {
@@ -161,12 +161,12 @@ impl RequestCheck<'_> {
             return Ok(rows);
         }
         // Triton's wording, which its clients may recognise.
-        let mut what = format!("input `{first}`: inference request batch-size must be <= {limit} for ");
-        what += &format!("'{model}', but it has {rows} rows");
+        let mut message = format!("input `{first}`: inference request batch-size must be <= {limit} for ");
+        message += &format!("'{model}', but it has {rows} rows");
         if limit == self.max_batch_size {
-            what += "; set `batching.max_request_rows` in the model's config to split larger requests";
+            message += "; set `batching.max_request_rows` in the model's config to split larger requests";
         }
-        Err(Refusal::bad(what))
+        Err(Refusal::bad(message))
     }
 
     /// Checks that every input comes from exactly one source.
@@ -177,20 +177,20 @@ impl RequestCheck<'_> {
             let read = joined && !accepted.ids.is_empty();
             joins += usize::from(read);
             if part.is_some() && read {
-                let what = format!("input `{}` is both sent and filled by `{ENTITY_ID}`", spec.name);
-                return Err(Refusal::bad(what));
+                let message = format!("input `{}` is both sent and filled by `{ENTITY_ID}`", spec.name);
+                return Err(Refusal::bad(message));
             }
             let (name, ids) = (&spec.name, accepted.ids.len());
             let wanted = spec.shape.first().and_then(|&rows| usize::try_from(rows).ok());
             if let Some(wanted) = wanted.filter(|&rows| read && rows != ids) {
-                let what =
+                let message =
                     format!("input `{ENTITY_ID}` has {ids} rows, but the model's input `{name}` requires {wanted}");
-                return Err(Refusal::bad(what));
+                return Err(Refusal::bad(message));
             }
             if part.is_none() && !read {
                 let hint = joined.then(|| format!(" (send it, or `{ENTITY_ID}`)"));
-                let what = format!("input `{name}` is missing{}", hint.unwrap_or_default());
-                return Err(Refusal::bad(what));
+                let message = format!("input `{name}` is missing{}", hint.unwrap_or_default());
+                return Err(Refusal::bad(message));
             }
         }
         debug_assert!(joins > 0 || accepted.ids.is_empty(), "a join fills at least one input");
@@ -208,16 +208,16 @@ impl RequestCheck<'_> {
 }
 
 fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
-    let (have, want) = (tensor.dtype, spec.dtype);
-    if have != want {
-        return Err(format!("`datatype` is {have}, but the model requires {want}"));
+    let (actual, required) = (tensor.dtype, spec.dtype);
+    if actual != required {
+        return Err(format!("`datatype` is {actual}, but the model requires {required}"));
     }
-    let (have, want) = (&tensor.shape, &spec.shape);
-    let fits = |(&have, &want): (&i64, &i64)| want < 0 || have == want;
-    if have.len() == want.len() && have.iter().zip(want).all(fits) {
+    let (actual, required) = (&tensor.shape, &spec.shape);
+    let fits = |(&actual, &required): (&i64, &i64)| required < 0 || actual == required;
+    if actual.len() == required.len() && actual.iter().zip(required).all(fits) {
         return Ok(());
     }
-    Err(format!("`shape` is {have:?}, but the model requires {want:?}"))
+    Err(format!("`shape` is {actual:?}, but the model requires {required:?}"))
 }
 
 fn select_outputs(
@@ -242,15 +242,15 @@ fn select_outputs(
             }),
             None => {
                 let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
-                let what = format!("output `{}`: model `{model}` has {}", output.name, names.join(", "));
-                Err(Refusal::bad(what))
+                let message = format!("output `{}`: model `{model}` has {}", output.name, names.join(", "));
+                Err(Refusal::bad(message))
             }
         };
         requested.iter().map(select).collect::<Result<_, _>>()?
     };
     for &SelectedOutput { index, binary, classes } in &selected {
         let TensorSpec { name, dtype, .. } = &specs[index];
-        let what = match dtype {
+        let message = match dtype {
             DataType::Bytes if classes > 0 => {
                 "`classification` requires numbers, but it is BYTES: remove `classification`".into()
             }
@@ -259,7 +259,7 @@ fn select_outputs(
             }
             _ => continue,
         };
-        return Err(Refusal::bad(format!("output `{name}`: {what}")));
+        return Err(Refusal::bad(format!("output `{name}`: {message}")));
     }
     Ok(selected)
 }
@@ -309,7 +309,7 @@ mod tests {
             model: "m",
             signature: &signature(true),
             filled,
-            naming: Naming::Dense,
+            id_kind: IdKind::Dense,
             max_batch_size: 4,
             max_request_rows: 8,
         }
@@ -332,7 +332,7 @@ mod tests {
             model: "m",
             signature: &signature,
             filled: Some(&fills),
-            naming: Naming::Dense,
+            id_kind: IdKind::Dense,
             max_batch_size: 0,
             max_request_rows: 0,
         }
@@ -488,9 +488,9 @@ mod tests {
             spec("half", DataType::Fp16, &[-1]),
             spec("text", DataType::Bytes, &[-1]),
         ];
-        let asked = |name: &str| select_outputs("m", &texts, &[classes(name)], false);
-        assert_eq!(asked("half").unwrap()[0].classes, 2, "classes are texts");
-        let refused = asked("text").unwrap_err();
+        let select_one = |name: &str| select_outputs("m", &texts, &[classes(name)], false);
+        assert_eq!(select_one("half").unwrap()[0].classes, 2, "classes are texts");
+        let refused = select_one("text").unwrap_err();
         assert!(refused.message.contains("output `text`: `classification`"), "{refused}");
     }
 }

@@ -40,12 +40,12 @@ impl fmt::Display for Score {
 }
 
 impl Model {
-    /// Replaces outputs with classes if the request asks for them. `None` if `room` refused.
+    /// Replaces outputs with classes if the request asks for them. `None` if `budget` refused.
     pub(crate) fn classify(
         &self,
         mut reply: InferReply,
         selected: &[SelectedOutput],
-        room: &dyn MemoryBudget,
+        budget: &dyn MemoryBudget,
     ) -> Option<InferReply> {
         for (output, selected) in reply.outputs.iter_mut().zip(selected) {
             if selected.classes == 0 {
@@ -54,7 +54,7 @@ impl Model {
             let count = usize::try_from(selected.classes).unwrap_or(usize::MAX);
             let labels = self.labels.get(&output.name).map_or(&[][..], Vec::as_slice);
             *output = offload_large(output.data.len().saturating_mul(RANKING_WORK), || {
-                classes_of(output, self.signature.batched, count, labels, room)
+                classes_of(output, self.signature.batched, count, labels, budget)
             })?;
         }
         Some(reply)
@@ -67,14 +67,14 @@ fn classes_of(
     batched: bool,
     count: usize,
     labels: &[Box<str>],
-    room: &dyn MemoryBudget,
+    budget: &dyn MemoryBudget,
 ) -> Option<Tensor> {
     let (batch, row) = output.shape.split_at_checked(usize::from(batched))?;
     let (rows, elements) = (element_count(batch)?, element_count(row)?);
     let row_bytes = elements * output.dtype.size()?;
     let count = count.min(elements);
     let gathered = if output.data.is_whole() { 0 } else { output.data.len() };
-    if !room.take(elements.saturating_mul(size_of::<Class>()).saturating_add(gathered)) {
+    if !budget.take(elements.saturating_mul(size_of::<Class>()).saturating_add(gathered)) {
         return None;
     }
     let bytes = output.data.whole();
@@ -95,7 +95,7 @@ fn classes_of(
             data.extend(u32::try_from(text.len()).ok()?.to_le_bytes());
             data.extend(text.as_bytes());
             let grown = data.capacity() - counted;
-            if grown > 0 && !room.take(grown) {
+            if grown > 0 && !budget.take(grown) {
                 return None;
             }
             counted += grown;
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn ties_go_by_index_and_nan_goes_last() {
-        let odd = [
+        let unusual = [
             f32::NAN,
             1.0,
             f32::NEG_INFINITY,
@@ -222,9 +222,9 @@ mod tests {
             "nan:0",
             "nan:7",
         ];
-        for count in 0..=odd.len() {
+        for count in 0..=unusual.len() {
             assert_eq!(
-                ranked(&floats(&[8], &odd), false, count).1,
+                ranked(&floats(&[8], &unusual), false, count).1,
                 expected[..count],
                 "{count}"
             );

@@ -89,10 +89,10 @@ impl Model {
     /// One group for each number of threads, which its name contains, because Triton has no field for it.
     fn instance_groups(&self) -> Vec<ModelInstanceGroup> {
         let kind = if self.provider == "cuda" { Kind::Gpu } else { Kind::Cpu };
-        let alike = self.layout.len() == 1;
+        let single_group = self.layout.len() == 1;
         let group = |group: &SessionGroup| ModelInstanceGroup {
             name: match group.threads.intra_op {
-                _ if alike => self.name.clone(),
+                _ if single_group => self.name.clone(),
                 1 => format!("{}.1-thread", self.name),
                 threads => format!("{}.{threads}-threads", self.name),
             },

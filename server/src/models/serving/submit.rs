@@ -31,7 +31,7 @@ struct QueuedRequest<'a> {
 }
 
 impl QueuedRequest<'_> {
-    async fn done(mut self) -> Answer {
+    async fn wait(mut self) -> Answer {
         let done = (&mut self.answer).await;
         self.answered = true;
         done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread ended")))
@@ -59,30 +59,30 @@ impl Model {
     /// Sends a request, with one part per input of the graph, through the queue and a session. If the model's config
     /// allows it, a request larger than a run is split. `rows` is ignored if the model is not batched.
     pub(crate) async fn infer(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
-        let mut done = self.run_in_time(parts, rows, terms).await?;
-        for (output, reshape) in done.outputs.iter_mut().zip(&self.reshapes.outputs) {
+        let mut job_output = self.run_with_limit(parts, rows, terms).await?;
+        for (output, reshape) in job_output.outputs.iter_mut().zip(&self.reshapes.outputs) {
             let Some(reshape) = reshape else { continue };
             let Tensor { name, shape, .. } = output;
             *shape = reshape.apply(shape).ok_or_else(|| {
-                let what = format!(
+                let message = format!(
                     "output `{name}` has shape {shape:?}, which does not match `reshape` in the model's config"
                 );
-                Refusal::new(Reason::Inference, what)
+                Refusal::new(Reason::Inference, message)
             })?;
         }
-        Ok(done)
+        Ok(job_output)
     }
 
     /// Refuses a request whose run has not begun when the model's queue time limit is over. Sessions that take from the
     /// queue refuse late requests as well, and more exactly; but all of them may be busy for longer.
-    async fn run_in_time(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
+    async fn run_with_limit(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms) -> Result<JobOutput, Refusal> {
         let mut running = std::pin::pin!(self.run(parts, rows, terms));
         if let Some(limit) = self.queue_timeout() {
             match tokio::time::timeout(limit, &mut running).await {
-                Ok(done) => return done,
+                Ok(output) => return output,
                 Err(_) if terms.run_began.get().is_none() => {
-                    let what = format!("no session was free within {limit:?}, the model's `batching.queue_timeout_us`");
-                    return Err(Refusal::new(Reason::Deadline, what));
+                    let text = format!("no session was free within {limit:?}, the model's `batching.queue_timeout_us`");
+                    return Err(Refusal::new(Reason::Deadline, text));
                 }
                 Err(_) => {}
             }
@@ -111,15 +111,15 @@ impl Model {
                     drop(wake_ups);
                 });
             }
-            return self.queued(answer).done().await;
+            return self.queued(answer).wait().await;
         }
         let pieces = job::cut(&parts, &self.signature.inputs, rows, max_rows).into_iter();
         let pieces = pieces.map(|(parts, rows)| self.job(parts, rows, terms, enqueued));
         let (jobs, answers): (Vec<Job>, Vec<_>) = pieces.unzip();
         drop(self.queue.push(jobs)?);
-        let pieces = answers.into_iter().map(|answer| self.queued(answer).done());
+        let pieces = answers.into_iter().map(|answer| self.queued(answer).wait());
         let pieces = futures::future::try_join_all(pieces).await?;
-        job::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
+        job::join(pieces).map_err(|message| Refusal::new(Reason::Inference, message))
     }
 
     fn job(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms, now: Instant) -> (Job, oneshot::Receiver<Answer>) {

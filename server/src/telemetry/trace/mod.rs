@@ -75,9 +75,9 @@ impl RequestScope {
     }
 }
 
-/// Calls `look` with the id of the current request, if any.
-pub(crate) fn with_current_id<T>(look: impl FnOnce(&RequestId) -> T) -> Option<T> {
-    CURRENT.try_with(|context| look(&context.id)).ok()
+/// Calls `read` with the id of the current request, if any.
+pub(crate) fn with_current_id<T>(read: impl FnOnce(&RequestId) -> T) -> Option<T> {
+    CURRENT.try_with(|context| read(&context.id)).ok()
 }
 
 /// Front of the current request.
@@ -110,7 +110,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestId {
     /// Id given by the client.
-    Given(Box<str>),
+    Client(Box<str>),
     /// Trace id.
     Trace(u128),
     /// Generated here: a count within this process.
@@ -119,11 +119,11 @@ pub(crate) enum RequestId {
 
 impl RequestId {
     /// Id given in a header, if valid.
-    pub(crate) fn given(headers: &HeaderMap, name: &HeaderName) -> Option<Self> {
+    pub(crate) fn from_header(headers: &HeaderMap, name: &HeaderName) -> Option<Self> {
         let value = headers.get(name)?.to_str().ok()?;
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
-        let fits = !value.is_empty() && value.len() <= MAX_BYTES && value.bytes().all(plain);
-        fits.then(|| Self::Given(value.into()))
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
+        let is_valid = !value.is_empty() && value.len() <= MAX_BYTES && value.bytes().all(is_allowed);
+        is_valid.then(|| Self::Client(value.into()))
     }
 
     /// Generates an id.
@@ -135,7 +135,7 @@ impl RequestId {
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Given(id) => f.write_str(id),
+            Self::Client(id) => f.write_str(id),
             Self::Trace(id) => write!(f, "{id:032x}"),
             Self::Own(count) => write!(f, "{:016x}{count:016x}", *PROCESS),
         }
@@ -196,11 +196,11 @@ pub(crate) async fn observe<B>(
     let parent = TraceParent::of(headers);
     let mut span =
         telemetry.and_then(|telemetry| telemetry.open(request.method(), request.uri().path(), parent.as_ref()));
-    let given = RequestId::given(headers, &REQUEST_ID);
-    let echo = given.is_some();
+    let client_id = RequestId::from_header(headers, &REQUEST_ID);
+    let echo = client_id.is_some();
     let trace_id = parent.as_ref().map(|parent| parent.trace_id);
     let trace_id = trace_id.or_else(|| span.as_ref().map(RequestSpan::trace_id));
-    let id = given.or(trace_id.map(RequestId::Trace));
+    let id = client_id.or(trace_id.map(RequestId::Trace));
     let id = id.unwrap_or_else(RequestId::generate);
     let context = Arc::new(RequestContext {
         id,
@@ -211,12 +211,12 @@ pub(crate) async fn observe<B>(
     let access = tracing::enabled!(target: ACCESS, tracing::Level::DEBUG);
     let access = access.then(|| (Instant::now(), request.method().clone(), request.uri().clone()));
     if let Some(span) = &mut span {
-        span.belong_to(&context);
+        span.attach(&context);
     }
     let mut response = scope(&context, service(request)).await;
     let status = response.status();
     if let Some(span) = &mut span {
-        span.answered_with(status.as_u16());
+        span.set_status(status.as_u16());
     }
     if let Some((began, method, uri)) = access {
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -249,7 +249,7 @@ mod tests {
             let name = HeaderName::from_static("x-request-id");
             let Ok(header) = HeaderValue::from_bytes(&value) else { return Ok(()) };
             let headers = HeaderMap::from_iter([(name.clone(), header)]);
-            if let Some(id) = RequestId::given(&headers, &name) {
+            if let Some(id) = RequestId::from_header(&headers, &name) {
                 let shown = id.to_string();
                 prop_assert_eq!(shown.as_bytes(), &value[..]);
                 prop_assert_eq!(serde_json::to_string(&shown).unwrap(), format!("\"{shown}\""));
@@ -346,10 +346,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_grpc_call_has_an_id_to_ask_about() {
-        for (code, told) in [("5", true), ("0", false)] {
+        for (code, expected) in [("5", true), ("0", false)] {
             let reply = async |_| ([("grpc-status", code)], ()).into_response();
             let response = observe(None, Front::Grpc, Request::new(()), reply).await;
-            assert_eq!(response.headers().contains_key(REQUEST_ID), told, "{code}");
+            assert_eq!(response.headers().contains_key(REQUEST_ID), expected, "{code}");
         }
     }
 

@@ -38,11 +38,11 @@ impl RequestSpan {
         match *self {}
     }
 
-    pub(super) fn belong_to(&mut self, _: &Arc<RequestContext>) {
+    pub(super) fn attach(&mut self, _: &Arc<RequestContext>) {
         match *self {}
     }
 
-    pub(super) fn answered_with(&mut self, _: u16) {
+    pub(super) fn set_status(&mut self, _: u16) {
         match *self {}
     }
 }

@@ -34,7 +34,7 @@ const BATCH_SPANS: usize = 512;
 /// Maximum time that a span waits for its export batch.
 const LINGER: Duration = Duration::from_millis(500);
 /// Time limit of the last export.
-const LAST_EXPORT: Duration = Duration::from_secs(2);
+const FINAL_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Span exporter.
 #[derive(Debug)]
@@ -56,9 +56,9 @@ impl Telemetry {
         let Some(endpoint) = &config.traces_url else {
             return Ok(None);
         };
-        let bad = |e: &dyn std::fmt::Display| ConfigError::at("telemetry.otlp_endpoint", e);
+        let invalid = |e: &dyn std::fmt::Display| ConfigError::at("telemetry.otlp_endpoint", e);
         let client = reqwest::Client::builder().timeout(config.timeout);
-        let client = client.no_proxy().build().map_err(|e| bad(&e))?;
+        let client = client.no_proxy().build().map_err(|e| invalid(&e))?;
         let mut exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(client)
@@ -67,7 +67,7 @@ impl Telemetry {
             // Disabled because the queue behind it is bounded: during retries, newer spans would be dropped.
             .with_retry_policy(RetryPolicy::disabled())
             .build()
-            .map_err(|e| bad(&e))?;
+            .map_err(|e| invalid(&e))?;
         let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         let resource = Resource::builder()
             .with_service_name("tierlab-server")
@@ -90,7 +90,7 @@ impl Telemetry {
         path: &str,
         parent: Option<&TraceParent>,
     ) -> Option<RequestSpan> {
-        if !wants_span(method, path) {
+        if !has_span(method, path) {
             return None;
         }
         let ids = RandomIdGenerator::default();
@@ -119,8 +119,8 @@ impl Telemetry {
     fn push(&self, spans: Vec<SpanData>) {
         let count = spans.len() as u64;
         let queue = self.queue.lock();
-        let room = queue.as_ref().map(|queue| queue.try_send(spans));
-        if !matches!(room, Some(Ok(()))) {
+        let sent = queue.as_ref().map(|queue| queue.try_send(spans));
+        if !matches!(sent, Some(Ok(()))) {
             self.counts.with_label_values(&["dropped"]).inc_by(count);
         }
     }
@@ -130,7 +130,7 @@ impl Telemetry {
         drop(self.queue.lock().take());
         let task = self.task.lock().take();
         if let Some(mut task) = task
-            && tokio::time::timeout(LAST_EXPORT, &mut task).await.is_err()
+            && tokio::time::timeout(FINAL_EXPORT_TIMEOUT, &mut task).await.is_err()
         {
             task.abort();
             tracing::warn!("could not send the last spans in time");
@@ -202,7 +202,7 @@ impl Drop for RequestSpan {
 }
 
 /// True if a request gets a span: calls that infer or change something, but no status calls.
-fn wants_span(method: &Method, path: &str) -> bool {
+fn has_span(method: &Method, path: &str) -> bool {
     let is_status = matches!(
         path.rsplit('/').next(),
         Some("ServerLive" | "ServerReady" | "ModelReady" | "ServerMetadata" | "Check" | "Watch")
@@ -216,11 +216,11 @@ impl RequestSpan {
     }
 
     /// Assigns the span to this request.
-    pub(super) fn belong_to(&mut self, context: &Arc<RequestContext>) {
+    pub(super) fn attach(&mut self, context: &Arc<RequestContext>) {
         self.context = Some(Arc::clone(context));
     }
 
-    pub(super) fn answered_with(&mut self, status: u16) {
+    pub(super) fn set_status(&mut self, status: u16) {
         self.status = Some(status);
     }
 
@@ -389,12 +389,9 @@ mod tests {
 
     #[test]
     fn health_and_metrics_have_no_spans() {
-        assert!(wants_span(&Method::POST, "/v2/models/ctr/infer"));
-        assert!(wants_span(&Method::POST, "/inference.GRPCInferenceService/ModelInfer"));
-        assert!(!wants_span(&Method::GET, "/metrics"));
-        assert!(!wants_span(
-            &Method::POST,
-            "/inference.GRPCInferenceService/ServerReady"
-        ));
+        assert!(has_span(&Method::POST, "/v2/models/ctr/infer"));
+        assert!(has_span(&Method::POST, "/inference.GRPCInferenceService/ModelInfer"));
+        assert!(!has_span(&Method::GET, "/metrics"));
+        assert!(!has_span(&Method::POST, "/inference.GRPCInferenceService/ServerReady"));
     }
 }

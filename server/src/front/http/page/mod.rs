@@ -38,15 +38,15 @@ pub(super) fn serve() -> MethodRouter<SharedState> {
 }
 
 fn headers(policy: HeaderValue) -> [(HeaderName, HeaderValue); 6] {
-    let word = HeaderValue::from_static;
+    let value = HeaderValue::from_static;
     [
-        (CONTENT_TYPE, word("text/html; charset=utf-8")),
+        (CONTENT_TYPE, value("text/html; charset=utf-8")),
         (CONTENT_SECURITY_POLICY, policy),
-        (X_CONTENT_TYPE_OPTIONS, word("nosniff")),
-        (X_FRAME_OPTIONS, word("DENY")),
-        (REFERRER_POLICY, word("no-referrer")),
+        (X_CONTENT_TYPE_OPTIONS, value("nosniff")),
+        (X_FRAME_OPTIONS, value("DENY")),
+        (REFERRER_POLICY, value("no-referrer")),
         // After an update the page and its requests must match.
-        (CACHE_CONTROL, word("no-store")),
+        (CACHE_CONTROL, value("no-store")),
     ]
 }
 

@@ -201,13 +201,13 @@ async fn rows_reach_the_session_by_every_path_without_a_copy_on_the_host() {
             device.push(rows(&on_device, ids).await.unwrap());
         }
         assert!(host.iter().all(|part| !is_on_device(part)) && device.iter().all(is_on_device));
-        let want = run(&mut plain, &host.iter().collect::<Vec<_>>())
+        let expected = run(&mut plain, &host.iter().collect::<Vec<_>>())
             .map_err(|e| e.message)
             .unwrap();
-        let have = run(&mut bound, &device.iter().collect::<Vec<_>>())
+        let actual = run(&mut bound, &device.iter().collect::<Vec<_>>())
             .map_err(|e| e.message)
             .unwrap();
-        assert!(want == have, "{path:?}");
+        assert!(expected == actual, "{path:?}");
         if path != DevicePath::Pageable {
             assert_eq!(
                 fixture.count(c"sync_copies"),
@@ -218,14 +218,14 @@ async fn rows_reach_the_session_by_every_path_without_a_copy_on_the_host() {
         assert!(bound_bytes(&bound) == payloads(&requests.concat()), "{path:?}");
         // A later batch, smaller than the one before; and one whose memory was given back meanwhile.
         device.truncate(1);
-        let have = run(&mut bound, &[&device[0]]).map_err(|e| e.message).unwrap();
-        assert!(have == want[..1] && bound_bytes(&bound) == payloads(&[7]));
+        let actual = run(&mut bound, &[&device[0]]).map_err(|e| e.message).unwrap();
+        assert!(actual == expected[..1] && bound_bytes(&bound) == payloads(&[7]));
         // The engine holds its tensor until the next batch; the rows went back with their last holder.
         drop((device, on_device));
         run(&mut bound, &[&parts(1, 0.1)[0]]).map_err(|e| e.message).unwrap();
         let device = &mut bound.pinned.as_mut().unwrap().device;
         device.bound.clear();
-        device.place = None;
+        device.target = None;
         fixture.assert_balanced();
     }
 }
@@ -243,14 +243,14 @@ async fn requests_of_both_kinds_share_a_batch_and_large_ones_are_cut() {
     assert_eq!(pieces.len(), 3);
     let mut batch = vec![&sent];
     batch.extend(pieces.iter().map(|piece| &piece.0[0]));
-    let have = run(&mut bound, &batch).map_err(|e| e.message).unwrap();
+    let actual = run(&mut bound, &batch).map_err(|e| e.message).unwrap();
     let whole = Part {
         shape: vec![40, WIDTH as i64],
         data: payloads(&ids).into(),
     };
-    let want = run(&mut plain, &[&sent, &whole]).map_err(|e| e.message).unwrap();
+    let expected = run(&mut plain, &[&sent, &whole]).map_err(|e| e.message).unwrap();
     let concat = |answers: &[Data]| -> Vec<u8> { answers.iter().flat_map(|data| data.whole().into_owned()).collect() };
-    assert!(concat(&have) == concat(&want));
+    assert!(concat(&actual) == concat(&expected));
     let refused = run(&mut plain, &[&joined]).err().unwrap();
     assert!(
         refused.message.contains("device memory") && refused.fault == Fault::Run,

@@ -20,7 +20,7 @@ const INT64: ElementType = ElementType::Int64;
 const N: Dim<'_> = Dim::Free("N");
 
 /// A model, with a question and the answer to it.
-struct Brought {
+struct ImportCase {
     name: &'static str,
     model: ModelProto,
     /// A config to import it with, and the file's name.
@@ -29,8 +29,8 @@ struct Brought {
     outputs: Vec<Tensor>,
 }
 
-fn brought(name: &'static str, model: ModelProto, inputs: Vec<Tensor>, outputs: Vec<Tensor>) -> Brought {
-    Brought {
+fn case(name: &'static str, model: ModelProto, inputs: Vec<Tensor>, outputs: Vec<Tensor>) -> ImportCase {
+    ImportCase {
         name,
         model,
         config: None,
@@ -55,14 +55,14 @@ fn texts(name: &str, shape: &[i64], values: &[&str]) -> Tensor {
 }
 
 /// Mean of each channel of images of any size.
-fn images() -> Brought {
+fn images() -> ImportCase {
     let mut graph = GraphBuilder::new("images");
     let [h, w] = [Dim::Free("H"), Dim::Free("W")];
     let image = graph.input_of("image", FLOAT, &[N, Dim::Fixed(3), h, w]);
     graph.node("mean", "GlobalAveragePool", &[&image], &[]);
     graph.output_of("mean", FLOAT, &[N, Dim::Fixed(3), Dim::Fixed(1), Dim::Fixed(1)]);
     let pixels: Vec<f32> = (0..3 * 2 * 5).map(|i| i as f32).collect();
-    brought(
+    case(
         "images",
         graph.finish(""),
         vec![floats("image", &[1, 3, 2, 5], &pixels)],
@@ -71,7 +71,7 @@ fn images() -> Brought {
 }
 
 /// Sum of the ids that are not masked, with ids and mask of any length.
-fn text_ids() -> Brought {
+fn text_ids() -> ImportCase {
     let mut graph = GraphBuilder::new("ids");
     let ids = graph.input_of("ids", INT64, &[N, Dim::Free("length")]);
     let mask = graph.input_of("mask", INT64, &[N, Dim::Free("length")]);
@@ -83,11 +83,11 @@ fn text_ids() -> Brought {
         ints("ids", &[2, 3], &[101, 7, 102, 101, 9, 0]),
         ints("mask", &[2, 3], &[1, 1, 1, 1, 1, 0]),
     ];
-    brought("ids", graph.finish(""), inputs, vec![ints("sum", &[2], &[210, 110])])
+    case("ids", graph.finish(""), inputs, vec![ints("sum", &[2], &[210, 110])])
 }
 
 /// A step of a recurrent network: a state in and out and a scalar. Its file leaves a dimension free that ONNX Runtime infers.
-fn recurrent() -> Brought {
+fn recurrent() -> ImportCase {
     let mut graph = GraphBuilder::new("recurrent");
     let fixed = [Dim::Fixed(1), Dim::Fixed(4)];
     let frame = graph.input_of("frame", FLOAT, &fixed);
@@ -107,11 +107,11 @@ fn recurrent() -> Brought {
     ];
     let next = [2.5, 4.5, 6.5, 8.5];
     let outputs = vec![floats("out", &[1, 1, 4], &next), floats("next_state", &[1, 4], &next)];
-    brought("recurrent", graph.finish(""), inputs, outputs)
+    case("recurrent", graph.finish(""), inputs, outputs)
 }
 
 /// The same, whose scalar clients send as `[1]`, as Triton's config has it.
-fn reshaped() -> Brought {
+fn reshaped() -> ImportCase {
     let mut model = recurrent();
     model.name = "reshaped";
     model.config = Some((
@@ -128,7 +128,7 @@ fn reshaped() -> Brought {
 }
 
 /// Bytes and INT32.
-fn bytes() -> Brought {
+fn bytes() -> ImportCase {
     let mut graph = GraphBuilder::new("bytes");
     let raw = graph.input_of("raw", ElementType::Uint8, &[N, Dim::Free("bytes")]);
     let offset = graph.input_of("offset", ElementType::Int32, &[N, Dim::Fixed(1)]);
@@ -141,11 +141,11 @@ fn bytes() -> Brought {
         tensor("offset", DataType::Int32, &[1, 1], int32(&[-200])),
     ];
     let outputs = vec![tensor("y", DataType::Int32, &[1, 3], int32(&[-200, -72, 55]))];
-    brought("bytes", graph.finish(""), inputs, outputs)
+    case("bytes", graph.finish(""), inputs, outputs)
 }
 
 /// Halves; for BF16 ONNX Runtime's CPU build has no `Add`, but it has `Identity`.
-fn halves(name: &'static str, element: ElementType, dtype: DataType, op: &str) -> Brought {
+fn halves(name: &'static str, element: ElementType, dtype: DataType, op: &str) -> ImportCase {
     let mut graph = GraphBuilder::new(name);
     let x = graph.input_of("x", element, &[N, Dim::Fixed(2)]);
     let inputs = if op == "Add" {
@@ -159,7 +159,7 @@ fn halves(name: &'static str, element: ElementType, dtype: DataType, op: &str) -
     let (one, two) = ([0x3c00_u16, 0xc000], [0x4000_u16, 0xc400]);
     let data = |values: [u16; 2]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let answer = if op == "Add" { two } else { one };
-    brought(
+    case(
         name,
         graph.finish(""),
         vec![tensor("x", dtype, &[1, 2], data(one))],
@@ -168,7 +168,7 @@ fn halves(name: &'static str, element: ElementType, dtype: DataType, op: &str) -
 }
 
 /// Text to text.
-fn strings() -> Brought {
+fn strings() -> ImportCase {
     let mut graph = GraphBuilder::new("strings");
     let x = graph.input_of("x", ElementType::String, &[N]);
     graph.node("y", "StringConcat", &[&x, &x], &[]);
@@ -176,7 +176,7 @@ fn strings() -> Brought {
     let mut model = graph.finish("");
     // The operator came with this version.
     (model.ir_version, model.opset_import[0].version) = (9, 20);
-    brought(
+    case(
         "strings",
         model,
         vec![texts("x", &[3], &["One", "", "zwölf "])],
@@ -185,12 +185,12 @@ fn strings() -> Brought {
 }
 
 /// Model with as many answers as the values ask for.
-fn varying() -> Brought {
+fn varying() -> ImportCase {
     let mut graph = GraphBuilder::new("varying");
     let x = graph.input_of("x", FLOAT, &[N]);
     graph.node("where", "NonZero", &[&x], &[]);
     graph.output_of("where", INT64, &[Dim::Fixed(1), Dim::Free("K")]);
-    brought(
+    case(
         "varying",
         graph.finish(""),
         vec![floats("x", &[5], &[0.0, 1.0, 0.0, -2.0, 3.0])],
@@ -199,7 +199,7 @@ fn varying() -> Brought {
 }
 
 /// Two outputs of different types, batched by its config.
-fn several() -> Brought {
+fn several() -> ImportCase {
     let mut graph = GraphBuilder::new("several");
     let x = graph.input_of("x", FLOAT, &[N, Dim::Fixed(4)]);
     let k = graph.ints("k", &[1], &[2]);
@@ -211,14 +211,14 @@ fn several() -> Brought {
         floats("top:0", &[2, 2], &[4.0, 3.0, 9.0, 8.0]),
         ints("top:1", &[2, 2], &[1, 3, 0, 1]),
     ];
-    Brought {
+    ImportCase {
         config: Some(("config.toml", "max_batch_size = 8\n")),
-        ..brought("several", graph.finish(""), inputs, answers)
+        ..case("several", graph.finish(""), inputs, answers)
     }
 }
 
 /// No batch: three numbers to one, a scalar; and the output has no shape in the file.
-fn unbatched(name: &'static str, with_shape: bool) -> Brought {
+fn unbatched(name: &'static str, with_shape: bool) -> ImportCase {
     let mut graph = GraphBuilder::new(name);
     let x = graph.input_of("x", FLOAT, &[Dim::Fixed(3)]);
     let op = if with_shape { "ReduceSum" } else { "Neg" };
@@ -232,7 +232,7 @@ fn unbatched(name: &'static str, with_shape: bool) -> Brought {
         forget_shape(&mut model);
         (vec![3], vec![-1.0, -2.0, -3.5])
     };
-    brought(
+    case(
         name,
         model,
         vec![floats("x", &[3], &[1.0, 2.0, 3.5])],
@@ -241,7 +241,7 @@ fn unbatched(name: &'static str, with_shape: bool) -> Brought {
 }
 
 /// A vector in the shape that a second input says: no shape in the file, and nothing to infer it from.
-fn unranked() -> Brought {
+fn unranked() -> ImportCase {
     let mut graph = GraphBuilder::new("unranked");
     let x = graph.input_of("x", FLOAT, &[N]);
     let shape = graph.input_of("shape", INT64, &[Dim::Free("K")]);
@@ -250,7 +250,7 @@ fn unranked() -> Brought {
     let mut model = graph.finish("");
     forget_shape(&mut model);
     let values = [1.0, 2.0, 3.0, 4.0];
-    brought(
+    case(
         "unranked",
         model,
         vec![floats("x", &[4], &values), ints("shape", &[2], &[2, 2])],
@@ -266,7 +266,7 @@ fn forget_shape(model: &mut ModelProto) {
 }
 
 /// `y = relu(x · w)`, in another version of the format and the operators.
-fn of_version(name: &'static str, ir: i64, opset: i64) -> Brought {
+fn of_version(name: &'static str, ir: i64, opset: i64) -> ImportCase {
     let mut graph = GraphBuilder::new(name);
     let x = graph.input_of("x", FLOAT, &[N, Dim::Fixed(2)]);
     let w = graph.floats("w", &[2, 2], &[1.0, -1.0, 2.0, -2.0]);
@@ -283,7 +283,7 @@ fn of_version(name: &'static str, ir: i64, opset: i64) -> Brought {
         listed.name = "w".into();
         graph.input.push(listed);
     }
-    brought(
+    case(
         name,
         model,
         vec![floats("x", &[1, 2], &[1.0, 1.0])],
@@ -292,9 +292,9 @@ fn of_version(name: &'static str, ir: i64, opset: i64) -> Brought {
 }
 
 /// The weights in a file of their own, in a folder beside the graph, behind some bytes that are not theirs.
-fn external(folder: &Path) -> Brought {
-    let mut of = of_version("external", 8, 17);
-    let weight = &mut of.model.graph.as_mut().unwrap().initializer[0];
+fn external(folder: &Path) -> ImportCase {
+    let mut case = of_version("external", 8, 17);
+    let weight = &mut case.model.graph.as_mut().unwrap().initializer[0];
     std::fs::create_dir_all(folder.join("weights")).unwrap();
     let file = [&[7; 4096][..], &weight.raw_data].concat();
     std::fs::write(folder.join("weights/w.bin"), file).unwrap();
@@ -306,10 +306,10 @@ fn external(folder: &Path) -> Brought {
             value: value.into(),
         })
         .into();
-    of
+    case
 }
 
-fn every_kind(folder: &Path) -> Vec<Brought> {
+fn every_kind(folder: &Path) -> Vec<ImportCase> {
     vec![
         images(),
         text_ids(),
@@ -331,10 +331,10 @@ fn every_kind(folder: &Path) -> Vec<Brought> {
 }
 
 /// Imports a model from a folder of its user's into the repository of `data`.
-fn bring(data: &Data, folder: &Path, of: &Brought) -> Result<ImportedModel, ModelsError> {
-    let file = folder.join(format!("{}.onnx", of.name));
-    write_model(&of.model, &mut std::fs::File::create(&file).unwrap()).unwrap();
-    let config = of.config.map(|(name, text)| {
+fn import_case(data: &Data, folder: &Path, case: &ImportCase) -> Result<ImportedModel, ModelsError> {
+    let file = folder.join(format!("{}.onnx", case.name));
+    write_model(&case.model, &mut std::fs::File::create(&file).unwrap()).unwrap();
+    let config = case.config.map(|(name, text)| {
         let path: PathBuf = folder.join(name);
         std::fs::write(&path, text).unwrap();
         path
@@ -347,10 +347,10 @@ fn bring(data: &Data, folder: &Path, of: &Brought) -> Result<ImportedModel, Mode
     import(&data.path("models"), &request, &Stop::never())
 }
 
-fn same(asked: &str, wanted: &[Tensor], got: &[Tensor]) {
-    assert_eq!(wanted.len(), got.len(), "{asked}");
-    for (wanted, got) in wanted.iter().zip(got) {
-        let told = |tensor: &Tensor| {
+fn assert_same(label: &str, expected: &[Tensor], actual: &[Tensor]) {
+    assert_eq!(expected.len(), actual.len(), "{label}");
+    for (expected, actual) in expected.iter().zip(actual) {
+        let parts = |tensor: &Tensor| {
             (
                 tensor.name.clone(),
                 tensor.dtype,
@@ -358,29 +358,29 @@ fn same(asked: &str, wanted: &[Tensor], got: &[Tensor]) {
                 tensor.data.whole().to_vec(),
             )
         };
-        assert_eq!(told(wanted), told(got), "{asked}");
+        assert_eq!(parts(expected), parts(actual), "{label}");
     }
 }
 
-async fn ask(server: &Server, of: &Brought) {
-    let name = of.name;
-    let reply = server.infer(name, of.inputs.clone()).await;
-    same(
+async fn check_served(server: &Server, case: &ImportCase) {
+    let name = case.name;
+    let reply = server.infer(name, case.inputs.clone()).await;
+    assert_same(
         &format!("{name} by binary HTTP"),
-        &of.outputs,
+        &case.outputs,
         &reply.inferred().outputs,
     );
     // Half floats have no JSON form.
-    if !of
+    if !case
         .outputs
         .iter()
         .any(|output| matches!(output.dtype, DataType::Fp16 | DataType::Bf16))
     {
-        let body = json_request(of.inputs.clone(), None, None);
+        let body = json_request(case.inputs.clone(), None, None);
         let reply = server.post(&format!("/v2/models/{name}/infer"), body).await;
-        same(&format!("{name} by JSON"), &of.outputs, &reply.inferred().outputs);
+        assert_same(&format!("{name} by JSON"), &case.outputs, &reply.inferred().outputs);
     }
-    let message = Request::new(raw(name, of.inputs.clone()));
+    let message = Request::new(raw(name, case.inputs.clone()));
     let reply: ModelInferResponse = call(wire(server), "ModelInfer", message).await.unwrap().into_inner();
     let outputs = reply.outputs.into_iter().zip(reply.raw_output_contents);
     let outputs: Vec<Tensor> = outputs
@@ -393,19 +393,19 @@ async fn ask(server: &Server, of: &Brought) {
             )
         })
         .collect();
-    same(&format!("{name} by gRPC"), &of.outputs, &outputs);
+    assert_same(&format!("{name} by gRPC"), &case.outputs, &outputs);
 }
 
 #[tokio::test]
 async fn what_is_imported_is_served_and_answers_right() {
     let (data, folder) = (Data::generate(&[], 0), tempfile::tempdir().unwrap());
     let models = every_kind(folder.path());
-    for of in &models {
-        bring(&data, folder.path(), of).unwrap_or_else(|e| panic!("{}: {e}", of.name));
+    for case in &models {
+        import_case(&data, folder.path(), case).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     }
     let server = serve(&data, "memory", &[]);
-    for of in &models {
-        ask(&server, of).await;
+    for case in &models {
+        check_served(&server, case).await;
     }
     // Clients may send the shapes that they are told.
     let metadata = server.get("/v2/models/reshaped").await.json();
@@ -423,9 +423,9 @@ async fn what_is_imported_is_served_and_answers_right() {
         "{config}"
     );
     assert_eq!(config["input"][0].get("reshape"), None, "{config}");
-    let mut wrong = reshaped().inputs;
-    wrong[2].shape = vec![];
-    let refused = server.infer("reshaped", wrong).await;
+    let mut mismatched = reshaped().inputs;
+    mismatched[2].shape = vec![];
+    let refused = server.infer("reshaped", mismatched).await;
     assert!(
         refused.status == 400 && refused.error().contains("`shape` is [], but the model requires [1]"),
         "{refused:?}"
@@ -435,7 +435,7 @@ async fn what_is_imported_is_served_and_answers_right() {
 #[tokio::test]
 async fn a_manifest_may_leave_free_what_onnx_runtime_infers_and_nothing_else() {
     let (data, folder) = (Data::generate(&[], 0), tempfile::tempdir().unwrap());
-    let imported = bring(&data, folder.path(), &recurrent()).unwrap();
+    let imported = import_case(&data, folder.path(), &recurrent()).unwrap();
     assert_eq!(imported.manifest.outputs[0].shape, [1, -1, 4], "as the file has it");
     let manifest = data.path("models/recurrent/manifest.json");
     let mut other = imported.manifest.clone();
@@ -443,20 +443,20 @@ async fn a_manifest_may_leave_free_what_onnx_runtime_infers_and_nothing_else() {
     std::fs::write(&manifest, serde_json::to_vec(&other).unwrap()).unwrap();
     let output = crate::harness::refused(&crate::harness::on_tier(&data, "memory"));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    let told = "output `out` is FP32 [1, 2, 4] in the manifest and FP32 [1, 1, 4] in the graph";
-    assert!(message.contains(told), "{message}\n  should say {told}");
+    let expected = "output `out` is FP32 [1, 2, 4] in the manifest and FP32 [1, 1, 4] in the graph";
+    assert!(message.contains(expected), "{message}\n  should say {expected}");
 }
 
 #[test]
 fn what_the_server_would_refuse_is_not_imported() {
     let (data, folder) = (Data::generate(&[], 0), tempfile::tempdir().unwrap());
-    let with_config = |mut of: Brought, name: &'static str, config: &'static str| {
-        of.name = name;
-        of.config = Some(("config.toml", config));
-        of
+    let with_config = |mut case: ImportCase, name: &'static str, config: &'static str| {
+        case.name = name;
+        case.config = Some(("config.toml", config));
+        case
     };
     let declared = |text: &'static str, name| with_config(varying(), name, text);
-    for (of, told) in [
+    for (case, expected) in [
         (
             halves("brain", ElementType::Bfloat16, DataType::Bf16, "Add"),
             "has no kernel for that operator with these types: export the model with other ones",
@@ -493,14 +493,14 @@ fn what_the_server_would_refuse_is_not_imported() {
             "x.bin: cannot read the file of a warm-up sample",
         ),
     ] {
-        let error = bring(&data, folder.path(), &of).err();
-        let error = error.unwrap_or_else(|| panic!("{} was imported", of.name)).to_string();
-        assert!(error.contains(told), "{error}\n  should say {told}");
-        assert!(!data.path(&format!("models/{}", of.name)).exists(), "nothing is left");
+        let err = import_case(&data, folder.path(), &case).err();
+        let err = err.unwrap_or_else(|| panic!("{} was imported", case.name)).to_string();
+        assert!(err.contains(expected), "{err}\n  should say {expected}");
+        assert!(!data.path(&format!("models/{}", case.name)).exists(), "nothing is left");
     }
     let mut rows = declared_sum();
     rows.name = "lost_rows";
-    let error = bring(&data, folder.path(), &rows).unwrap_err().to_string();
+    let error = import_case(&data, folder.path(), &rows).unwrap_err().to_string();
     assert!(
         error.contains("output `y` has shape [") && error.contains("set `max_batch_size` to 0"),
         "{error}"
@@ -508,25 +508,25 @@ fn what_the_server_would_refuse_is_not_imported() {
 }
 
 /// Its file says that its output has rows, and it adds them up.
-fn declared_sum() -> Brought {
+fn declared_sum() -> ImportCase {
     let mut graph = GraphBuilder::new("sum");
     let x = graph.input_of("x", FLOAT, &[N, Dim::Fixed(2)]);
     graph.node("where", "NonZero", &[&x], &[]);
     graph.node("y", "Transpose", &["where"], &[]);
     graph.output_of("y", INT64, &[Dim::Free(""), Dim::Fixed(2)]);
-    Brought {
+    ImportCase {
         config: Some(("config.toml", "max_batch_size = 8\n")),
-        ..brought("sum", graph.finish(""), vec![], vec![])
+        ..case("sum", graph.finish(""), vec![], vec![])
     }
 }
 
 #[test]
 fn weights_that_are_not_whole_are_told_with_their_sizes() {
     let (data, folder) = (Data::generate(&[], 0), tempfile::tempdir().unwrap());
-    let of = external(folder.path());
+    let case = external(folder.path());
     let weights = folder.path().join("weights/w.bin");
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4112\n";
-    for (bytes, told) in [
+    for (bytes, expected) in [
         (
             &[7; 4100][..],
             &[
@@ -546,9 +546,9 @@ fn weights_that_are_not_whole_are_told_with_their_sizes() {
         ),
     ] {
         std::fs::write(&weights, bytes).unwrap();
-        let error = bring(&data, folder.path(), &of).unwrap_err().to_string();
-        for told in told {
-            assert!(error.contains(told), "{error}\n  should say {told}");
+        let error = import_case(&data, folder.path(), &case).unwrap_err().to_string();
+        for expected in expected {
+            assert!(error.contains(expected), "{error}\n  should say {expected}");
         }
     }
     std::fs::write(folder.path().join("pointer.onnx"), pointer).unwrap();
@@ -576,7 +576,7 @@ fn weights_that_are_not_whole_are_told_with_their_sizes() {
 #[test]
 fn the_server_tells_truncated_weights_before_it_reads_them() {
     let (data, folder) = (Data::generate(&[], 0), tempfile::tempdir().unwrap());
-    bring(&data, folder.path(), &external(folder.path())).unwrap();
+    import_case(&data, folder.path(), &external(folder.path())).unwrap();
     std::fs::remove_file(data.path("models/external/manifest.json")).unwrap();
     std::fs::write(data.path("models/external/1/weights/w.bin"), [7; 4100]).unwrap();
     let output = crate::harness::refused(&crate::harness::on_tier(&data, "memory"));

@@ -78,7 +78,7 @@ impl Figures {
 
 /// One request and its answer.
 #[derive(Clone)]
-struct Question {
+struct Exchange {
     request: Vec<u8>,
     answer: Vec<u8>,
 }
@@ -86,35 +86,35 @@ struct Question {
 /// Several clients, each with a question of its own.
 pub(crate) struct Clients {
     address: String,
-    questions: Vec<Question>,
+    exchanges: Vec<Exchange>,
 }
 
 impl Clients {
     /// Asks each question once, of a server that is left in peace.
-    pub(crate) fn learn(address: &str) -> anyhow::Result<Self> {
-        let mut questions = Vec::new();
+    pub(crate) fn record_answers(address: &str) -> anyhow::Result<Self> {
+        let mut exchanges = Vec::new();
         for (client, rows) in ROWS.into_iter().enumerate() {
             for binary in [false, true] {
                 let request = request(address, client, rows, binary);
-                let (status, answer) = Connection::open(address)?.ask(&request)?;
+                let (status, answer) = Connection::open(address)?.send(&request)?;
                 anyhow::ensure!(status == 200, "{status}: {}", String::from_utf8_lossy(&answer));
-                questions.push(Question { request, answer });
+                exchanges.push(Exchange { request, answer });
             }
         }
         let address = address.to_owned();
-        Ok(Self { address, questions })
+        Ok(Self { address, exchanges })
     }
 
     /// All clients ask for some time.
-    pub(crate) fn ask_for(&self, time: Duration) -> anyhow::Result<Figures> {
+    pub(crate) fn measure(&self, time: Duration) -> anyhow::Result<Figures> {
         let until = Instant::now() + time;
         let threads: Vec<_> = self
-            .questions
+            .exchanges
             .iter()
             .cloned()
-            .map(|question| {
+            .map(|exchange| {
                 let address = self.address.clone();
-                std::thread::spawn(move || ask_until(&address, &question, until))
+                std::thread::spawn(move || request_until(&address, &exchange, until))
             })
             .collect();
         let mut all = Figures::default();
@@ -129,43 +129,43 @@ impl Clients {
     }
 }
 
-fn ask_until(address: &str, question: &Question, until: Instant) -> Figures {
-    let mut seen = Figures::default();
+fn request_until(address: &str, exchange: &Exchange, until: Instant) -> Figures {
+    let mut sums = Figures::default();
     let mut connection = None;
     while Instant::now() < until {
         let began = Instant::now();
-        match ask_once(&mut connection, address, &question.request) {
+        match request_once(&mut connection, address, &exchange.request) {
             Ok((200, answer)) => {
-                seen.answered += 1;
-                seen.wrong += u64::from(answer != question.answer);
-                seen.latencies_ms.push(began.elapsed().as_secs_f64() * 1e3);
+                sums.answered += 1;
+                sums.wrong += u64::from(answer != exchange.answer);
+                sums.latencies_ms.push(began.elapsed().as_secs_f64() * 1e3);
             }
-            Ok((503, _)) => seen.refused += 1,
+            Ok((503, _)) => sums.refused += 1,
             Ok((status, answer)) => {
-                seen.failed += 1;
-                let said = String::from_utf8_lossy(&answer).into_owned();
-                seen.first_failure.get_or_insert(format!("{status}: {said}"));
+                sums.failed += 1;
+                let text = String::from_utf8_lossy(&answer).into_owned();
+                sums.first_failure.get_or_insert(format!("{status}: {text}"));
             }
             Err(error) => {
-                seen.failed += 1;
+                sums.failed += 1;
                 let after = began.elapsed().as_secs_f64();
-                seen.first_failure.get_or_insert(format!("{error}, after {after:.1} s"));
+                sums.first_failure.get_or_insert(format!("{error}, after {after:.1} s"));
             }
         }
         std::thread::sleep(PAUSE);
     }
-    seen
+    sums
 }
 
 /// Asks on the open connection, and on a new one where the server has closed that in between, as every client does.
-fn ask_once(open: &mut Option<Connection>, address: &str, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+fn request_once(open: &mut Option<Connection>, address: &str, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     if let Some(connection) = open
-        && let Ok(answer) = connection.ask(request)
+        && let Ok(answer) = connection.send(request)
     {
         return Ok(answer);
     }
     let mut connection = Connection::open(address)?;
-    let answer = connection.ask(request)?;
+    let answer = connection.send(request)?;
     *open = Some(connection);
     Ok(answer)
 }
@@ -182,7 +182,7 @@ impl Connection {
         Ok(Self(BufReader::new(stream)))
     }
 
-    fn ask(&mut self, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    fn send(&mut self, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
         self.0.get_mut().write_all(request)?;
         let (mut status, mut length) = (0, 0);
         for number in 0.. {

@@ -184,9 +184,9 @@ async fn a_request_is_one_span_with_its_stages_below_it() {
     for stage in ["receive", "tier", "infer"] {
         assert!(names.contains(&stage), "{names:?}");
     }
-    let known: BTreeSet<&str> = Stage::ALL.map(Stage::as_str).into_iter().chain(["receive"]).collect();
+    let valid: BTreeSet<&str> = Stage::ALL.map(Stage::as_str).into_iter().chain(["receive"]).collect();
     for span in below {
-        assert!(known.contains(span.name.as_str()), "{names:?}");
+        assert!(valid.contains(span.name.as_str()), "{names:?}");
         assert_eq!(span.trace_id, top.trace_id);
         assert!(top.start_time_unix_nano <= span.start_time_unix_nano, "{}", span.name);
         assert!(span.start_time_unix_nano <= span.end_time_unix_nano, "{}", span.name);
@@ -195,9 +195,9 @@ async fn a_request_is_one_span_with_its_stages_below_it() {
     let tier = below.iter().find(|span| span.name == "tier").unwrap();
     assert!(text(tier, "tierlab.tier.requests").is_some_and(|requests| requests != "0"));
 
-    let nobody = collector.spans_of("nobody").await;
-    assert_eq!(text(&nobody[0], "http.response.status_code").as_deref(), Some("404"));
-    assert!(nobody[0].parent_span_id.is_empty());
+    let unnamed = collector.spans_of("nobody").await;
+    assert_eq!(text(&unnamed[0], "http.response.status_code").as_deref(), Some("404"));
+    assert!(unnamed[0].parent_span_id.is_empty());
     let refused = collector.spans_of("refused").await;
     assert_eq!(text(&refused[0], "error.type").as_deref(), Some("unknown_entity"));
     let ids: Vec<_> = collector
@@ -239,11 +239,11 @@ async fn a_collector_that_is_away_or_silent_holds_nothing_up() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     // Nobody listens on the first; the second takes connections and never answers.
     let away = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let nobody = away.local_addr().unwrap();
+    let unreachable = away.local_addr().unwrap();
     drop(away);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let somebody = silent.local_addr().unwrap();
-    for (address, queue, counter) in [(nobody, "2048", FAILED), (somebody, "2", DROPPED)] {
+    let silent_address = silent.local_addr().unwrap();
+    for (address, queue, counter) in [(unreachable, "2048", FAILED), (silent_address, "2", DROPPED)] {
         let endpoint = format!("telemetry.otlp_endpoint=http://{address}");
         let queue = format!("telemetry.queue_requests={queue}");
         let mut server = Server::start(
@@ -365,9 +365,9 @@ async fn the_table_of_metrics_is_what_is_exported() {
         .find(|line| line.starts_with("| `tierlab_refusals_total`"))
         .unwrap();
     for reason in reasons {
-        let mut words = listed.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        let mut fields = listed.split(|c: char| !c.is_ascii_lowercase() && c != '_');
         assert!(
-            words.any(|word| word == reason),
+            fields.any(|field| field == reason),
             "{} does not name the reason {reason}",
             path.display()
         );

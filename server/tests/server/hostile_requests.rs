@@ -1,7 +1,7 @@
 //! Requests of an outsider: shapes, texts, names and heads that no honest client sends, and requests that are given up.
 
 use crate::attacks::connections;
-use crate::attacks::graphs::{ENDLESS, turns};
+use crate::attacks::graphs::{ENDLESS, loops};
 use crate::grpc::{infer, raw, serve};
 use crate::harness::{Data, PATIENCE, Server, json_request, mlp_input, on_tier, tensor};
 use std::io::{Read, Write};
@@ -67,10 +67,10 @@ async fn texts_that_cannot_be_run_are_the_clients_fault() {
     let data = Data::generate(&[], 0);
     data.add_model("texts", &echo(ElementType::String));
     let server = Server::start(&on_tier(&data, "memory"), &[]);
-    for (text, told) in [(&b"a\0b"[..], "NUL"), (b"\xff", "UTF-8")] {
+    for (text, expected) in [(&b"a\0b"[..], "NUL"), (b"\xff", "UTF-8")] {
         let refused = server.infer("texts", texts(&[b"good", text])).await;
         assert_eq!(refused.status, 400, "{}", refused.text());
-        assert!(refused.error().contains(told), "{}", refused.text());
+        assert!(refused.error().contains(expected), "{}", refused.text());
     }
     let json = br#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"BYTES","data":["a\u0000b"]}]}"#;
     let refused = server.post("/v2/models/texts/infer", &json[..]).await;
@@ -124,7 +124,7 @@ async fn long_names_come_back_as_short_refusals_over_grpc() {
     data.add_model("many", &many.finish("has many outputs"));
     let server = serve(&data, "memory", &[]);
     let x = || vec![tensor("x", DataType::Fp32, &[1], vec![0; 4])];
-    let asking = |name: &str| {
+    let with_output = |name: &str| {
         let mut request = raw("many", x());
         request.outputs.push(InferRequestedOutputTensor {
             name: name.into(),
@@ -134,14 +134,14 @@ async fn long_names_come_back_as_short_refusals_over_grpc() {
     };
     let mut typed = raw("many", x());
     typed.inputs[0].datatype = "é".repeat(100_000);
-    for (request, told) in [
-        (asking("no_such_output"), "output `no_such_output`"),
-        (asking(&"é".repeat(100_000)), "`outputs`: a name is longer"),
+    for (request, expected) in [
+        (with_output("no_such_output"), "output `no_such_output`"),
+        (with_output(&"é".repeat(100_000)), "`outputs`: a name is longer"),
         (typed, "is not a data type"),
     ] {
         let refused = infer(&server, request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused:.300}");
-        assert!(refused.message().contains(told), "{:.300}", refused.message());
+        assert!(refused.message().contains(expected), "{:.300}", refused.message());
         assert!(refused.message().len() < 3000, "{} bytes", refused.message().len());
     }
 }
@@ -149,7 +149,7 @@ async fn long_names_come_back_as_short_refusals_over_grpc() {
 #[tokio::test]
 async fn requests_that_are_given_up_leave_the_queue_of_a_busy_model() {
     let data = Data::generate(&[], 0);
-    data.add_model("turns", &turns(0.0));
+    data.add_model("turns", &loops(0.0));
     let server = Server::start(&on_tier(&data, "memory"), &["admission.max_in_flight=20"]);
     let number = |value: f32| vec![tensor("x", DataType::Fp32, &[1, 1], value.to_le_bytes().to_vec())];
     let path = "/v2/models/turns/infer";
@@ -193,9 +193,9 @@ async fn a_head_gets_a_head_over_http2_whoever_answers() {
             (":authority", "a"),
             ("host", host),
         ];
-        let said = [connections::preface(1 << 16), connections::head(1, &fields, true)].concat();
-        let mut stream = connections::say(&server.address, &said).unwrap();
-        let frames = connections::until_end_of(&mut stream, 1).unwrap();
+        let bytes = [connections::preface(1 << 16), connections::head(1, &fields, true)].concat();
+        let mut stream = connections::send(&server.address, &bytes).unwrap();
+        let frames = connections::read_until_end(&mut stream, 1).unwrap();
         let of_stream: Vec<u8> = frames
             .iter()
             .filter(|frame| frame.stream == 1)
@@ -217,13 +217,13 @@ async fn every_error_is_json_and_no_coding_is_passed_over() {
     }
     assert!(server.get("/v2/models/%ff").await.error().contains("UTF-8"));
     for coding in ["gzip, chunked", "chunked\r\ntransfer-encoding: chunked"] {
-        let said = server.raw(
+        let reply = server.raw(
             format!("POST /v2/models/texts/infer HTTP/1.1\r\nhost: a\r\ntransfer-encoding: {coding}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n")
                 .as_bytes(),
         );
         assert!(
-            said.starts_with("HTTP/1.1 400") && said.contains("only `chunked`"),
-            "{said}"
+            reply.starts_with("HTTP/1.1 400") && reply.contains("only `chunked`"),
+            "{reply}"
         );
     }
 }
@@ -242,9 +242,9 @@ async fn streams_whose_bodies_do_not_come_are_counted() {
         (":path", "/v2/models/mlp/infer"),
         (":authority", "a"),
     ];
-    let mut said = connections::preface(1 << 16);
-    (0..100).for_each(|n| said.extend(connections::head(connections::nth(n), &fields, false)));
-    let mut stream = connections::say(&server.address, &said).unwrap();
+    let mut bytes = connections::preface(1 << 16);
+    (0..100).for_each(|n| bytes.extend(connections::head(connections::stream_id(n), &fields, false)));
+    let mut stream = connections::send(&server.address, &bytes).unwrap();
     let refused = loop {
         let frame = connections::Frame::read(&mut stream).unwrap();
         if !frame.data().is_empty() {
@@ -253,12 +253,12 @@ async fn streams_whose_bodies_do_not_come_are_counted() {
     };
     let text = String::from_utf8_lossy(&refused.payload).into_owned();
     assert!(text.contains("`admission.max_buffered_bytes`"), "{text}");
-    assert!(refused.stream > connections::nth(20), "stream {}", refused.stream);
+    assert!(refused.stream > connections::stream_id(20), "stream {}", refused.stream);
     // A probe is answered beside them.
     stream
-        .write_all(&connections::get(connections::nth(100), "/v2/health/live"))
+        .write_all(&connections::get(connections::stream_id(100), "/v2/health/live"))
         .unwrap();
-    let frames = connections::until_end_of(&mut stream, connections::nth(100)).unwrap();
+    let frames = connections::read_until_end(&mut stream, connections::stream_id(100)).unwrap();
     assert!(frames.iter().any(|frame| frame.data().starts_with(b"{\"live\":true}")));
     drop(stream);
     let began = Instant::now();
@@ -286,9 +286,9 @@ async fn large_heads_are_counted_while_their_requests_are_under_way() {
         let mut stream = TcpStream::connect(&server.address).unwrap();
         stream.write_all(head.as_bytes()).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let mut said = [0; 2000];
-        if let Ok(read) = stream.read(&mut said) {
-            refused = String::from_utf8_lossy(&said[..read]).into_owned();
+        let mut bytes = [0; 2000];
+        if let Ok(read) = stream.read(&mut bytes) {
+            refused = String::from_utf8_lossy(&bytes[..read]).into_owned();
             break;
         }
         held.push(stream);
