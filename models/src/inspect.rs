@@ -95,7 +95,7 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
         rows => format!("in batches up to {rows} rows"),
     };
     let sessions = match &config.instances {
-        Some(stated) => format!("{} session(s) of {} thread(s)", stated.count, stated.intra_op_threads),
+        Some(fixed) => format!("{} session(s) of {} thread(s)", fixed.count, fixed.intra_op_threads),
         None => "sessions and threads fitted to the server's cores".to_owned(),
     };
     let _ = writeln!(text, "  served {batches}, {sessions}");

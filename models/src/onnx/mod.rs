@@ -100,7 +100,7 @@ impl Interface {
 
 fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<TensorSpec, String> {
     let bad = |what: &str| format!("{role} `{}` {what}", value.name);
-    let Some(tensor) = value.r#type.as_ref().and_then(|of| of.tensor_type.as_ref()) else {
+    let Some(tensor) = value.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref()) else {
         return Err(bad(
             "is not a tensor: sequences, maps and optionals cannot be served; export the model without them (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
         ));

@@ -9,7 +9,7 @@ pub mod ctr;
 #[cfg(feature = "tables")]
 pub mod export;
 #[cfg(feature = "tables")]
-pub mod own;
+pub mod import;
 pub mod vision;
 mod workers;
 
@@ -168,7 +168,7 @@ pub fn write(
     header.block_crcs = block_crcs;
     staged.write_at(&header.encode(), 0)?;
     progress.advance(header.header_len());
-    progress.note(&format!("syncing {} to the device", target.display()));
+    progress.show_on_terminal(&format!("syncing {} to the device", target.display()));
     stop.check()?;
     staged.commit()?;
     Ok(header)

@@ -10,8 +10,8 @@ use tierlab_protocol::tensor::DataType;
 use tierlab_storage::tiers::flight::schema::element;
 
 /// Maximum samples, and approximate bytes, from which types are detected.
-pub(super) const SAMPLED: usize = 100;
-pub(super) const SAMPLED_BYTES: usize = 32 << 20;
+pub(super) const TYPE_SAMPLES: usize = 100;
+pub(super) const TYPE_SAMPLE_BYTES: usize = 32 << 20;
 
 /// Value of a sample.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,7 @@ impl Value {
         }
     }
 
-    fn shown(&self) -> &'static str {
+    fn type_name(&self) -> &'static str {
         match self {
             Self::Numbers { dtype, .. } => dtype.as_str(),
             Self::Text(_) => "text",
@@ -76,7 +76,7 @@ pub(super) struct ShardSample {
     pub(super) name: String,
     pub(super) values: BTreeMap<String, Value>,
     /// Reason for which it cannot be used.
-    pub(super) wrong: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 impl ShardSample {
@@ -89,7 +89,7 @@ impl ShardSample {
 /// Returns the schema of samples.
 pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
     let mut columns: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-    for sample in samples.iter().filter(|sample| sample.wrong.is_none()) {
+    for sample in samples.iter().filter(|sample| sample.error.is_none()) {
         for (name, value) in &sample.values {
             columns.entry(name).or_default().push(value);
         }
@@ -108,13 +108,13 @@ fn type_of(values: &[&Value]) -> Arrow {
     if let Some((mut dtype, _)) = first.numbers() {
         let mut is_list = false;
         for value in values {
-            let Some((other, stated)) = value.numbers() else {
+            let Some((other, declared)) = value.numbers() else {
                 continue;
             };
             if (dtype, other) == (DataType::Int64, DataType::Fp64) {
                 dtype = other;
             }
-            is_list |= stated.unwrap_or_else(|| value.len() != other.size().unwrap_or(1));
+            is_list |= declared.unwrap_or_else(|| value.len() != other.size().unwrap_or(1));
         }
         let item = arrow_of(dtype);
         return if is_list { list(item) } else { item };
@@ -138,21 +138,21 @@ fn arrow_of(dtype: DataType) -> Arrow {
 
 /// Adds a sample as a row.
 pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
-    let (name, mut values, wrong) = (sample.name, sample.values, sample.wrong);
-    let taken = match wrong {
-        Some(wrong) => Err(wrong),
+    let (name, mut values, error) = (sample.name, sample.values, sample.error);
+    let result = match error {
+        Some(error) => Err(error),
         None => rows.push(|_, field, bytes| match values.remove(field.name()) {
-            Some(value) => fit(value, field.data_type(), bytes).map(|()| true),
+            Some(value) => append_value(value, field.data_type(), bytes).map(|()| true),
             None => Ok(false),
         }),
     };
-    if let Err(wrong) = taken {
-        rows.keep_aside(wrong, name);
+    if let Err(error) = result {
+        rows.push_bad(error, name);
     }
 }
 
 /// Appends the bytes of a value in a column of this type.
-fn fit(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
+fn append_value(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
     let is_list = matches!(arrow, Arrow::List(_));
     let item = element_of(arrow);
     let bytes: Vec<u8> = match (item, value) {
@@ -173,7 +173,7 @@ fn fit(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
             let float = |le: &[u8; 8]| (i64::from_le_bytes(*le) as f64).to_le_bytes();
             values.iter().flat_map(float).collect()
         }
-        (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.shown())),
+        (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.type_name())),
     };
     // Texts and bytes have no width.
     if let Some(width) = item.primitive_width().filter(|width| !is_list && bytes.len() != *width) {

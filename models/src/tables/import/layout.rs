@@ -2,7 +2,7 @@
 //! each value, or a sentence that names the column with advice. Reads no row.
 
 use super::csv_file::ADVICE;
-use super::request::{ColumnRequest, ROW, TypeOf, declared};
+use super::request::{ColumnRequest, ColumnType, ROW, declared};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -48,14 +48,14 @@ pub(super) struct Source {
 }
 
 /// Returns the length of a column's lists by its name, from its first row.
-pub(super) type Measured<'a> = &'a dyn Fn(&str) -> Option<usize>;
+pub(super) type ListLength<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 impl Layout {
     /// Determines the columns.
     ///
     /// # Errors
     /// A requested column that is missing, or one of an unsupported type.
-    pub(super) fn of(schema: &Schema, request: &ColumnRequest, measured: Measured<'_>) -> Result<Self, String> {
+    pub(super) fn of(schema: &Schema, request: &ColumnRequest, list_length: ListLength<'_>) -> Result<Self, String> {
         let key = find_key(schema, &request.key)?;
         let kind = key_kind(&request.key, key, request.key_kind)?;
         for name in &request.only {
@@ -69,17 +69,17 @@ impl Layout {
         for vector in &request.vectors {
             let sources = vector.columns.iter().map(|name| {
                 let field = find(schema, name, "--vector")?;
-                source(field, &vector.name, request, measured).map_err(|what| format!("column `{name}`: {what}"))
+                source(field, &vector.name, request, list_length).map_err(|what| format!("column `{name}`: {what}"))
             });
             let sources: Vec<(Source, DataType)> = sources.collect::<Result<_, String>>()?;
             let native = sources[0].1;
             let dtype = request.dtype(&vector.name).unwrap_or(native);
-            if let Some((odd, other)) = sources.iter().find(|(_, other)| *other != native)
+            if let Some((differing, other)) = sources.iter().find(|(_, other)| *other != native)
                 && request.dtype(&vector.name).is_none()
             {
                 return Err(format!(
                     "--vector {}: `{}` is {native} and `{}` is {other}: say what the vector is, as --as {}=FP32",
-                    vector.name, sources[0].0.column, odd.column, vector.name
+                    vector.name, sources[0].0.column, differing.column, vector.name
                 ));
             }
             let width: usize = sources.iter().map(|(source, _)| source.width).sum();
@@ -96,7 +96,7 @@ impl Layout {
             if name == &request.key || gathered.contains(name) || !wanted {
                 continue;
             }
-            let (source, native) = source(field, name, request, measured)
+            let (source, native) = source(field, name, request, list_length)
                 .map_err(|what| format!("column `{name}`: {what}; or leave it out: --columns names those to take"))?;
             let shape = match field.data_type() {
                 arrow if is_list(arrow) => vec![source.width as i64],
@@ -126,8 +126,8 @@ impl Layout {
             let count = self.columns.len();
             return Err(format!("{count} columns, a table has {MAX_COLUMNS} at most"));
         }
-        for TypeOf { column, dtype } in &request.types {
-            if column != "*" && !self.columns.iter().any(|of| of.name == *column) {
+        for ColumnType { column, dtype } in &request.types {
+            if column != "*" && !self.columns.iter().any(|existing| existing.name == *column) {
                 return Err(format!("--as {column}={dtype}: the table has no such column"));
             }
         }
@@ -167,17 +167,17 @@ impl Layout {
                 ));
             }
             if unit != source.unit && *field.data_type() != Arrow::Null {
-                let shown = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "no time".to_owned());
-                let (column, found, before) = (&source.column, shown(&unit), shown(&source.unit));
+                let describe_unit = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "no time".to_owned());
+                let (column, found, before) = (&source.column, describe_unit(&unit), describe_unit(&source.unit));
                 return Err(format!(
                     "column `{column}` is {found} in this file, {before} before: a row holds the integers, which would count \
                      something else; write the files alike"
                 ));
             }
         }
-        let taken: HashSet<&str> = self.inputs().collect();
+        let used: HashSet<&str> = self.inputs().collect();
         let mut names = schema.fields().iter().map(|field| field.name().as_str());
-        match names.find(|name| !taken.contains(name)) {
+        match names.find(|name| !used.contains(name)) {
             Some(name) if request.only.is_empty() => {
                 let what = "is not in the first file: --columns names those to take";
                 Err(format!("column `{name}` {what}"))
@@ -263,7 +263,7 @@ fn source(
     field: &Field,
     to: &str,
     request: &ColumnRequest,
-    measured: Measured<'_>,
+    list_length: ListLength<'_>,
 ) -> Result<(Source, DataType), String> {
     let (name, arrow) = (field.name(), field.data_type());
     let hashed = request.hashed.iter().find(|hashed| &hashed.column == name);
@@ -279,7 +279,7 @@ fn source(
     let width = match arrow {
         Arrow::FixedSizeList(_, count) | Arrow::FixedSizeBinary(count) => usize::try_from(*count).unwrap_or(0),
         Arrow::List(_) | Arrow::LargeList(_) => {
-            measured(name).ok_or("its first value is null or there is no row, so its length is not known")?
+            list_length(name).ok_or("its first value is null or there is no row, so its length is not known")?
         }
         _ => 1,
     };

@@ -5,9 +5,9 @@
 //! A version is the log from version 0, or from a checkpoint, which holds the state of its version: older logs may be
 //! removed.
 
-use super::super::read::unless_it_panics;
+use super::super::read::catch_panic;
 use super::columns::{FileColumns, TableColumn, of_schema};
-use super::{Chosen, Listing, decoded};
+use super::{ChosenFiles, Listing, percent_decoded};
 use crate::error::ModelsError;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int32Type;
@@ -99,14 +99,14 @@ struct DeltaField {
 
 /// State of a table at a version.
 #[derive(Default)]
-struct Version {
+struct TableState {
     live: BTreeMap<String, Add>,
     metadata: Option<MetaData>,
     protocol: Option<Protocol>,
 }
 
 /// True if a folder is a table of Delta.
-pub(in super::super) fn is_one(folder: &Listing) -> bool {
+pub(in super::super) fn is_table(folder: &Listing) -> bool {
     folder.files.keys().any(|name| name.starts_with(LOG))
 }
 
@@ -114,18 +114,18 @@ pub(in super::super) fn is_one(folder: &Listing) -> bool {
 pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
-) -> Result<Chosen, ModelsError> {
+) -> Result<ChosenFiles, ModelsError> {
     let bad = |what: String| ModelsError::bad(&folder.name, &format!("a table of Delta: {what}"));
     let logs = logs(folder);
-    let mut at = Version::default();
+    let mut state = TableState::default();
     let mut next = 0;
     // A complete log needs no checkpoint, so a damaged or unsupported checkpoint does not matter.
-    let is_whole = (0..).zip(&logs).all(|(wanted, (version, _))| *version == wanted) && !logs.is_empty();
-    if let Some((version, parts)) = newest_checkpoint(folder).filter(|_| !is_whole) {
+    let is_complete = (0..).zip(&logs).all(|(wanted, (version, _))| *version == wanted) && !logs.is_empty();
+    if let Some((version, parts)) = newest_checkpoint(folder).filter(|_| !is_complete) {
         for name in parts {
             let bytes = read(name)?;
             // Its reader may panic on damage.
-            unless_it_panics(|| at.add_parquet(bytes))
+            catch_panic(|| state.add_parquet(bytes))
                 .map_err(|what: String| bad(format!("{name}: no checkpoint: {what}")))?;
         }
         next = version + 1;
@@ -138,16 +138,17 @@ pub(in super::super) fn choose(
                  anew, or name its Parquet files one by one"
             )));
         }
-        at.add_log(&read(name)?)
+        state
+            .add_log(&read(name)?)
             .map_err(|what| bad(format!("{name}, {what}")))?;
         next += 1;
     }
     let newest = next.checked_sub(1);
     let newest = newest.ok_or_else(|| bad("its log has no versions".to_owned()))?;
-    at.check(folder).map_err(bad)?;
-    let columns = at.columns().map_err(bad)?;
+    state.check(folder).map_err(bad)?;
+    let columns = state.columns().map_err(bad)?;
     let version = format!("Delta at version {newest}");
-    Ok(Chosen::of_version(folder, LOG, columns, &version))
+    Ok(ChosenFiles::of_version(folder, LOG, columns, &version))
 }
 
 /// Returns the versions of the log, in order.
@@ -163,8 +164,8 @@ fn logs(folder: &Listing) -> Vec<(u64, &String)> {
 
 /// Parses a number with a fixed number of digits.
 fn number(text: &str, digits: usize) -> Option<u64> {
-    let is_one = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_one.then(|| text.parse().ok()).flatten()
+    let is_number = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
 }
 
 /// Returns the newest version with a complete checkpoint, and its files: one, or as many as each of them says.
@@ -174,8 +175,8 @@ fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
         let steps = name.strip_prefix(LOG).map(|name| name.split('.').collect::<Vec<_>>());
         let (version, parts) = match steps.as_deref() {
             Some([version, "checkpoint", "parquet"]) => (version, 1),
-            Some([version, "checkpoint", part, of, "parquet"]) if number(part, 10).is_some() => {
-                (version, number(of, 10).unwrap_or(0))
+            Some([version, "checkpoint", part, count, "parquet"]) if number(part, 10).is_some() => {
+                (version, number(count, 10).unwrap_or(0))
             }
             _ => continue,
         };
@@ -184,11 +185,11 @@ fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
         }
     }
     let mut newest_first = found.into_iter().rev();
-    let whole = newest_first.find(|((_, parts), names)| names.len() as u64 == *parts);
-    whole.map(|((version, _), names)| (version, names))
+    let complete = newest_first.find(|((_, parts), names)| names.len() as u64 == *parts);
+    complete.map(|((version, _), names)| (version, names))
 }
 
-impl Version {
+impl TableState {
     /// Adds one file of the log.
     fn add_log(&mut self, text: &[u8]) -> Result<(), String> {
         let lines = text.split(|&byte| byte == b'\n').enumerate();
@@ -205,7 +206,7 @@ impl Version {
                 return Err("its files stand in sidecars, which are not read".to_owned());
             }
             if let Some(remove) = action.remove {
-                self.live.remove(&decoded(&remove.path));
+                self.live.remove(&percent_decoded(&remove.path));
             }
             self.metadata = action.meta_data.or(self.metadata.take());
             self.protocol = action.protocol.or(self.protocol.take());
@@ -213,7 +214,7 @@ impl Version {
         }
         // A commit may replace a file by itself with other rows deleted, so removals are applied first, whatever their
         // order.
-        let added = added.into_iter().map(|add: Add| (decoded(&add.path), add));
+        let added = added.into_iter().map(|add: Add| (percent_decoded(&add.path), add));
         self.live.extend(added);
         Ok(())
     }
@@ -299,14 +300,14 @@ impl Version {
             });
         }
         let table = Arc::new(table);
-        let of_file = |(name, live): (&String, &Add)| {
+        let file_columns = |(name, live): (&String, &Add)| {
             let columns = FileColumns::of_table(&table, |column| {
                 let value = live.partition_values.get(&column.file_names[0])?.clone();
                 Some(value.filter(|value| !value.is_empty()))
             });
             (name.clone(), columns)
         };
-        Ok(self.live.iter().map(of_file).collect())
+        Ok(self.live.iter().map(file_columns).collect())
     }
 }
 
@@ -345,7 +346,7 @@ mod tests {
 {"metaData":{"schemaString":"{\"fields\":[{\"name\":\"d\",\"type\":\"string\",\"metadata\":{}}]}"}}
 "#;
 
-    fn follow(logs: &[&str]) -> Result<Chosen, String> {
+    fn follow(logs: &[&str]) -> Result<ChosenFiles, String> {
         let name = |version: usize| format!("{LOG}{version:020}.json");
         let mut names: Vec<String> = (0..logs.len()).map(name).collect();
         names.extend(["a.parquet", "b.parquet", "d=x y/c.parquet"].map(str::to_owned));
@@ -368,11 +369,7 @@ mod tests {
         ]);
         let chosen = chosen.unwrap();
         assert!(chosen.files.keys().eq(["b.parquet", "d=x y/c.parquet"]));
-        assert!(
-            chosen.left_out[0].contains("version 1: 1 files"),
-            "{:?}",
-            chosen.left_out
-        );
+        assert!(chosen.skipped[0].contains("version 1: 1 files"), "{:?}", chosen.skipped);
     }
 
     #[test]

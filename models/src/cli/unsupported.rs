@@ -6,31 +6,31 @@ use crate::stop::Stop;
 use clap::Args;
 use std::ffi::OsString;
 
-pub(super) use LeftOut as ExportTableArgs;
-pub(super) use LeftOut as ImportTableArgs;
-pub(super) use LeftOut as LayOutArgs;
+pub(super) use UnsupportedArgs as ExportTableArgs;
+pub(super) use UnsupportedArgs as ImportTableArgs;
+pub(super) use UnsupportedArgs as LayOutArgs;
 
 pub(super) const EXAMPLES: &str = "This build has no such command: run `make build`.";
 
 #[derive(Debug, Args)]
-pub(super) struct LeftOut {
+pub(super) struct UnsupportedArgs {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     _unread: Vec<OsString>,
 }
 
-pub(super) async fn run_import(_: LeftOut, _: &Stop) -> Result<(), ModelsError> {
-    Err(left_out("import-table"))
+pub(super) async fn run_import(_: UnsupportedArgs, _: &Stop) -> Result<(), ModelsError> {
+    Err(unsupported("import-table"))
 }
 
-pub(super) fn run_export(_: &LeftOut, _: &Stop) -> Result<(), ModelsError> {
-    Err(left_out("export-table"))
+pub(super) fn run_export(_: &UnsupportedArgs, _: &Stop) -> Result<(), ModelsError> {
+    Err(unsupported("export-table"))
 }
 
-pub(super) async fn run(_: &LeftOut, _: &Stop) -> Result<(), ModelsError> {
-    Err(left_out("lay-out"))
+pub(super) async fn run(_: &UnsupportedArgs, _: &Stop) -> Result<(), ModelsError> {
+    Err(unsupported("lay-out"))
 }
 
-fn left_out(command: &str) -> ModelsError {
+fn unsupported(command: &str) -> ModelsError {
     ModelsError::Usage(format!(
         "`{command}` needs Parquet and Arrow, which this build leaves out: run `make build`"
     ))

@@ -7,7 +7,7 @@ mod webdataset;
 use super::batch::{Batch, BatchBuilder};
 use arrow_schema::{Schema, SchemaRef};
 use prost::Message as _;
-use samples::{SAMPLED, SAMPLED_BYTES, ShardSample, Value, push, schema};
+use samples::{ShardSample, TYPE_SAMPLE_BYTES, TYPE_SAMPLES, Value, push, schema};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -33,20 +33,20 @@ pub(super) struct ShardFile {
 }
 
 impl ShardFile {
-    /// Takes the columns from `known`, or from the first samples.
-    pub(super) fn open(path: &Path, format: ShardFormat, known: Option<&Schema>) -> Result<Self, String> {
-        if let Some(known) = known {
+    /// Takes the columns from `fixed_schema`, or from the first samples.
+    pub(super) fn open(path: &Path, format: ShardFormat, fixed_schema: Option<&Schema>) -> Result<Self, String> {
+        if let Some(fixed_schema) = fixed_schema {
             return Ok(Self {
                 format,
-                schema: SchemaRef::new(known.clone()),
+                schema: SchemaRef::new(fixed_schema.clone()),
             });
         }
         let (mut samples, mut bytes) = (Vec::new(), 0);
-        each_sample::<String>(format, path, None, &mut |sample, _| {
+        for_each_sample::<String>(format, path, None, &mut |sample, _| {
             bytes += sample.len();
             samples.push(sample);
             // A single sample does not show that all have its length.
-            Ok(samples.len() < 2 || samples.len() < SAMPLED && bytes < SAMPLED_BYTES)
+            Ok(samples.len() < 2 || samples.len() < TYPE_SAMPLES && bytes < TYPE_SAMPLE_BYTES)
         })?;
         if samples.is_empty() {
             return Err(match format {
@@ -66,31 +66,31 @@ impl ShardFile {
         &self,
         path: &Path,
         columns: &[&str],
-        each: &mut dyn FnMut(Batch) -> Result<(), E>,
+        on_batch: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut rows = BatchBuilder::new(&self.schema, columns)?;
-        let mut taken = 0;
-        let end = each_sample::<E>(self.format, path, Some(columns), &mut |sample, end| {
+        let mut emitted_bytes = 0;
+        let end = for_each_sample::<E>(self.format, path, Some(columns), &mut |sample, end| {
             push(&mut rows, sample);
             if rows.is_full() {
-                each(rows.finish(end - taken)?)?;
-                taken = end;
+                on_batch(rows.finish(end - emitted_bytes)?)?;
+                emitted_bytes = end;
             }
             Ok(true)
         })?;
-        each(rows.finish(end - taken)?)
+        on_batch(rows.finish(end - emitted_bytes)?)
     }
 }
 
-fn each_sample<E: From<String>>(
+fn for_each_sample<E: From<String>>(
     format: ShardFormat,
     path: &Path,
     columns: Option<&[&str]>,
-    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
+    on_sample: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     match format {
-        ShardFormat::Tar => webdataset::each_sample(path, columns, each),
-        ShardFormat::Records => each_record(path, columns, each),
+        ShardFormat::Tar => webdataset::for_each_sample(path, columns, on_sample),
+        ShardFormat::Records => for_each_record(path, columns, on_sample),
     }
 }
 
@@ -122,8 +122,8 @@ impl Window {
         let end = range.end.min(self.len);
         let start = range.start.min(end);
         let wanted = (end - start) as usize;
-        let held = self.start..self.start + self.piece.len() as u64;
-        if start < held.start || end > held.end {
+        let buffered = self.start..self.start + self.piece.len() as u64;
+        if start < buffered.start || end > buffered.end {
             let rest = usize::try_from(self.len - start).unwrap_or(usize::MAX);
             self.piece.resize(wanted.max(PIECE_BYTES.min(rest)), 0);
             self.start = start;
@@ -140,10 +140,10 @@ impl Window {
 
 /// Passes the records of a `TFRecord` file on as samples, each with the offset of its end, until the callback returns
 /// false. Returns the last offset.
-fn each_record<E: From<String>>(
+fn for_each_record<E: From<String>>(
     path: &Path,
     columns: Option<&[&str]>,
-    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
+    on_sample: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
     let mut file = Window::open(path)?;
@@ -160,10 +160,10 @@ fn each_record<E: From<String>>(
         let sample = ShardSample {
             name: format!("the record at offset {at}"),
             values: values.collect(),
-            wrong: None,
+            error: None,
         };
         at = end;
-        if !each(sample, at)? {
+        if !on_sample(sample, at)? {
             break;
         }
     }

@@ -339,10 +339,10 @@ fn however_it_is_read_the_table_is_the_same() {
     assert!(fs::read(at.join("three/t.rows")).unwrap() == whole);
 
     // Stopped as soon as the journal has another line, until it is done.
-    let request = |out: &str| tierlab_models::tables::own::TableRequest {
+    let request = |out: &str| tierlab_models::tables::import::TableRequest {
         inputs: vec![at.join("parts").display().to_string()],
         out: at.join(out),
-        columns: tierlab_models::tables::own::ColumnRequest {
+        columns: tierlab_models::tables::import::ColumnRequest {
             name: "t".into(),
             key: "k".into(),
             key_kind: None,
@@ -351,10 +351,10 @@ fn however_it_is_read_the_table_is_the_same() {
             vectors: vec![],
             types: vec![],
             hashed: vec![],
-            nulls: tierlab_models::tables::own::NullRule::Refuse,
-            duplicates: tierlab_models::tables::own::DuplicateRule::Last,
+            nulls: tierlab_models::tables::import::NullRule::Refuse,
+            duplicates: tierlab_models::tables::import::DuplicateRule::Last,
         },
-        csv: tierlab_models::tables::own::CsvOptions::default(),
+        csv: tierlab_models::tables::import::CsvOptions::default(),
         memory_mib: 64,
         max_bad_rows: 0,
         allow_bad_rows: 0,
@@ -377,7 +377,7 @@ fn however_it_is_read_the_table_is_the_same() {
                 }
                 stop.stop();
             });
-            let result = tierlab_models::tables::own::import_table(&request("stopped"), &stop);
+            let result = tierlab_models::tables::import::import_table(&request("stopped"), &stop);
             ended.store(true, std::sync::atomic::Ordering::SeqCst);
             result
         });

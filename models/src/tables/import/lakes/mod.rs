@@ -7,7 +7,7 @@ pub(super) mod delta;
 pub(super) mod iceberg;
 
 use super::request::CsvOptions;
-use super::text_types::Guess;
+use super::text_types::TypeGuess;
 use columns::FileColumns;
 use percent_encoding::percent_decode_str;
 use std::collections::{BTreeMap, HashMap};
@@ -22,29 +22,29 @@ pub(super) struct Listing {
 
 /// Files chosen from a folder.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Chosen {
+pub(super) struct ChosenFiles {
     /// Columns of each file that does not define its own, by its name below the folder.
     pub(super) files: BTreeMap<String, Option<FileColumns>>,
     /// Omitted files with reasons, in words.
-    pub(super) left_out: Vec<String>,
+    pub(super) skipped: Vec<String>,
 }
 
-impl Chosen {
+impl ChosenFiles {
     /// Chooses the files of one version of a table, whose log lies below `log`.
     fn of_version(folder: &Listing, log: &str, files: BTreeMap<String, FileColumns>, version: &str) -> Self {
-        let is_left = |name: &&String| !name.starts_with(log) && !files.contains_key(*name);
-        let left = folder.files.keys().filter(is_left).count();
+        let is_unused = |name: &&String| !name.starts_with(log) && !files.contains_key(*name);
+        let unused = folder.files.keys().filter(is_unused).count();
         let name = &folder.name;
-        let what = format!("{name}: a table of {version}: {left} files beside its log are not in this version");
+        let what = format!("{name}: a table of {version}: {unused} files beside its log are not in this version");
         Self {
             files: files.into_iter().map(|(name, columns)| (name, Some(columns))).collect(),
-            left_out: vec![what],
+            skipped: vec![what],
         }
     }
 }
 
 /// Decodes a percent-encoded path.
-fn decoded(path: &str) -> String {
+fn percent_decoded(path: &str) -> String {
     percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
@@ -54,13 +54,13 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Returns each file with its columns, from folder names as `day=2024-02-29/part-0.parquet`; without columns if no folder is
 /// called `column=value`.
 pub(super) fn with_columns(names: Vec<String>, options: &CsvOptions) -> BTreeMap<String, Option<FileColumns>> {
-    let mut guesses: BTreeMap<String, Guess> = BTreeMap::new();
+    let mut guesses: BTreeMap<String, TypeGuess> = BTreeMap::new();
     for (column, value) in names.iter().flat_map(|name| values(name)) {
         let value = value.unwrap_or_default();
         let guess = guesses.entry(column).or_default();
         guess.add(0, value.as_bytes(), &options.null_values);
     }
-    let of_file = |name: String| {
+    let file_columns = |name: String| {
         let mut found: HashMap<String, Option<String>> = values(&name).collect();
         let constants = guesses.iter().map(|(column, guess)| {
             let value = found.remove(column).flatten();
@@ -72,7 +72,7 @@ pub(super) fn with_columns(names: Vec<String>, options: &CsvOptions) -> BTreeMap
         let columns = (!constants.is_empty()).then_some(FileColumns { table, constants });
         (name, columns)
     };
-    names.into_iter().map(of_file).collect()
+    names.into_iter().map(file_columns).collect()
 }
 
 /// Returns the columns in a file's name, with their values.
@@ -80,8 +80,8 @@ fn values(name: &str) -> impl Iterator<Item = (String, Option<String>)> {
     let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
     folders.split('/').filter_map(|step| {
         let (column, value) = step.split_once('=').filter(|(column, _)| !column.is_empty())?;
-        let value = Some(decoded(value)).filter(|value| value != NULL && !value.is_empty());
-        Some((decoded(column), value))
+        let value = Some(percent_decoded(value)).filter(|value| value != NULL && !value.is_empty());
+        Some((percent_decoded(column), value))
     })
 }
 

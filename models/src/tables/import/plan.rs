@@ -4,7 +4,7 @@
 use super::layout::Layout;
 use super::request::{ColumnRequest, CsvOptions, NullRule, Part};
 use crate::error::ModelsError;
-use crate::repository::read_if_there;
+use crate::repository::read_if_exists;
 use crate::staged;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -41,7 +41,7 @@ pub(super) fn folder(out: &Path, name: &str) -> PathBuf {
 
 /// Folder of a part.
 pub(super) fn part_folder(folder: &Path, part: Part) -> PathBuf {
-    folder.join(format!("part-{:04}-of-{:04}", part.number, part.of))
+    folder.join(format!("part-{:04}-of-{:04}", part.number, part.count))
 }
 
 impl Plan {
@@ -49,18 +49,18 @@ impl Plan {
     ///
     /// # Errors
     /// A plan of another import.
-    pub(super) fn agree(self, folder: &Path) -> Result<Self, ModelsError> {
+    pub(super) fn adopt_or_write(self, folder: &Path) -> Result<Self, ModelsError> {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let path = folder.join("plan.json");
         let text = |plan: &Self| serde_json::to_vec_pretty(plan).map_err(|e| ModelsError::bad(&path.display(), &e));
-        let Some(found) = read_if_there(&path)? else {
+        let Some(found) = read_if_exists(&path)? else {
             // Another process may do the same: then one of both writes the plan, and the other reads it.
-            let own = folder.join(format!("plan.{}", std::process::id()));
-            staged::write_whole(&own, &text(&self)?)?;
-            let linked = fs::hard_link(&own, &path);
-            let _ = fs::remove_file(&own);
+            let temporary = folder.join(format!("plan.{}", std::process::id()));
+            staged::write_atomically(&temporary, &text(&self)?)?;
+            let linked = fs::hard_link(&temporary, &path);
+            let _ = fs::remove_file(&temporary);
             return match linked {
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.agree(folder),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.adopt_or_write(folder),
                 Err(e) => Err(ModelsError::io("write", &path)(e)),
                 Ok(()) => Ok(self),
             };
@@ -68,11 +68,11 @@ impl Plan {
         let found: Self = serde_json::from_slice(&found)
             .map_err(|e| ModelsError::bad(&path.display(), &format!("no plan of an import: {e}; use --restart")))?;
         // Rows read under a rule that refuses are the same under every other rule.
-        if let Some(renewed) = found.goes_on_as(&self) {
-            if renewed != found {
-                staged::write_whole(&path, &text(&renewed)?)?;
+        if let Some(merged) = found.resumed_with(&self) {
+            if merged != found {
+                staged::write_atomically(&path, &text(&merged)?)?;
             }
-            return Ok(renewed);
+            return Ok(merged);
         }
         let what = match () {
             () if found.inputs != self.inputs => "its inputs are other files, or were written since",
@@ -85,25 +85,25 @@ impl Plan {
     }
 
     /// Returns this plan with the rules of another, if the other would have read the same rows.
-    fn goes_on_as(&self, other: &Self) -> Option<Self> {
-        let mut renewed = self.clone();
+    fn resumed_with(&self, other: &Self) -> Option<Self> {
+        let mut merged = self.clone();
         if self.columns.nulls == NullRule::Refuse {
-            renewed.columns.nulls = other.columns.nulls;
+            merged.columns.nulls = other.columns.nulls;
         }
         // Only the writing of the table handles duplicates.
-        renewed.columns.duplicates = other.columns.duplicates;
+        merged.columns.duplicates = other.columns.duplicates;
         let wanted = Self {
             // The first process decides the number of buckets.
             bucket_bits: self.bucket_bits,
             ..other.clone()
         };
-        (renewed == wanted).then_some(renewed)
+        (merged == wanted).then_some(merged)
     }
 }
 
 /// Progress of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Progressed {
+pub(super) struct PartProgress {
     /// Finished units of work.
     pub(super) units: usize,
     /// Rows written.
@@ -131,7 +131,7 @@ impl Journal {
     ///
     /// # Errors
     /// Another process that works on this part; an invalid line.
-    pub(super) fn open(folder: &Path, buckets: usize) -> Result<(Self, Progressed), ModelsError> {
+    pub(super) fn open(folder: &Path, buckets: usize) -> Result<(Self, PartProgress), ModelsError> {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let path = folder.join("journal.jsonl");
         let file = OpenOptions::new().append(true).create(true).open(&path);
@@ -144,22 +144,22 @@ impl Journal {
             }
             Err(fs::TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
         }
-        let (mut progressed, whole) = progressed(folder)?.unwrap_or_default();
+        let (mut progress, end) = read_progress(folder)?.unwrap_or_default();
         // An incomplete line of a killed process would spoil the next one.
-        file.set_len(whole).map_err(ModelsError::io("cut", &path))?;
-        if progressed.lengths.is_empty() {
-            progressed.lengths = vec![0; buckets];
+        file.set_len(end).map_err(ModelsError::io("cut", &path))?;
+        if progress.lengths.is_empty() {
+            progress.lengths = vec![0; buckets];
         }
-        if progressed.lengths.len() != buckets {
+        if progress.lengths.len() != buckets {
             let what = "it is of another number of buckets: use --restart";
             return Err(ModelsError::bad(&path.display(), &what));
         }
-        Ok((Self { file, path }, progressed))
+        Ok((Self { file, path }, progress))
     }
 
     /// Records the progress of the part.
-    pub(super) fn note(&mut self, progressed: &Progressed) -> Result<(), ModelsError> {
-        let mut line = serde_json::to_vec(progressed).map_err(|e| ModelsError::bad(&self.path.display(), &e))?;
+    pub(super) fn append(&mut self, progress: &PartProgress) -> Result<(), ModelsError> {
+        let mut line = serde_json::to_vec(progress).map_err(|e| ModelsError::bad(&self.path.display(), &e))?;
         line.push(b'\n');
         self.file.write_all(&line).map_err(ModelsError::io("write", &self.path))
     }
@@ -167,16 +167,16 @@ impl Journal {
 
 /// Returns the progress of a part, by the last complete line of its journal, and the bytes up to the end of that line;
 /// `None` if it was not begun.
-pub(super) fn progressed(folder: &Path) -> Result<Option<(Progressed, u64)>, ModelsError> {
+pub(super) fn read_progress(folder: &Path) -> Result<Option<(PartProgress, u64)>, ModelsError> {
     let path = folder.join("journal.jsonl");
-    let Some(text) = read_if_there(&path)? else {
+    let Some(text) = read_if_exists(&path)? else {
         return Ok(None);
     };
     // Text after the last line end was left by a killed process.
-    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    let last = text[..whole].split_inclusive(|&byte| byte == b'\n').next_back();
-    let last = last.map_or(Ok(Progressed::default()), serde_json::from_slice);
-    last.map(|progressed| Some((progressed, whole as u64)))
+    let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let last = text[..end].split_inclusive(|&byte| byte == b'\n').next_back();
+    let last = last.map_or(Ok(PartProgress::default()), serde_json::from_slice);
+    last.map(|progress| Some((progress, end as u64)))
         .map_err(|e| ModelsError::bad(&path.display(), &format!("no journal of an import: {e}; use --restart")))
 }
 
@@ -192,17 +192,17 @@ mod tests {
         assert!(Journal::open(folder.path(), 4).is_err(), "two processes at one part");
         for units in 1..3 {
             at.units = units;
-            journal.note(&at).unwrap();
+            journal.append(&at).unwrap();
         }
         drop(journal);
         let path = folder.path().join("journal.jsonl");
         let mut text = fs::read(&path).unwrap();
         text.extend_from_slice(b"{\"units\":3,\"ro");
         fs::write(&path, &text).unwrap();
-        assert_eq!(progressed(folder.path()).unwrap().unwrap().0.units, 2);
+        assert_eq!(read_progress(folder.path()).unwrap().unwrap().0.units, 2);
         text.extend_from_slice(b"\n");
         fs::write(&path, &text).unwrap();
-        assert!(progressed(folder.path()).is_err());
+        assert!(read_progress(folder.path()).is_err());
         assert!(Journal::open(folder.path(), 8).is_err());
     }
 }

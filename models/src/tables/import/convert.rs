@@ -51,13 +51,13 @@ impl Rows {
         &self.payload[row * self.payload_bytes..(row + 1) * self.payload_bytes]
     }
 
-    fn spoil(&mut self, row: usize, why: String) {
-        self.bad.entry(row).or_insert(why);
+    fn mark_bad(&mut self, row: usize, reason: String) {
+        self.bad.entry(row).or_insert(reason);
     }
 }
 
 /// Row of a batch at which an import stops, and the reason.
-type Stopped = (usize, String);
+type FatalRow = (usize, String);
 
 /// Place of one column's values in rows.
 struct RowTarget<'a> {
@@ -73,19 +73,19 @@ struct RowTarget<'a> {
 ///
 /// # Errors
 /// A null if nulls are refused; a batch with column types other than the layout's, at its first row.
-pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Stopped> {
+pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, FatalRow> {
     let payload_bytes = payload_bytes(rules.table);
     let mut rows = Rows {
         payload: vec![0; payload_bytes * batch.num_rows()],
         payload_bytes,
         ..Rows::default()
     };
-    let at_start = |why| (0, why);
+    let at_first_row = |reason| (0, reason);
     let column = |name: &str| {
         let column = batch.column_by_name(name);
-        column.ok_or_else(|| at_start(format!("no column `{name}`")))
+        column.ok_or_else(|| at_first_row(format!("no column `{name}`")))
     };
-    take_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(at_start)?;
+    convert_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(at_first_row)?;
     for (out, column_of_table) in rules.layout.columns.iter().zip(&rules.table.columns) {
         let size = out.dtype.size().unwrap_or(1);
         let mut at = column_of_table.offset as usize;
@@ -99,8 +99,8 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
             };
             let array = column(&source.column)?;
             match source.buckets {
-                Some(buckets) => target.take_hashed(array, buckets, &mut rows)?,
-                None => target.take(array, &mut rows)?,
+                Some(buckets) => target.write_hashed(array, buckets, &mut rows)?,
+                None => target.write_column(array, &mut rows)?,
             }
             at += source.width * size;
         }
@@ -111,54 +111,54 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
 /// Appends the bytes of a row's key.
 type PutKey<'a> = dyn Fn(usize, &mut Vec<u8>) -> Result<(), String> + 'a;
 
-fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
+fn convert_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
     let kind = rules.layout.kind;
-    let named = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
+    let error = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
     let nulls = array.logical_nulls();
-    let mut each = |put: &PutKey| {
+    let mut for_each_row = |put: &PutKey| {
         for row in 0..array.len() {
-            let taken = match nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            let result = match nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                 true => Err("it is null".to_owned()),
                 false => put(row, &mut rows.keys),
             };
-            if let Err(what) = taken {
-                rows.spoil(row, named(&what));
+            if let Err(what) = result {
+                rows.mark_bad(row, error(&what));
             }
             rows.ends.push(rows.keys.len());
         }
     };
     match array.data_type() {
         arrow if is_text(arrow) => {
-            let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| named(&e.to_string()))?;
+            let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| error(&e.to_string()))?;
             let texts = texts.as_string::<i32>();
-            each(&|row, keys| {
+            for_each_row(&|row, keys| {
                 let key = kind.of_text(texts.value(row))?;
-                let (len, most) = (key.len(), rules.max_key_bytes);
-                if len > most {
-                    return Err(format!("{len} bytes, the most is {most} (--max-key-bytes)"));
+                let (len, max_len) = (key.len(), rules.max_key_bytes);
+                if len > max_len {
+                    return Err(format!("{len} bytes, the most is {max_len} (--max-key-bytes)"));
                 }
                 keys.extend_from_slice(&key);
                 Ok(())
             });
         }
-        Arrow::Null => each(&|_, _| Ok(())),
+        Arrow::Null => for_each_row(&|_, _| Ok(())),
         Arrow::FixedSizeBinary(16) if kind == KeyKind::Uuid => {
             let uuids = array.as_fixed_size_binary();
-            each(&|row, keys| {
+            for_each_row(&|row, keys| {
                 keys.extend_from_slice(uuids.value(row));
                 Ok(())
             });
         }
         arrow if kind == KeyKind::Int64 && arrow.is_integer() => {
-            let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| named(&e.to_string()))?;
+            let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| error(&e.to_string()))?;
             let ids = ids.as_primitive::<Int64Type>();
-            each(&|row, keys| {
+            for_each_row(&|row, keys| {
                 let id = ids.is_valid(row).then(|| ids.value(row));
                 keys.extend_from_slice(&id.ok_or("it is above the largest INT64")?.to_le_bytes());
                 Ok(())
             });
         }
-        other => return Err(named(&format!("it is {other} in this file, {} before", kind.as_str()))),
+        other => return Err(error(&format!("it is {other} in this file, {} before", kind.as_str()))),
     }
     Ok(())
 }
@@ -176,26 +176,26 @@ impl RowTarget<'_> {
                 Number::Int(int) => int.to_string(),
                 Number::Float(float) => float.to_string(),
             };
-            rows.spoil(row, format!("column `{}`: {value} is no {}", self.column, self.dtype));
+            rows.mark_bad(row, format!("column `{}`: {value} is no {}", self.column, self.dtype));
         }
     }
 
     /// Handles a null element, or a null value.
-    fn put_null(&self, rows: &mut Rows, row: usize, elements: Range<usize>) -> Result<(), Stopped> {
+    fn put_null(&self, rows: &mut Rows, row: usize, elements: Range<usize>) -> Result<(), FatalRow> {
         let (column, dtype) = (self.column, self.dtype);
         let number = match self.nulls {
             NullRule::Refuse => {
-                let why = format!(
+                let reason = format!(
                     "column `{column}` is null; say what a null becomes: --nulls zero, nan, a number, or aside"
                 );
-                return Err((row, why));
+                return Err((row, reason));
             }
             NullRule::Aside => {
-                rows.spoil(row, format!("column `{column}` is null"));
+                rows.mark_bad(row, format!("column `{column}` is null"));
                 return Ok(());
             }
             NullRule::Nan if !is_float(dtype) => {
-                rows.spoil(row, format!("column `{column}` is null, and {dtype} has no NaN"));
+                rows.mark_bad(row, format!("column `{column}` is null, and {dtype} has no NaN"));
                 return Ok(());
             }
             NullRule::Nan => Number::Float(f64::NAN),
@@ -207,15 +207,15 @@ impl RowTarget<'_> {
         Ok(())
     }
 
-    fn take_hashed(&self, array: &ArrayRef, buckets: u64, rows: &mut Rows) -> Result<(), Stopped> {
+    fn write_hashed(&self, array: &ArrayRef, buckets: u64, rows: &mut Rows) -> Result<(), FatalRow> {
         if *array.data_type() == Arrow::Null {
-            return self.take_nulls(array.len(), rows);
+            return self.write_nulls(array.len(), rows);
         }
         if !is_text(array.data_type()) {
             let what = format!("it is {} in this file, text before", array.data_type());
-            return Err(self.stopped(&what));
+            return Err(self.fatal(&what));
         }
-        let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| self.stopped(&e))?;
+        let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| self.fatal(&e))?;
         let texts = texts.as_string::<i32>();
         for row in 0..texts.len() {
             if texts.is_null(row) {
@@ -229,71 +229,71 @@ impl RowTarget<'_> {
     }
 
     /// Handles a column without a type, in which the file's writer saw only nulls.
-    fn take_nulls(&self, count: usize, rows: &mut Rows) -> Result<(), Stopped> {
+    fn write_nulls(&self, count: usize, rows: &mut Rows) -> Result<(), FatalRow> {
         (0..count).try_for_each(|row| self.put_null(rows, row, 0..self.width))
     }
 
-    fn take(&self, array: &ArrayRef, rows: &mut Rows) -> Result<(), Stopped> {
-        let whole = |row: usize| (!array.is_null(row)).then_some(row);
+    fn write_column(&self, array: &ArrayRef, rows: &mut Rows) -> Result<(), FatalRow> {
+        let if_valid = |row: usize| (!array.is_null(row)).then_some(row);
         match array.data_type() {
-            Arrow::Null => self.take_nulls(array.len(), rows),
-            Arrow::Dictionary(..) => self.take(&self.flat(array)?, rows),
+            Arrow::Null => self.write_nulls(array.len(), rows),
+            Arrow::Dictionary(..) => self.write_column(&self.without_dictionary(array)?, rows),
             Arrow::FixedSizeList(_, _) => {
                 let list = array.as_fixed_size_list();
                 let len = list.value_length() as usize;
-                let span = |row: usize| whole(row).map(|row| (list.value_offset_at(row), len));
-                self.take_values(list.values(), array.len(), span, rows)
+                let span = |row: usize| if_valid(row).map(|row| (list.value_offset_at(row), len));
+                self.write_values(list.values(), array.len(), span, rows)
             }
-            Arrow::List(_) => self.take_lists::<i32>(array, rows),
-            Arrow::LargeList(_) => self.take_lists::<i64>(array, rows),
+            Arrow::List(_) => self.write_lists::<i32>(array, rows),
+            Arrow::LargeList(_) => self.write_lists::<i64>(array, rows),
             Arrow::FixedSizeBinary(len) => {
                 let binary = array.as_fixed_size_binary();
                 let bytes: ArrayRef = Arc::new(UInt8Array::new(binary.values().clone().into(), None));
                 let len = usize::try_from(*len).unwrap_or(0);
-                let span = |row: usize| whole(row).map(|row| (row * len, len));
-                self.take_values(&bytes, array.len(), span, rows)
+                let span = |row: usize| if_valid(row).map(|row| (row * len, len));
+                self.write_values(&bytes, array.len(), span, rows)
             }
-            _ => self.take_values(array, array.len(), |row| Some((row, 1)), rows),
+            _ => self.write_values(array, array.len(), |row| Some((row, 1)), rows),
         }
     }
 
-    fn take_lists<O: OffsetSizeTrait>(&self, array: &ArrayRef, rows: &mut Rows) -> Result<(), Stopped> {
+    fn write_lists<O: OffsetSizeTrait>(&self, array: &ArrayRef, rows: &mut Rows) -> Result<(), FatalRow> {
         let list = array.as_list::<O>();
         let span = |row: usize| {
             let start = list.value_offsets()[row].as_usize();
             list.is_valid(row).then(|| (start, list.value_length(row).as_usize()))
         };
-        self.take_values(list.values(), array.len(), span, rows)
+        self.write_values(list.values(), array.len(), span, rows)
     }
 
     /// Returns values without a dictionary.
-    fn flat(&self, array: &ArrayRef) -> Result<ArrayRef, Stopped> {
+    fn without_dictionary(&self, array: &ArrayRef) -> Result<ArrayRef, FatalRow> {
         match array.data_type() {
-            Arrow::Dictionary(_, values) => arrow_cast::cast(array, values).map_err(|e| self.stopped(&e)),
+            Arrow::Dictionary(_, values) => arrow_cast::cast(array, values).map_err(|e| self.fatal(&e)),
             _ => Ok(array.clone()),
         }
     }
 
-    fn stopped(&self, what: &dyn std::fmt::Display) -> Stopped {
+    fn fatal(&self, what: &dyn std::fmt::Display) -> FatalRow {
         (0, format!("column `{}`: {what}", self.column))
     }
 
     /// Takes the values of `count` rows; `span` returns the start and the number of a row's values.
-    fn take_values(
+    fn write_values(
         &self,
         values: &ArrayRef,
         count: usize,
         span: impl Fn(usize) -> Option<(usize, usize)>,
         rows: &mut Rows,
-    ) -> Result<(), Stopped> {
-        let values = &self.flat(values)?;
+    ) -> Result<(), FatalRow> {
+        let values = &self.without_dictionary(values)?;
         let data = values.to_data();
         let size = self.dtype.size().unwrap_or(1);
         // Booleans are bits in Arrow and bytes in a row.
         let is_same = dtype_of(values.data_type()) == Some(self.dtype) && self.dtype != DataType::Bool;
-        let wide = match is_same && values.null_count() == 0 {
+        let converted = match is_same && values.null_count() == 0 {
             true => None,
-            false => Some(numbers(values).map_err(|what| self.stopped(&what))?),
+            false => Some(numbers(values).map_err(|what| self.fatal(&what))?),
         };
         for row in 0..count {
             let Some((start, len)) = span(row) else {
@@ -302,18 +302,18 @@ impl RowTarget<'_> {
             };
             if len != self.width {
                 let (column, width) = (self.column, self.width);
-                let why = format!("column `{column}`: a list of {len}, the first one has {width}");
-                rows.spoil(row, why);
+                let reason = format!("column `{column}`: a list of {len}, the first one has {width}");
+                rows.mark_bad(row, reason);
                 continue;
             }
-            match &wide {
+            match &converted {
                 None => {
                     let (from, to) = ((data.offset() + start) * size, row * rows.payload_bytes + self.at);
                     rows.payload[to..to + len * size].copy_from_slice(&data.buffers()[0][from..from + len * size]);
                 }
-                Some(wide) => {
+                Some(converted) => {
                     for element in 0..len {
-                        match wide(start + element) {
+                        match converted(start + element) {
                             Some(number) => self.put(rows, row, element, number),
                             None => self.put_null(rows, row, element..element + 1)?,
                         }

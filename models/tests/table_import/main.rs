@@ -2,8 +2,8 @@
 //! every way of reading.
 
 mod declared;
+mod edge_cases;
 mod lakes;
-mod odd;
 mod tables;
 mod text;
 

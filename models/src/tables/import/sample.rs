@@ -6,7 +6,7 @@ use super::gather::{self, Halt};
 use super::inputs::{Input, Inputs, Origin};
 use super::layout::Layout;
 use super::plan::Plan;
-use super::read::{Opened, unless_it_panics};
+use super::read::{OpenedFile, catch_panic};
 use super::request::TableRequest;
 use crate::error::ModelsError;
 use arrow_array::Array as _;
@@ -17,7 +17,7 @@ use std::fs;
 use std::path::Path;
 
 /// Ratio of the memory limit to the size of a bucket on disk.
-const BUCKETS_IN_MEMORY: u64 = 32;
+const MEMORY_TO_BUCKET_RATIO: u64 = 32;
 /// Maximum number of buckets, as a power of two.
 const MAX_BUCKET_BITS: u32 = 12;
 /// Guessed bytes of a key, with the overhead of its record.
@@ -33,17 +33,17 @@ const LIST_GUESS_BYTES: usize = 64 << 10;
 /// # Errors
 /// No input, an input that cannot be read, or columns that do not fit the request.
 pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Result<(Schema, Plan), ModelsError> {
-    let csv = request.csv.with_types_of(&request.columns);
+    let csv = request.csv.with_column_types(&request.columns);
     let fetched = folder.join(format!("sample-{}", std::process::id()));
     // A part without rows, as clusters write them, shows no types.
-    let mut first: Option<(&Input, Opened)> = None;
+    let mut first: Option<(&Input, OpenedFile)> = None;
     let mut lengths = Lengths::new();
     for (number, input) in inputs.files.iter().take(SAMPLED_FILES).enumerate() {
         let path = gather::fetch(input, &fetched, number)?;
         let opened = gather::open(&path, input, &csv, None)?;
         let has_rows = opened.has_rows();
         if has_rows {
-            for (name, length) in list_lengths(&opened, &path, &input.about.name)? {
+            for (name, length) in list_lengths(&opened, &path, &input.file.name)? {
                 lengths.entry(name).or_insert(length);
             }
         }
@@ -61,31 +61,31 @@ pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Re
     let schema = opened.schema().as_ref().clone();
     let measured = |column: &str| lengths.get(column).copied();
     let layout = Layout::of(&schema, &request.columns, &measured);
-    let layout = layout.map_err(|what| ModelsError::bad(&first.about.name, &what))?;
+    let layout = layout.map_err(|what| ModelsError::bad(&first.file.name, &what))?;
     let recorded = rows(&opened);
     // For text and IPC: no row is shorter than its key.
     let rows_per_byte = match recorded {
-        Some(rows) => rows as f64 / first.about.bytes.max(1) as f64,
+        Some(rows) => rows as f64 / first.file.bytes.max(1) as f64,
         None => 1.0 / (8 + 2 * layout.columns.len()) as f64,
     };
     let mut all_rows = 0.0;
     for input in &inputs.files {
-        let exact = match &input.from {
+        let exact = match &input.origin {
             // Files of one table compress differently.
             Origin::Disk(path) if recorded.is_some() => rows(&gather::open(path, input, &csv, Some(&schema))?),
             _ => None,
         };
-        all_rows += exact.map_or(input.about.bytes as f64 * rows_per_byte, |rows| rows as f64);
+        all_rows += exact.map_or(input.file.bytes as f64 * rows_per_byte, |rows| rows as f64);
     }
     // Best effort: it is removed with the import's folder.
     let _ = fs::remove_dir_all(&fetched);
     let plan = Plan {
         columns: request.columns.clone(),
         csv,
-        inputs: inputs.files.iter().map(|input| input.about.clone()).collect(),
+        inputs: inputs.files.iter().map(|input| input.file.clone()).collect(),
         bucket_bits: bucket_bits(&layout, all_rows, request.memory_mib << 20),
         layout,
-        parts: request.part.unwrap_or_default().of,
+        parts: request.part.unwrap_or_default().count,
     };
     Ok((schema, plan))
 }
@@ -98,13 +98,13 @@ fn bucket_bits(layout: &Layout, rows: f64, memory_bytes: u64) -> u32 {
     });
     let row_bytes: u64 = columns.sum();
     let spilled = rows * (row_bytes + KEY_GUESS_BYTES) as f64;
-    let buckets = spilled / (memory_bytes / BUCKETS_IN_MEMORY) as f64;
+    let buckets = spilled / (memory_bytes / MEMORY_TO_BUCKET_RATIO) as f64;
     (buckets.max(1.0).log2().ceil() as u32).clamp(4, MAX_BUCKET_BITS)
 }
 
 /// Returns the rows of a file that records them.
-fn rows(opened: &Opened) -> Option<u64> {
-    opened.stretches(0).iter().map(|stretch| stretch.rows).sum()
+fn rows(opened: &OpenedFile) -> Option<u64> {
+    opened.sections(0).iter().map(|section| section.rows).sum()
 }
 
 /// Returns the columns of lists without a fixed length.
@@ -118,15 +118,15 @@ fn lists(schema: &Schema) -> Vec<&str> {
 type Lengths = BTreeMap<String, usize>;
 
 /// Returns the length of each column's lists, from the first non-null value. Reads a few batches.
-fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Lengths, ModelsError> {
+fn list_lengths(opened: &OpenedFile, path: &Path, name: &str) -> Result<Lengths, ModelsError> {
     let schema = opened.schema();
     let lists = lists(&schema);
     let mut lengths = Lengths::new();
-    let Some(first) = opened.stretches(0).into_iter().next().filter(|_| !lists.is_empty()) else {
+    let Some(first) = opened.sections(0).into_iter().next().filter(|_| !lists.is_empty()) else {
         return Ok(lengths);
     };
     let mut seen = 0;
-    let mut look = |batch: Batch| -> Result<(), Halt> {
+    let mut on_batch = |batch: Batch| -> Result<(), Halt> {
         for (field, column) in batch.rows.schema().fields().iter().zip(batch.rows.columns()) {
             let first = (0..column.len()).find(|&row| column.is_valid(row));
             let length = match (first, column.data_type()) {
@@ -143,7 +143,7 @@ fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Lengths, Mod
         }
         Ok(())
     };
-    match unless_it_panics(|| opened.read(path, (first, LIST_GUESS_BYTES), &lists, &mut look)) {
+    match catch_panic(|| opened.read(path, (first, LIST_GUESS_BYTES), &lists, &mut on_batch)) {
         Err(Halt::File(what)) => Err(ModelsError::bad(&name, &what)),
         Ok(()) | Err(Halt::Other(_)) => Ok(lengths),
     }

@@ -3,7 +3,7 @@
 
 use super::batch::{Batch, BatchBuilder, positions};
 use super::request::CsvOptions;
-use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros, truth};
+use super::text_types::{TypeGuess, has_leading_zeros, is_null, parse_bool, parse_date, parse_integer, parse_micros};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const SAMPLED_ROWS: u64 = 10_000;
 /// Maximum bytes of a record, because an unclosed quote would take the rest of the file into one.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// Maximum characters of a bad row.
-const KEPT_CHARS: usize = 2000;
+const MAX_RECORD_CHARS: usize = 2000;
 /// Key of a field's metadata with advice for a text column.
 pub(super) const ADVICE: &str = "advice";
 
@@ -33,8 +33,8 @@ pub(super) struct CsvFile {
 }
 
 impl CsvFile {
-    /// Takes the columns from the header line or the given names, and their types from `known`, or from the first rows.
-    pub(super) fn open(path: &Path, options: &CsvOptions, known: Option<&Schema>) -> Result<Self, String> {
+    /// Takes the columns from the header line or the given names, their types from `fixed_schema` or from the first rows.
+    pub(super) fn open(path: &Path, options: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<Self, String> {
         let is_tsv = path.extension().is_some_and(|ending| ending == "tsv");
         let delimiter = options.delimiter.unwrap_or(if is_tsv { b'\t' } else { b',' });
         let has_header = options.names.is_empty();
@@ -46,15 +46,15 @@ impl CsvFile {
             names = header.iter().map(str::to_owned).collect();
             check_length(&reader).map_err(|e| bad(&e))?;
         }
-        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            return Err(format!("its header has the column `{}` twice", twice.1));
+        if let Some(duplicate) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            return Err(format!("its header has the column `{}` twice", duplicate.1));
         }
-        let mut guesses = vec![Guess::default(); names.len()];
+        let mut guesses = vec![TypeGuess::default(); names.len()];
         let mut record = ByteRecord::new();
-        let mut has_rows = known.is_some();
+        let mut has_rows = fixed_schema.is_some();
         for row in 0..SAMPLED_ROWS {
             // Reading reports unreadable records later, with the row number.
-            if known.is_some() || !next_record(&mut reader, &mut record).unwrap_or(false) {
+            if fixed_schema.is_some() || !next_record(&mut reader, &mut record).unwrap_or(false) {
                 break;
             }
             has_rows = true;
@@ -62,9 +62,9 @@ impl CsvFile {
                 guess.add(row, field, &options.null_values);
             }
         }
-        let of_known = |name: &str| Some(known?.field_with_name(name).ok()?.data_type().clone());
+        let fixed_type = |name: &str| Some(fixed_schema?.field_with_name(name).ok()?.data_type().clone());
         let fields = names.iter().zip(&guesses).map(|(name, guess)| {
-            let arrow = of_known(name).unwrap_or_else(|| guess.arrow(name, options));
+            let arrow = fixed_type(name).unwrap_or_else(|| guess.arrow(name, options));
             let advice = guess.advice(name).map(|advice| (ADVICE.to_owned(), advice));
             Field::new(name, arrow, true).with_metadata(HashMap::from_iter(advice))
         });
@@ -77,12 +77,12 @@ impl CsvFile {
         })
     }
 
-    /// Passes all rows to `each`.
+    /// Passes all rows to `on_batch`.
     pub(super) fn read<E: From<String>>(
         &self,
         path: &Path,
         columns: &[&str],
-        each: &mut dyn FnMut(Batch) -> Result<(), E>,
+        on_batch: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut reader = open_reader(path, self.delimiter, self.has_header)?;
         let wanted = positions(&self.schema, columns);
@@ -92,12 +92,12 @@ impl CsvFile {
         loop {
             let is_record = next_record(&mut reader, &mut record)
                 .map_err(|e| format!("row {}: it cannot be read: {e}", rows.seen + 1))?;
-            if is_record && let Err(why) = self.take(&record, &wanted, &mut rows) {
-                rows.keep_aside(why, kept(&record, self.delimiter));
+            if is_record && let Err(reason) = self.push_record(&record, &wanted, &mut rows) {
+                rows.push_bad(reason, record_text(&record, self.delimiter));
             }
             if !is_record || rows.is_full() {
                 let at = reader.position().byte();
-                each(rows.finish(at - std::mem::replace(&mut position, at))?)?;
+                on_batch(rows.finish(at - std::mem::replace(&mut position, at))?)?;
             }
             if !is_record {
                 return Ok(());
@@ -106,7 +106,7 @@ impl CsvFile {
     }
 
     /// Adds a record completely, or not at all.
-    fn take(&self, record: &ByteRecord, wanted: &[usize], rows: &mut BatchBuilder) -> Result<(), String> {
+    fn push_record(&self, record: &ByteRecord, wanted: &[usize], rows: &mut BatchBuilder) -> Result<(), String> {
         let columns = self.schema.fields().len();
         if record.len() != columns {
             return Err(format!("{} fields, the header has {columns}", record.len()));
@@ -146,16 +146,16 @@ fn check_length(reader: &Reader<Take<File>>) -> Result<(), String> {
 }
 
 /// Returns a bad record as text.
-fn kept(record: &ByteRecord, delimiter: u8) -> String {
+fn record_text(record: &ByteRecord, delimiter: u8) -> String {
     let fields: Vec<_> = record.iter().map(String::from_utf8_lossy).collect();
     let text = fields.join(&char::from(delimiter).to_string());
-    text.chars().take(KEPT_CHARS).collect()
+    text.chars().take(MAX_RECORD_CHARS).collect()
 }
 
 /// Appends a field as a value of its column's type.
 fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
     let text = field.trim();
-    let no = |what: &str| {
+    let mismatch = |what: &str| {
         let text: String = text.chars().take(100).collect();
         format!("`{text}` is no {what}, which the column is by --as or by its first rows")
     };
@@ -165,13 +165,13 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
     }
     match arrow {
         Arrow::Utf8 => bytes.extend_from_slice(field.as_bytes()),
-        Arrow::Int64 => bytes.extend(integer(text).ok_or_else(|| no("integer"))?.to_le_bytes()),
+        Arrow::Int64 => bytes.extend(parse_integer(text).ok_or_else(|| mismatch("integer"))?.to_le_bytes()),
         Arrow::UInt64 => {
-            let number: u64 = text.parse().map_err(|_| no("integer from 0 on"))?;
+            let number: u64 = text.parse().map_err(|_| mismatch("integer from 0 on"))?;
             bytes.extend(number.to_le_bytes());
         }
         Arrow::Float64 => {
-            let number: f64 = text.parse().map_err(|_| no("number"))?;
+            let number: f64 = text.parse().map_err(|_| mismatch("number"))?;
             // The text `inf` means infinity; 1e400 does not.
             if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
                 return Err("beyond the largest number of 64 bits".to_owned());
@@ -181,10 +181,10 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
         Arrow::Boolean => bytes.push(match text {
             "0" => 0,
             "1" => 1,
-            _ => truth(text).ok_or_else(|| no("truth value"))?.into(),
+            _ => parse_bool(text).ok_or_else(|| mismatch("truth value"))?.into(),
         }),
-        Arrow::Date32 => bytes.extend(date(text).ok_or_else(|| no("date"))?.to_le_bytes()),
-        Arrow::Timestamp(..) => bytes.extend(micros(text).ok_or_else(|| no("time"))?.to_le_bytes()),
+        Arrow::Date32 => bytes.extend(parse_date(text).ok_or_else(|| mismatch("date"))?.to_le_bytes()),
+        Arrow::Timestamp(..) => bytes.extend(parse_micros(text).ok_or_else(|| mismatch("time"))?.to_le_bytes()),
         _ => return Err("its first rows are all empty: say what it is with --as, or leave it out".to_owned()),
     }
     Ok(())

@@ -4,8 +4,8 @@ use crate::error::ModelsError;
 use crate::progress::human_bytes;
 use crate::stop::Stop;
 use crate::tables::export::export;
-pub(super) use crate::tables::own::TableRequest as ImportTableArgs;
-use crate::tables::own::{ImportedTable, Part, import_table};
+pub(super) use crate::tables::import::TableRequest as ImportTableArgs;
+use crate::tables::import::{ImportedTable, Part, import_table};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -49,13 +49,13 @@ pub(super) async fn run_import(request: ImportTableArgs, stop: &Stop) -> Result<
 }
 
 fn print(imported: &ImportedTable, part: Option<Part>) {
-    for left_out in &imported.left_out {
-        println!("{left_out}");
+    for skipped in &imported.skipped {
+        println!("{skipped}");
     }
     let (read, rows) = (imported.read_seconds, imported.rows);
     match &imported.header {
         None => {
-            let part = part.map_or_else(String::new, |part| format!("part {} of {}", part.number, part.of));
+            let part = part.map_or_else(String::new, |part| format!("part {} of {}", part.number, part.count));
             println!("{part}: {rows} rows read in {read:.1} s; --finish writes the table once all parts are read");
         }
         Some(header) => {

@@ -95,8 +95,8 @@ impl BatchBuilder {
     }
 
     /// Adds an unreadable row.
-    pub(super) fn keep_aside(&mut self, why: String, text: String) {
-        self.bad.push((self.seen, why, text));
+    pub(super) fn push_bad(&mut self, reason: String, text: String) {
+        self.bad.push((self.seen, reason, text));
         self.seen += 1;
     }
 

@@ -32,11 +32,11 @@ const BATCH_BYTES: usize = 8 << 20;
 /// Position of the magic bytes in a tar header, since POSIX.1-1988.
 const USTAR: Range<usize> = 257..262;
 /// Minimum rows of a unit of work, if a file can be split.
-const UNIT_ROWS: u64 = 200_000;
+const MIN_UNIT_ROWS: u64 = 200_000;
 
 /// Section of a file that is read at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct Section {
     /// Row groups of Parquet; other files have one section.
     pub(super) groups: (usize, usize),
     /// Number of its first row in the file.
@@ -48,14 +48,14 @@ pub(super) struct Stretch {
 }
 
 /// Opened file, by its format.
-pub(super) enum Opened {
+pub(super) enum OpenedFile {
     Parquet(ArrowReaderMetadata),
     IpcFile(SchemaRef),
     IpcStream(SchemaRef),
     Csv(CsvFile),
     Shard(ShardFile),
     /// File of another kind, whose columns its table defines.
-    Viewed(Box<Opened>, View),
+    Viewed(Box<OpenedFile>, View),
 }
 
 /// Opens a file. If a schema is given, CSV and shards are read by it.
@@ -65,22 +65,22 @@ pub(super) enum Opened {
 pub(super) fn open(
     path: &Path,
     csv: &CsvOptions,
-    known: Option<&Schema>,
+    fixed_schema: Option<&Schema>,
     columns: Option<&FileColumns>,
-) -> Result<Opened, String> {
-    let opened = by_content(path, csv, known)?;
+) -> Result<OpenedFile, String> {
+    let opened = open_by_content(path, csv, fixed_schema)?;
     match columns {
         // An empty part has no columns at all.
-        Some(columns) if !opened.is_void() => {
+        Some(columns) if !opened.has_no_columns() => {
             let view = columns.view(&opened.schema(), &opened.field_ids())?;
-            Ok(Opened::Viewed(Box::new(opened), view))
+            Ok(OpenedFile::Viewed(Box::new(opened), view))
         }
         _ => Ok(opened),
     }
 }
 
 /// Opens the file by its first bytes and its name.
-fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
+fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<OpenedFile, String> {
     let mut file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
     let mut head = Vec::new();
     let read = file.by_ref().take(BLOCK as u64).read_to_end(&mut head);
@@ -89,40 +89,40 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     match &head[..] {
-        [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(Opened::Parquet).map_err(broken),
+        [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(OpenedFile::Parquet).map_err(read_error),
         [b'P', b'A', b'R', b'E', ..] => Err("it is encrypted Parquet, which is not read".to_owned()),
-        [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(checked(file)?, None)
-            .map(|reader| Opened::IpcFile(reader.schema()))
-            .map_err(broken),
-        [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(checked(file)?, None)
-            .map(|reader| Opened::IpcStream(reader.schema()))
-            .map_err(broken),
+        [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(open_checked(file)?, None)
+            .map(|reader| OpenedFile::IpcFile(reader.schema()))
+            .map_err(read_error),
+        [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(open_checked(file)?, None)
+            .map(|reader| OpenedFile::IpcStream(reader.schema()))
+            .map_err(read_error),
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
-        _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, known).map(Opened::Csv),
+        _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv),
         [] => Err("it is empty".to_owned()),
         [b'v', b'e', b'r', b's', b'i', b'o', ..] => {
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
         _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
-            ShardFile::open(path, ShardFormat::Tar, known).map(Opened::Shard)
+            ShardFile::open(path, ShardFormat::Tar, fixed_schema).map(OpenedFile::Shard)
         }
         _ if ending.starts_with("tfrec") || tfrecord::length(&head, 0).is_ok() => {
-            ShardFile::open(path, ShardFormat::Records, known).map(Opened::Shard)
+            ShardFile::open(path, ShardFormat::Records, fixed_schema).map(OpenedFile::Shard)
         }
         _ if ending.is_empty() && (csv.delimiter.is_some() || !csv.names.is_empty()) => {
-            CsvFile::open(path, csv, known).map(Opened::Csv)
+            CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv)
         }
         _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
 }
 
-fn broken(e: impl std::fmt::Display) -> String {
+fn read_error(e: impl std::fmt::Display) -> String {
     format!("it cannot be read: {e}")
 }
 
 /// Opens an Arrow IPC file after checking all of its messages.
-fn checked(file: File) -> Result<BufReader<File>, String> {
+fn open_checked(file: File) -> Result<BufReader<File>, String> {
     let mut file = BufReader::new(file);
     arrow::check(&mut file, arrow::MAX_BATCH_BYTES)?;
     file.rewind().map_err(|e| format!("cannot read it: {e}"))?;
@@ -134,14 +134,14 @@ fn checked(file: File) -> Result<BufReader<File>, String> {
 fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
     let columns = metadata.metadata().file_metadata().schema_descr().columns();
-    let in_96_bits = columns.iter().filter(|one| one.physical_type() == PhysicalType::INT96);
-    let names = in_96_bits.filter_map(|column| column.path().parts().first().cloned());
-    let in_96_bits: Vec<String> = names.collect();
-    if in_96_bits.is_empty() {
+    let int96 = columns.iter().filter(|col| col.physical_type() == PhysicalType::INT96);
+    let names = int96.filter_map(|column| column.path().parts().first().cloned());
+    let int96: Vec<String> = names.collect();
+    if int96.is_empty() {
         return Ok(metadata);
     }
     let fields = metadata.schema().fields().iter().map(|field| match field.data_type() {
-        Arrow::Timestamp(_, zone) if in_96_bits.contains(field.name()) => {
+        Arrow::Timestamp(_, zone) if int96.contains(field.name()) => {
             let micros = Arrow::Timestamp(TimeUnit::Microsecond, zone.clone());
             Arc::new(field.as_ref().clone().with_data_type(micros))
         }
@@ -151,7 +151,7 @@ fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     ArrowReaderMetadata::load(file, ArrowReaderOptions::new().with_schema(Arc::new(schema)))
 }
 
-impl Opened {
+impl OpenedFile {
     /// True if the file has a row, as far as the first records show.
     pub(super) fn has_rows(&self) -> bool {
         match self {
@@ -163,7 +163,7 @@ impl Opened {
     }
 
     /// True if it is a text without even a header line: an empty part.
-    pub(super) fn is_void(&self) -> bool {
+    pub(super) fn has_no_columns(&self) -> bool {
         matches!(self, Self::Csv(file) if file.schema.fields().is_empty())
     }
 
@@ -188,28 +188,28 @@ impl Opened {
     }
 
     /// Returns the sections that can be read independently.
-    pub(super) fn stretches(&self, file_bytes: u64) -> Vec<Stretch> {
+    pub(super) fn sections(&self, file_bytes: u64) -> Vec<Section> {
         if let Self::Viewed(opened, _) = self {
-            return opened.stretches(file_bytes);
+            return opened.sections(file_bytes);
         }
         let Self::Parquet(parquet) = self else {
-            return vec![Stretch {
+            return vec![Section {
                 bytes: file_bytes,
-                ..Stretch::default()
+                ..Section::default()
             }];
         };
-        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut sections: Vec<Section> = Vec::new();
         let mut first_row = 0;
         for (at, group) in parquet.metadata().row_groups().iter().enumerate() {
             let rows = u64::try_from(group.num_rows()).unwrap_or(0);
             let bytes = u64::try_from(group.compressed_size()).unwrap_or(0);
-            match stretches.last_mut() {
-                Some(last) if last.rows.is_some_and(|rows| rows < UNIT_ROWS) => {
+            match sections.last_mut() {
+                Some(last) if last.rows.is_some_and(|rows| rows < MIN_UNIT_ROWS) => {
                     last.groups.1 = at + 1;
                     last.rows = last.rows.map(|before| before + rows);
                     last.bytes += bytes;
                 }
-                _ => stretches.push(Stretch {
+                _ => sections.push(Section {
                     groups: (at, at + 1),
                     first_row,
                     rows: Some(rows),
@@ -218,51 +218,51 @@ impl Opened {
             }
             first_row += rows;
         }
-        stretches
+        sections
     }
 
-    /// Reads a section: passes its batches, with the wanted columns, to `each`. A row has about `row_bytes` bytes.
+    /// Reads a section: passes its batches, with the wanted columns, to `on_batch`. A row has about `row_bytes` bytes.
     ///
     /// # Errors
-    /// Damage, or an error of `each`.
+    /// Damage, or an error of `on_batch`.
     pub(super) fn read<E: From<String>>(
         &self,
         path: &Path,
-        (stretch, row_bytes): (Stretch, usize),
+        (section, row_bytes): (Section, usize),
         columns: &[&str],
-        each: &mut dyn FnMut(Batch) -> Result<(), E>,
+        on_batch: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
         let wanted = |schema: &Schema| positions(schema, columns);
         let file = || File::open(path).map_err(|e| format!("cannot open it: {e}"));
         match self {
-            Self::Csv(csv) => csv.read(path, columns, each),
-            Self::Shard(shard) => shard.read(path, columns, each),
+            Self::Csv(csv) => csv.read(path, columns, on_batch),
+            Self::Shard(shard) => shard.read(path, columns, on_batch),
             Self::Viewed(opened, view) => {
                 let mut viewed = |batch: Batch| {
                     let first = batch.numbers.first().map_or(1, |number| number + 1);
                     let rows = view.batch(&batch.rows, columns);
                     let rows = rows.map_err(|what| format!("rows from {first} on: {what}"))?;
-                    each(Batch { rows, ..batch })
+                    on_batch(Batch { rows, ..batch })
                 };
-                opened.read(path, (stretch, row_bytes), &view.in_file(columns), &mut viewed)
+                opened.read(path, (section, row_bytes), &view.file_columns(columns), &mut viewed)
             }
             Self::Parquet(metadata) => {
-                let lists = list_bytes(metadata, stretch.groups, columns)?;
+                let lists = list_bytes(metadata, section.groups, columns)?;
                 let row_bytes = row_bytes.max(lists);
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file()?, metadata.clone());
                 let mask = ProjectionMask::roots(builder.parquet_schema(), wanted(metadata.schema()));
                 let reader = builder
-                    .with_row_groups((stretch.groups.0..stretch.groups.1).collect())
+                    .with_row_groups((section.groups.0..section.groups.1).collect())
                     .with_projection(mask)
                     .with_batch_size((BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS))
                     .build()
-                    .map_err(broken)?;
-                let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
+                    .map_err(read_error)?;
+                let per_row = section.bytes as f64 / section.rows.unwrap_or(1).max(1) as f64;
                 let bytes = |rows: usize| (per_row * rows as f64) as u64;
-                let found = numbered(reader, stretch.first_row, bytes, each)?;
-                match stretch.rows {
+                let found = numbered(reader, section.first_row, bytes, on_batch)?;
+                match section.rows {
                     Some(rows) if rows != found => {
-                        let row = stretch.first_row + 1;
+                        let row = section.first_row + 1;
                         Err(format!("row {row}: {found} rows came, its footer says {rows}: it is damaged").into())
                     }
                     _ => Ok(()),
@@ -270,14 +270,14 @@ impl Opened {
             }
             Self::IpcFile(schema) => {
                 let reader = FileReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
-                let reader = reader.map_err(broken)?;
-                let per_batch = stretch.bytes / (reader.num_batches() as u64).max(1);
-                numbered(reader, 0, |_| per_batch, each).map(drop)
+                let reader = reader.map_err(read_error)?;
+                let per_batch = section.bytes / (reader.num_batches() as u64).max(1);
+                numbered(reader, 0, |_| per_batch, on_batch).map(drop)
             }
             Self::IpcStream(schema) => {
                 let reader = StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
-                let reader = reader.map_err(broken)?;
-                numbered(reader, 0, |_| 0, each).map(drop)
+                let reader = reader.map_err(read_error)?;
+                numbered(reader, 0, |_| 0, on_batch).map(drop)
             }
         }
     }
@@ -289,7 +289,7 @@ impl Opened {
 /// # Errors
 /// Lists longer than a row can be.
 fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &[&str]) -> Result<usize, String> {
-    let mut most = 0;
+    let mut max_bytes = 0;
     for group in &metadata.metadata().row_groups()[groups.0..groups.1] {
         let rows = usize::try_from(group.num_rows()).unwrap_or(0).max(1);
         let mut bytes = 0_usize;
@@ -311,9 +311,9 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
             }
             bytes += values * size;
         }
-        most = most.max(bytes);
+        max_bytes = max_bytes.max(bytes);
     }
-    Ok(most)
+    Ok(max_bytes)
 }
 
 /// Passes on batches with row numbers, and returns the number of all rows. `bytes` returns the size of rows in the
@@ -322,13 +322,13 @@ fn numbered<E: From<String>>(
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
     first: u64,
     bytes: impl Fn(usize) -> u64,
-    each: &mut dyn FnMut(Batch) -> Result<(), E>,
+    on_batch: &mut dyn FnMut(Batch) -> Result<(), E>,
 ) -> Result<u64, E> {
     let mut row = first;
     for batch in batches {
-        let rows = batch.map_err(broken)?;
+        let rows = batch.map_err(read_error)?;
         let count = rows.num_rows();
-        each(Batch {
+        on_batch(Batch {
             rows,
             numbers: (row..row + count as u64).collect(),
             bad: Vec::new(),
@@ -348,13 +348,13 @@ thread_local! {
 ///
 /// # Errors
 /// The reader's own error, or its panic.
-pub(super) fn unless_it_panics<T, E: From<String>>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub(super) fn catch_panic<T, E: From<String>>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let before = take_hook();
+        let previous_hook = take_hook();
         set_hook(Box::new(move |info| {
             if !IS_QUIET.get() || std::env::var_os("RUST_BACKTRACE").is_some() {
-                before(info);
+                previous_hook(info);
             }
         }));
     });

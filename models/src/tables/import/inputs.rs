@@ -3,7 +3,7 @@
 //! rows.
 
 use super::lakes::columns::FileColumns;
-use super::lakes::{Chosen, Listing, delta, iceberg, with_columns};
+use super::lakes::{ChosenFiles, Listing, delta, iceberg, with_columns};
 use super::plan::InputFile;
 use super::remote::Remote;
 use super::request::CsvOptions;
@@ -29,14 +29,14 @@ const ENDINGS: [&str; 11] = [
 pub(super) struct Inputs {
     pub(super) files: Vec<Input>,
     /// Omitted files with reasons, in words.
-    pub(super) left_out: Vec<String>,
+    pub(super) skipped: Vec<String>,
 }
 
 /// One file.
 #[derive(Debug)]
 pub(super) struct Input {
-    pub(super) about: InputFile,
-    pub(super) from: Origin,
+    pub(super) file: InputFile,
+    pub(super) origin: Origin,
     /// Columns of the file, if it does not define its own.
     pub(super) columns: Option<FileColumns>,
 }
@@ -53,9 +53,9 @@ impl Inputs {
     ///
     /// # Errors
     /// An input that is missing or has no file of rows; a store that cannot be reached.
-    pub(super) fn find(named: &[String], csv: &CsvOptions, stop: &Stop) -> Result<Self, ModelsError> {
+    pub(super) fn find(names: &[String], csv: &CsvOptions, stop: &Stop) -> Result<Self, ModelsError> {
         let mut inputs = Self::default();
-        for name in named {
+        for name in names {
             match name.split_once("://") {
                 Some(("file", _)) => inputs.add_path(&file_url(name)?, csv)?,
                 Some(_) => inputs.add_url(name, csv, stop)?,
@@ -81,7 +81,7 @@ impl Inputs {
         let listing = Listing { name, files };
         let read = |name: &str| fs::read(path.join(name)).map_err(ModelsError::io("read", &path.join(name)));
         let chosen = choose(&listing, csv, &read)?;
-        self.left_out.extend(chosen.left_out);
+        self.skipped.extend(chosen.skipped);
         for (name, columns) in chosen.files {
             self.add_file(&path.join(&name), columns)?;
         }
@@ -101,13 +101,13 @@ impl Inputs {
         let files = objects.iter().map(|(name, (bytes, _))| (name.clone(), *bytes));
         let files = files.collect();
         let name = url.to_owned();
-        let mut chosen = Chosen::default();
+        let mut chosen = ChosenFiles::default();
         if objects.contains_key("") && objects.len() == 1 {
             chosen.files.insert(String::new(), None);
         } else {
             chosen = choose(&Listing { name, files }, csv, &|name| store.read(name))?;
         }
-        self.left_out.extend(chosen.left_out);
+        self.skipped.extend(chosen.skipped);
         for (key, columns) in chosen.files {
             let object = objects.remove(&key).unwrap_or_default();
             let (name, store) = (store.name_of(&key), Arc::clone(&store));
@@ -116,14 +116,14 @@ impl Inputs {
         Ok(())
     }
 
-    fn push(&mut self, name: String, (bytes, version): (u64, String), columns: Option<FileColumns>, from: Origin) {
-        let about = InputFile {
+    fn push(&mut self, name: String, (bytes, version): (u64, String), columns: Option<FileColumns>, origin: Origin) {
+        let file = InputFile {
             name,
             bytes,
             version,
             columns: columns.as_ref().map(FileColumns::digest),
         };
-        self.files.push(Input { about, from, columns });
+        self.files.push(Input { file, origin, columns });
     }
 }
 
@@ -133,15 +133,15 @@ impl Input {
     /// # Errors
     /// A file that was written since.
     pub(super) fn is_unchanged(&self) -> Result<(), ModelsError> {
-        let Origin::Disk(path) = &self.from else {
+        let Origin::Disk(path) = &self.origin else {
             return Ok(());
         };
         let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
-        if (found.len(), version_of(&found)) == (self.about.bytes, self.about.version.clone()) {
+        if (found.len(), version_of(&found)) == (self.file.bytes, self.file.version.clone()) {
             return Ok(());
         }
         let what = "it was written while it was read: begin anew with --restart once it is whole";
-        Err(ModelsError::bad(&self.about.name, &what))
+        Err(ModelsError::bad(&self.file.name, &what))
     }
 }
 
@@ -165,12 +165,12 @@ fn list(root: &Path, folder: &Path, depth: usize, files: &mut BTreeMap<String, u
             list(root, &path, depth + 1, files)?;
             continue;
         }
-        let Some(below) = path.strip_prefix(root).unwrap_or(&path).to_str() else {
+        let Some(relative) = path.strip_prefix(root).unwrap_or(&path).to_str() else {
             return Err(ModelsError::bad(&path.display(), &"its name is no UTF-8"));
         };
         // A dangling link has no bytes; reading it is an error later.
         let bytes = fs::metadata(&path).map_or(0, |found| found.len());
-        files.insert(below.to_owned(), bytes);
+        files.insert(relative.to_owned(), bytes);
     }
     Ok(())
 }
@@ -183,11 +183,11 @@ pub(super) fn choose(
     folder: &Listing,
     csv: &CsvOptions,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
-) -> Result<Chosen, ModelsError> {
+) -> Result<ChosenFiles, ModelsError> {
     refuse_inner_tables(folder)?;
-    let chosen = if delta::is_one(folder) {
+    let chosen = if delta::is_table(folder) {
         delta::choose(folder, read)?
-    } else if iceberg::is_one(folder) {
+    } else if iceberg::is_table(folder) {
         iceberg::choose(folder, read)?
     } else {
         by_name(folder, csv)
@@ -221,43 +221,43 @@ fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
 }
 
 /// Chooses files of rows by their names, and lists the omitted ones.
-fn by_name(folder: &Listing, csv: &CsvOptions) -> Chosen {
+fn by_name(folder: &Listing, csv: &CsvOptions) -> ChosenFiles {
     let mut chosen = Vec::new();
     let mut omitted: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
     for name in folder.files.keys() {
-        match reason_against(name) {
+        match skip_reason(name) {
             None => chosen.push(name.clone()),
             Some(reason) => omitted.entry(reason).or_default().push(name),
         }
     }
-    let left_out = omitted.into_iter().map(|(reason, names)| {
+    let skipped = omitted.into_iter().map(|(reason, names)| {
         let (folder, first) = (&folder.name, names[0]);
         match names.len() - 1 {
             0 => format!("{folder}: {first}: {reason}"),
             more => format!("{folder}: {first} and {more} more: {reason}"),
         }
     });
-    Chosen {
-        left_out: left_out.collect(),
+    ChosenFiles {
+        skipped: skipped.collect(),
         files: with_columns(chosen, csv),
     }
 }
 
-fn reason_against(name: &str) -> Option<&'static str> {
+fn skip_reason(name: &str) -> Option<&'static str> {
     if name.split('/').any(|step| step.starts_with(['_', '.'])) {
         return Some("a name that begins with _ or . holds no rows, as Spark has it");
     }
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     // TensorFlow names the files of a set x.tfrecord-00001-of-00010.
-    let is_one = ENDINGS.contains(&ending) || ending.starts_with("tfrecord");
-    (!is_one).then_some("no file of rows by its name")
+    let is_row_file = ENDINGS.contains(&ending) || ending.starts_with("tfrecord");
+    (!is_row_file).then_some("no file of rows by its name")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn choose_of(names: &[&str]) -> Result<Chosen, ModelsError> {
+    fn choose_of(names: &[&str]) -> Result<ChosenFiles, ModelsError> {
         let files = names.iter().map(|&name| (name.to_owned(), 0)).collect();
         let read = |_: &str| unreachable!();
         let name = "f".into();
@@ -275,7 +275,7 @@ mod tests {
         ])
         .unwrap();
         assert!(chosen.files.keys().eq(["a=1/part-0.snappy.parquet", "part-1.parquet"]));
-        let said = chosen.left_out.join("\n");
+        let said = chosen.skipped.join("\n");
         for word in [".part-0.crc and 1 more", "x.txt"] {
             assert!(said.contains(word), "{said}");
         }

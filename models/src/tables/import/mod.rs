@@ -23,16 +23,16 @@ mod spill;
 mod text_types;
 
 pub use request::{
-    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, NullRule, Part, TableRequest, TypeOf, Vector,
+    ColumnRequest, ColumnType, CsvOptions, DuplicateRule, HashedColumn, NullRule, Part, TableRequest, Vector,
 };
 
 use crate::error::ModelsError;
 use crate::staged;
 use crate::stop::Stop;
-use finish::Finishing;
-use gather::Gathering;
+use finish::FinishPhase;
+use gather::GatherPhase;
 use inputs::Inputs;
-use plan::Progressed;
+use plan::PartProgress;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -55,7 +55,7 @@ pub struct ImportedTable {
     /// File of the bad rows.
     pub bad_file: PathBuf,
     /// Omitted inputs with reasons.
-    pub left_out: Vec<String>,
+    pub skipped: Vec<String>,
     /// Seconds of reading.
     pub read_seconds: f64,
     /// Seconds of writing.
@@ -76,19 +76,19 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
         fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
     }
     let inputs = find_inputs(request, stop)?;
-    let began = Instant::now();
+    let started = Instant::now();
     let (schema, plan) = sample::plan(request, &inputs, &folder)?;
     let plan = plan.agree(&folder)?;
     let table = plan.layout.schema(name, 1);
     let table = table.map_err(|what| ModelsError::bad(&target.display(), &what))?;
     let mut imported = ImportedTable {
-        left_out: inputs.left_out,
+        skipped: inputs.skipped,
         ..ImportedTable::default()
     };
     if !request.finish {
         let part = request.part.unwrap_or_default();
         let folder = plan::part_folder(&folder, part);
-        let gathering = Gathering {
+        let gather_phase = GatherPhase {
             plan: &plan,
             inputs: &inputs.files,
             schema: &schema,
@@ -97,29 +97,29 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
             memory_bytes: request.memory_mib << 20,
             max_bad_rows: request.max_bad_rows.max(request.allow_bad_rows),
         };
-        let progressed = gathering.run(part, stop)?;
-        imported.read_seconds = began.elapsed().as_secs_f64();
+        let progress = gather_phase.run(part, stop)?;
+        imported.read_seconds = started.elapsed().as_secs_f64();
         if request.part.is_some() {
             return Ok(ImportedTable {
                 path: target,
-                rows: progressed.rows,
-                bad: progressed.bad,
+                rows: progress.rows,
+                bad: progress.bad,
                 bad_file: folder.join("bad.jsonl"),
                 ..imported
             });
         }
     }
     let parts = all_parts(&folder, plan.parts)?;
-    let began = Instant::now();
-    let finishing = Finishing {
+    let started = Instant::now();
+    let finish_phase = FinishPhase {
         plan: &plan,
         parts: &parts,
         memory_bytes: request.memory_mib << 20,
         target: &target,
     };
-    let (header, dropped) = finishing.run(stop)?;
+    let (header, dropped) = finish_phase.run(stop)?;
     let bad_file = request.out.join(format!("{name}.bad.jsonl"));
-    keep_bad_rows(&parts, &bad_file)?;
+    write_bad_rows(&parts, &bad_file)?;
     fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
     Ok(ImportedTable {
         path: target,
@@ -128,7 +128,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
         dropped,
         bad: parts.iter().map(|(_, part)| part.bad).sum(),
         bad_file,
-        write_seconds: began.elapsed().as_secs_f64(),
+        write_seconds: started.elapsed().as_secs_f64(),
         ..imported
     })
 }
@@ -149,7 +149,7 @@ fn target(request: &TableRequest) -> Result<PathBuf, ModelsError> {
 }
 
 fn find_inputs(request: &TableRequest, stop: &Stop) -> Result<Inputs, ModelsError> {
-    let inputs = Inputs::find(&request.inputs, &request.csv.with_types_of(&request.columns), stop)?;
+    let inputs = Inputs::find(&request.inputs, &request.csv.with_column_types(&request.columns), stop)?;
     let (row, count) = (request::ROW, inputs.files.len());
     if request.columns.key == row && count > 1 {
         return Err(ModelsError::Usage(format!(
@@ -160,13 +160,13 @@ fn find_inputs(request: &TableRequest, stop: &Stop) -> Result<Inputs, ModelsErro
 }
 
 /// Returns all parts with their folders; each must be complete.
-fn all_parts(folder: &Path, parts: u32) -> Result<Vec<(PathBuf, Progressed)>, ModelsError> {
+fn all_parts(folder: &Path, parts: u32) -> Result<Vec<(PathBuf, PartProgress)>, ModelsError> {
     let mut all = Vec::new();
     let mut missing = Vec::new();
     for number in 1..=parts {
-        let part = plan::part_folder(folder, Part { number, of: parts });
-        match plan::progressed(&part)? {
-            Some((progressed, _)) if progressed.done => all.push((part, progressed)),
+        let part = plan::part_folder(folder, Part { number, count: parts });
+        match plan::read_progress(&part)? {
+            Some((progress, _)) if progress.done => all.push((part, progress)),
             _ => missing.push(number.to_string()),
         }
     }
@@ -179,7 +179,7 @@ fn all_parts(folder: &Path, parts: u32) -> Result<Vec<(PathBuf, Progressed)>, Mo
 }
 
 /// Puts the bad rows of all parts beside the table; without any, removes the file.
-fn keep_bad_rows(parts: &[(PathBuf, Progressed)], to: &Path) -> Result<(), ModelsError> {
+fn write_bad_rows(parts: &[(PathBuf, PartProgress)], to: &Path) -> Result<(), ModelsError> {
     let mut lines = Vec::new();
     for (folder, _) in parts.iter().filter(|(_, part)| part.bad > 0) {
         let path = folder.join("bad.jsonl");
@@ -191,5 +191,5 @@ fn keep_bad_rows(parts: &[(PathBuf, Progressed)], to: &Path) -> Result<(), Model
             _ => Ok(()),
         };
     }
-    staged::write_whole(to, &lines)
+    staged::write_atomically(to, &lines)
 }

@@ -5,9 +5,9 @@
 //! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files with their status.
 //! All names are full addresses; addresses below the table's own are resolved in its folder, even after a move.
 
-use super::super::read::unless_it_panics;
+use super::super::read::catch_panic;
 use super::columns::{FileColumns, TableColumn, of_schema};
-use super::{Chosen, Listing};
+use super::{ChosenFiles, Listing};
 use crate::error::ModelsError;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
@@ -26,7 +26,7 @@ use std::time::Duration;
 const METADATA: &str = "metadata/";
 const ENDING: &str = ".metadata.json";
 /// Content of a manifest that lists deleted rows, instead of files of rows.
-const DELETES: i32 = 1;
+const CONTENT_DELETES: i32 = 1;
 /// Newest supported version of the format.
 const FORMAT_VERSION: u32 = 3;
 /// Property with the names of columns in files without field ids.
@@ -111,7 +111,7 @@ struct Snapshot {
 }
 
 /// True if a folder is a table of Iceberg.
-pub(in super::super) fn is_one(folder: &Listing) -> bool {
+pub(in super::super) fn is_table(folder: &Listing) -> bool {
     folder.files.keys().any(|name| version_of(name).is_some())
 }
 
@@ -129,7 +129,7 @@ fn version_of(name: &str) -> Option<u64> {
 pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
-) -> Result<Chosen, ModelsError> {
+) -> Result<ChosenFiles, ModelsError> {
     let bad = |what: &str| bad(folder, what);
     let (version, newest) = newest(folder).map_err(|what| bad(&what))?;
     let metadata = metadata_of(&read(newest)?).map_err(|what| bad(&format!("{newest}: no metadata: {what}")))?;
@@ -154,7 +154,7 @@ pub(in super::super) fn choose(
         }
     }
     let version = format!("Iceberg at version {version}");
-    Ok(Chosen::of_version(folder, METADATA, live, &version))
+    Ok(ChosenFiles::of_version(folder, METADATA, live, &version))
 }
 
 fn bad(folder: &Listing, what: &str) -> ModelsError {
@@ -171,10 +171,10 @@ struct TableFiles<'a> {
 
 impl<'a> TableFiles<'a> {
     /// Returns the name and the length of a file in the folder.
-    fn named(&self, address: &str) -> Result<(&'a String, u64), ModelsError> {
+    fn entry_of(&self, address: &str) -> Result<(&'a String, u64), ModelsError> {
         let bad = |what: String| bad(self.folder, &what);
-        let outside = || bad(format!("{address} lies outside of {}{ANEW}", self.location));
-        let name = below(self.location, address).ok_or_else(outside)?;
+        let outside = || bad(format!("{address} lies outside of {}{REWRITE_ADVICE}", self.location));
+        let name = relative_to(self.location, address).ok_or_else(outside)?;
         // The search also excludes addresses with `..`.
         let found = self.folder.files.get_key_value(name);
         let missing = || bad(format!("its newest snapshot names {name}, which is not there"));
@@ -187,7 +187,7 @@ impl<'a> TableFiles<'a> {
         address: &str,
         parse: impl Fn(&[RecordBatch]) -> Result<Vec<T>, String>,
     ) -> Result<Vec<T>, ModelsError> {
-        let (name, _) = self.named(address)?;
+        let (name, _) = self.entry_of(address)?;
         let parsed = records_of((self.read)(name)?).and_then(|batches| parse(&batches));
         parsed.map_err(|what| bad(self.folder, &format!("{name}: {what}")))
     }
@@ -195,26 +195,26 @@ impl<'a> TableFiles<'a> {
     /// Returns the files of rows in a manifest.
     fn of_manifest(&self, manifest: &Manifest) -> Result<Vec<(&'a String, DataFile)>, ModelsError> {
         let fail = |what: String| Err(bad(self.folder, &what));
-        let mut named = Vec::new();
+        let mut files = Vec::new();
         for file in self.records(&manifest.address, files_of)? {
             let (address, format, bytes) = (&file.address, &file.format, file.bytes);
-            if manifest.content == DELETES {
+            if manifest.content == CONTENT_DELETES {
                 return fail(format!(
-                    "{address} says which rows are deleted, which is not read{ANEW}"
+                    "{address} says which rows are deleted, which is not read{REWRITE_ADVICE}"
                 ));
             }
             if !format.eq_ignore_ascii_case("parquet") {
-                return fail(format!("{address} is {format}, which is not read{ANEW}"));
+                return fail(format!("{address} is {format}, which is not read{REWRITE_ADVICE}"));
             }
-            let (name, found) = self.named(address)?;
+            let (name, found) = self.entry_of(address)?;
             if found != bytes {
                 return fail(format!(
                     "{name} has another length than the {bytes} bytes that it had when it was added: it was damaged or written over"
                 ));
             }
-            named.push((name, file));
+            files.push((name, file));
         }
-        Ok(named)
+        Ok(files)
     }
 }
 
@@ -257,10 +257,10 @@ impl Metadata {
         let specs = self.partition_specs.iter().find(|found| found.spec_id == spec);
         let fields = specs.map_or(&self.partition_spec, |spec| &spec.fields);
         FileColumns::of_table(table, |column| {
-            let mut of_column = fields
+            let mut partition_fields = fields
                 .iter()
                 .filter(|field| field.transform == "identity" && field.source_id == column.id);
-            of_column.find_map(|field| file.partition.get(&field.name).cloned())
+            partition_fields.find_map(|field| file.partition.get(&field.name).cloned())
         })
     }
 }
@@ -290,26 +290,26 @@ fn metadata_of(bytes: &[u8]) -> Result<Metadata, String> {
 }
 
 /// Returns an address relative to another. Hadoop writes one address with more or fewer slashes, and `s3` as `s3a`.
-fn below<'a>(location: &str, address: &'a str) -> Option<&'a str> {
+fn relative_to<'a>(location: &str, address: &'a str) -> Option<&'a str> {
     let rest = path(address).strip_prefix(path(location).trim_end_matches('/'))?;
     rest.strip_prefix('/')
 }
 
 /// Strips the scheme and the slashes after it from an address.
 fn path(address: &str) -> &str {
-    let is_scheme = |before: &str| before.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let scheme = address.split_once(':').filter(|(before, _)| is_scheme(before));
+    let is_scheme = |prefix: &str| prefix.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let scheme = address.split_once(':').filter(|(prefix, _)| is_scheme(prefix));
     scheme.map_or(address, |(_, rest)| rest).trim_start_matches('/')
 }
 
 /// Advice for users.
-const ANEW: &str = "; write the table anew (rewrite_data_files), or name its Parquet files one by one";
+const REWRITE_ADVICE: &str = "; write the table anew (rewrite_data_files), or name its Parquet files one by one";
 
 /// Maximum time to read a manifest, beside [`READ_TIME_PER_MIB`].
 const READ_TIME: Duration = Duration::from_secs(5);
 const READ_TIME_PER_MIB: Duration = Duration::from_secs(1);
 /// Status of a removed file; other files were added or exist.
-const GONE: i32 = 2;
+const STATUS_DELETED: i32 = 2;
 
 /// Returns the records of an Avro file.
 ///
@@ -324,7 +324,7 @@ fn records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, S
     let (sender, receiver) = mpsc::channel();
     // A reader past the limit cannot be stopped: its thread ends with the process.
     thread::spawn(move || {
-        let read = unless_it_panics(|| {
+        let read = catch_panic(|| {
             let reader = ReaderBuilder::new().build(Cursor::new(bytes));
             let reader = reader.map_err(|e| e.to_string())?;
             reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
@@ -361,8 +361,8 @@ fn manifests_of(batches: &[RecordBatch]) -> Result<Vec<Manifest>, String> {
         for row in 0..batch.len() {
             manifests.push(Manifest {
                 address: paths.value(row).to_owned(),
-                content: small(&batch, "content", row),
-                spec: small(&batch, "partition_spec_id", row),
+                content: int_or_zero(&batch, "content", row),
+                spec: int_or_zero(&batch, "partition_spec_id", row),
             });
         }
     }
@@ -390,7 +390,7 @@ fn files_of(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
         let sizes = sizes.ok_or("no `file_size_in_bytes`: it is no manifest")?;
         let partitions = structs(file, "partition");
         for row in 0..batch.len() {
-            if small(&batch, "status", row) != GONE {
+            if int_or_zero(&batch, "status", row) != STATUS_DELETED {
                 files.push(DataFile {
                     address: paths.value(row).to_owned(),
                     format: formats.value(row).to_owned(),
@@ -424,7 +424,7 @@ fn texts<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, St
 }
 
 /// Returns a small number; 0 if it is missing, as in the first version of the format.
-fn small(records: &StructArray, name: &str, row: usize) -> i32 {
+fn int_or_zero(records: &StructArray, name: &str, row: usize) -> i32 {
     let column = records.column_by_name(name);
     let numbers = column.and_then(|column| column.as_primitive_opt::<Int32Type>());
     let numbers = numbers.filter(|numbers| numbers.is_valid(row));
@@ -439,7 +439,7 @@ mod tests {
         let files = names.iter().map(|&name| (name.to_owned(), 1)).collect();
         let name = "t".into();
         let folder = Listing { name, files };
-        assert!(is_one(&folder));
+        assert!(is_table(&folder));
         let read = |_: &str| Ok(metadata.as_bytes().to_vec());
         choose(&folder, &read).unwrap_err().to_string()
     }
@@ -504,7 +504,7 @@ mod tests {
             ("/wh/t", "/wh/t/data/a", Some("data/a")),
             ("s3://b/t", "s3://b/t2/data/a", None),
         ] {
-            assert_eq!(below(location, address), name, "{address}");
+            assert_eq!(relative_to(location, address), name, "{address}");
         }
     }
 

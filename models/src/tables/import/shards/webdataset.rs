@@ -22,10 +22,10 @@ const MAX_FILES: usize = 10_000;
 
 /// Passes samples on, each with the offset of its end, until the callback returns false. Returns the last offset. Files
 /// that no column needs are not read from the disk.
-pub(super) fn each_sample<E: From<String>>(
+pub(super) fn for_each_sample<E: From<String>>(
     path: &Path,
     columns: Option<&[&str]>,
-    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
+    on_sample: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     let is_part = |column: &&str, extension: &str| {
         let rest = column.strip_prefix(extension);
@@ -35,19 +35,19 @@ pub(super) fn each_sample<E: From<String>>(
         |extension: &str| columns.is_none_or(|columns| columns.iter().any(|column| is_part(column, extension)));
     let mut file = Window::open(path)?;
     let mut walk = Walk::new(file.len);
-    let mut making: Option<Files> = None;
+    let mut current: Option<SampleFiles> = None;
     while let Some(member) = walk.next(|range, out| file.get(range).map(|bytes| out.extend_from_slice(bytes)))? {
         let Some((key, extension)) = key_and_extension(&member.name) else {
             continue;
         };
-        if let Some(whole) = making.take_if(|files| files.key != key)
-            && !each(whole.sample(), member.start)?
+        if let Some(complete) = current.take_if(|files| files.key != key)
+            && !on_sample(complete.sample(), member.start)?
         {
             return Ok(member.start);
         }
-        let files = making.get_or_insert_with(|| Files {
+        let files = current.get_or_insert_with(|| SampleFiles {
             key: key.to_owned(),
-            ..Files::default()
+            ..SampleFiles::default()
         });
         let is_wanted = wanted(extension);
         let bytes = if is_wanted { file.get(member.body)? } else { &[] };
@@ -58,24 +58,24 @@ pub(super) fn each_sample<E: From<String>>(
             "it ends without the blocks of zeros that end an archive: it was cut off, or not finished; pack it anew";
         return Err(format!("tar, offset {}: {what}", file.len).into());
     }
-    if let Some(whole) = making {
-        each(whole.sample(), file.len)?;
+    if let Some(complete) = current {
+        on_sample(complete.sample(), file.len)?;
     }
     Ok(file.len)
 }
 
 /// Files of one sample.
 #[derive(Default)]
-struct Files {
+struct SampleFiles {
     key: String,
     seen: BTreeSet<String>,
     bytes: u64,
     values: BTreeMap<String, Value>,
     /// First file that could not be read.
-    wrong: Option<String>,
+    error: Option<String>,
 }
 
-impl Files {
+impl SampleFiles {
     fn add(&mut self, extension: &str, bytes: &[u8], is_wanted: bool, offset: u64) -> Result<(), String> {
         let fail = |what: &str| Err(format!("offset {offset}: sample `{}`: {what}", self.key));
         if self.seen.contains(extension) {
@@ -88,7 +88,7 @@ impl Files {
         }
         self.seen.insert(extension.to_owned());
         if is_wanted && let Err(what) = values(extension, bytes, &mut self.values) {
-            self.wrong.get_or_insert_with(|| format!(".{extension}: {what}"));
+            self.error.get_or_insert_with(|| format!(".{extension}: {what}"));
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Files {
         ShardSample {
             name: self.key,
             values: self.values,
-            wrong: self.wrong,
+            error: self.error,
         }
     }
 }
@@ -121,13 +121,13 @@ fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> 
         }
         "json" => {
             let json: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-            return of_json(extension, json, into);
+            return add_json(extension, json, into);
         }
         "txt" | "text" | "transcript" => Value::Text(text()?.to_owned()),
         last if INTS.contains(&last) => {
             let text = text()?.trim();
-            let shown: String = text.chars().take(40).collect();
-            let int = text.parse().map_err(|_| format!("`{shown}` is no integer"))?;
+            let shortened: String = text.chars().take(40).collect();
+            let int = text.parse().map_err(|_| format!("`{shortened}` is no integer"))?;
             Value::int(int)
         }
         _ => Value::bytes(bytes.to_vec()),
@@ -138,7 +138,7 @@ fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> 
 
 /// Converts an object's members to columns `EXTENSION.MEMBER`. Supports numbers, lists of numbers and texts, but no
 /// deeper nesting.
-fn of_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String, Value>) -> Result<(), String> {
+fn add_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String, Value>) -> Result<(), String> {
     use serde_json::Value as Json;
     let members = match json {
         Json::Object(members) => members

@@ -9,13 +9,13 @@ use arrow_schema::{DataType as Arrow, TimeUnit};
 use tierlab_protocol::tensor::DataType;
 
 /// Null markers of other programs. They are nulls only if the request says so.
-const MARKERS: [&str; 12] = [
+const NULL_MARKERS: [&str; 12] = [
     "NULL", "null", "Null", "NA", "N/A", "n/a", "\\N", "None", "none", "-", "?", ".",
 ];
 
 /// Detected type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TextKind {
     Bool,
     /// Integers, none of them below 0.
     Natural,
@@ -31,30 +31,30 @@ enum Kind {
 
 /// Type detection of a column, value by value.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Guess {
-    kind: Option<Kind>,
+pub(super) struct TypeGuess {
+    kind: Option<TextKind>,
     /// Number of numeric values.
     numbers: u64,
     /// First text value, with its row number.
     text: Option<(u64, String)>,
     /// True if some text is not a null marker of another program.
-    has_words: bool,
+    has_other_text: bool,
 }
 
-impl Guess {
+impl TypeGuess {
     /// Adds a value; nulls are ignored.
     pub(super) fn add(&mut self, row: u64, field: &[u8], nulls: &[String]) {
         let text = std::str::from_utf8(field).unwrap_or("?").trim();
         if is_null(text, nulls) {
             return;
         }
-        let this = kind_of(text);
-        if this == Kind::Text {
+        let text_kind = kind_of(text);
+        if text_kind == TextKind::Text {
             self.text.get_or_insert_with(|| (row, text.chars().take(40).collect()));
-            self.has_words |= !MARKERS.contains(&text);
+            self.has_other_text |= !NULL_MARKERS.contains(&text);
         }
-        self.numbers += u64::from(this.is_number());
-        self.kind = Some(self.kind.map_or(this, |kind| kind.with(this)));
+        self.numbers += u64::from(text_kind.is_number());
+        self.kind = Some(self.kind.map_or(text_kind, |kind| kind.with(text_kind)));
     }
 
     /// Returns the column's type: the declared one, or that of the values; `Null` if there is neither.
@@ -62,12 +62,12 @@ impl Guess {
         if options.texts.iter().any(|text| text == name) {
             return Arrow::Utf8;
         }
-        let guessed = self.kind.map_or(Arrow::Null, Kind::arrow);
+        let guessed = self.kind.map_or(Arrow::Null, TextKind::arrow);
         // Keys are integers or text, so a date key is text.
         if options.is_key(name) && !(guessed.is_integer() || guessed.is_floating()) {
             return Arrow::Utf8;
         }
-        let by_name = options.types.iter().any(|of| of.column == name);
+        let by_name = options.types.iter().any(|entry| entry.column == name);
         match declared(&options.types, name).filter(|_| !options.is_key(name)) {
             // Booleans and times are numbers already, for any requested type.
             Some(_) if matches!(guessed, Arrow::Boolean | Arrow::Date32 | Arrow::Timestamp(..)) => guessed,
@@ -84,11 +84,11 @@ impl Guess {
     /// Returns advice for a text column, without loss of values.
     pub(super) fn advice(&self, name: &str) -> Option<String> {
         let (row, text) = self.text.as_ref()?;
-        if self.has_words && self.numbers == 0 {
+        if self.has_other_text && self.numbers == 0 {
             return None;
         }
         let first = format!("row {} has `{text}`", row + 1);
-        let rest = match (self.has_words, self.numbers) {
+        let rest = match (self.has_other_text, self.numbers) {
             (false, _) => format!("if that stands for a null, pass --null-values '{text}' and --nulls"),
             (true, _) => format!(
                 "pass --as {name}=FP32 to keep such rows aside, or --null-values '{text}' if it stands for a null"
@@ -98,17 +98,17 @@ impl Guess {
     }
 }
 
-impl Kind {
+impl TextKind {
     const fn is_number(self) -> bool {
         matches!(self, Self::Natural | Self::Signed | Self::Unsigned | Self::Float)
     }
 
     fn with(self, other: Self) -> Self {
         match (self, other) {
-            (one, other) if one == other => one,
+            (kind, other) if kind == other => kind,
             (Self::Natural, Self::Signed) | (Self::Signed, Self::Natural) => Self::Signed,
             (Self::Natural, Self::Unsigned) | (Self::Unsigned, Self::Natural) => Self::Unsigned,
-            (one, other) if one.is_number() && other.is_number() => Self::Float,
+            (kind, other) if kind.is_number() && other.is_number() => Self::Float,
             _ => Self::Text,
         }
     }
@@ -126,17 +126,17 @@ impl Kind {
     }
 }
 
-fn kind_of(text: &str) -> Kind {
+fn kind_of(text: &str) -> TextKind {
     match text {
-        text if has_leading_zeros(text) => Kind::Text,
-        text if text.parse::<i64>().is_ok_and(|number| number < 0) => Kind::Signed,
-        text if text.parse::<i64>().is_ok() => Kind::Natural,
-        text if text.parse::<u64>().is_ok() => Kind::Unsigned,
-        text if text.parse::<f64>().is_ok() => Kind::Float,
-        text if truth(text).is_some() => Kind::Bool,
-        text if date(text).is_some() => Kind::Date,
-        text if micros(text).is_some() => Kind::Time,
-        _ => Kind::Text,
+        text if has_leading_zeros(text) => TextKind::Text,
+        text if text.parse::<i64>().is_ok_and(|number| number < 0) => TextKind::Signed,
+        text if text.parse::<i64>().is_ok() => TextKind::Natural,
+        text if text.parse::<u64>().is_ok() => TextKind::Unsigned,
+        text if text.parse::<f64>().is_ok() => TextKind::Float,
+        text if parse_bool(text).is_some() => TextKind::Bool,
+        text if parse_date(text).is_some() => TextKind::Date,
+        text if parse_micros(text).is_some() => TextKind::Time,
+        _ => TextKind::Text,
     }
 }
 
@@ -153,7 +153,7 @@ pub(super) fn has_leading_zeros(text: &str) -> bool {
 }
 
 /// Parses `true` and `false` in any capitalisation.
-pub(super) fn truth(text: &str) -> Option<bool> {
+pub(super) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         text if text.eq_ignore_ascii_case("true") => Some(true),
         text if text.eq_ignore_ascii_case("false") => Some(false),
@@ -162,7 +162,7 @@ pub(super) fn truth(text: &str) -> Option<bool> {
 }
 
 /// Parses an integer, also one written as a float without a fraction, as some programs do for columns with nulls.
-pub(super) fn integer(text: &str) -> Option<i64> {
+pub(super) fn parse_integer(text: &str) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let whole = |float: &f64| float.fract() == 0.0 && float.abs() <= EXACT;
     let parsed = text.parse::<i64>();
@@ -170,21 +170,21 @@ pub(super) fn integer(text: &str) -> Option<i64> {
 }
 
 /// Parses a date such as 2024-02-29 to days since 1970.
-pub(super) fn date(text: &str) -> Option<i32> {
-    let is_one = text.len() == 10
+pub(super) fn parse_date(text: &str) -> Option<i32> {
+    let has_date_form = text.len() == 10
         && text.bytes().enumerate().all(|(at, byte)| match at {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
         });
-    is_one.then(|| Date32Type::parse(text)).flatten()
+    has_date_form.then(|| Date32Type::parse(text)).flatten()
 }
 
 /// Parses a time such as 2024-02-29 12:30:00.5 to microseconds since 1970; UTC unless it has a zone. `None` for finer
 /// times.
-pub(super) fn micros(text: &str) -> Option<i64> {
+pub(super) fn parse_micros(text: &str) -> Option<i64> {
     let (day, rest) = text.split_at_checked(10)?;
-    let is_one = date(day).is_some() && rest.len() >= 9 && rest.starts_with([' ', 'T']);
-    let zone: Tz = is_one.then(|| "+00:00".parse().ok()).flatten()?;
+    let has_time = parse_date(day).is_some() && rest.len() >= 9 && rest.starts_with([' ', 'T']);
+    let zone: Tz = has_time.then(|| "+00:00".parse().ok()).flatten()?;
     let time = string_to_datetime(&zone, text).ok()?;
     (time.timestamp_subsec_nanos() % 1000 == 0).then(|| time.timestamp_micros())
 }
@@ -192,10 +192,10 @@ pub(super) fn micros(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::own::request::TypeOf;
+    use crate::tables::import::request::ColumnType;
 
-    fn guess(values: &[&str]) -> Guess {
-        let mut guess = Guess::default();
+    fn guess(values: &[&str]) -> TypeGuess {
+        let mut guess = TypeGuess::default();
         for (row, value) in (0..).zip(values) {
             guess.add(row, value.as_bytes(), &["NA".to_owned()]);
         }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn values_tell_their_type_and_a_declaration_counts_before_them() {
         let types = [("a", DataType::Fp32), ("*", DataType::Uint64), ("b", DataType::Bool)];
-        let types = types.map(|(column, dtype)| TypeOf {
+        let types = types.map(|(column, dtype)| ColumnType {
             column: column.to_owned(),
             dtype,
         });
@@ -258,14 +258,14 @@ mod tests {
 
     #[test]
     fn times_keep_their_microseconds_or_are_no_times() {
-        assert_eq!(micros("1970-01-01 00:00:01.000001"), Some(1_000_001));
-        assert_eq!(micros("1970-01-01T01:00:00+01:00"), Some(0));
-        assert!(micros("9999-12-31 23:59:59").is_some());
+        assert_eq!(parse_micros("1970-01-01 00:00:01.000001"), Some(1_000_001));
+        assert_eq!(parse_micros("1970-01-01T01:00:00+01:00"), Some(0));
+        assert!(parse_micros("9999-12-31 23:59:59").is_some());
         for bad in ["1970-01-01 00:00:01.0000001", "1970-01-01", "1970-01-01 0:0", ""] {
-            assert_eq!(micros(bad), None, "{bad}");
+            assert_eq!(parse_micros(bad), None, "{bad}");
         }
         assert_eq!(
-            (integer("7.0"), integer("7.5"), integer("1e300")),
+            (parse_integer("7.0"), parse_integer("7.5"), parse_integer("1e300")),
             (Some(7), None, None)
         );
     }

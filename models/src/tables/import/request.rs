@@ -73,7 +73,7 @@ pub struct ColumnRequest {
     /// Element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: that
     /// of the file]
     #[arg(long = "as", value_name = "COLUMN=TYPE")]
-    pub types: Vec<TypeOf>,
+    pub types: Vec<ColumnType>,
     /// Convert a text column to numbers: its hash below this limit; may be repeated
     #[arg(long = "hash", value_name = "COLUMN=BUCKETS", value_parser = hashed_column)]
     pub hashed: Vec<HashedColumn>,
@@ -99,7 +99,7 @@ pub struct Vector {
 
 /// Element type of a column of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TypeOf {
+pub struct ColumnType {
     /// Column name, or `*`.
     pub column: String,
     /// Type of its elements.
@@ -161,7 +161,7 @@ pub struct CsvOptions {
     pub texts: Vec<String>,
     /// Declared types of the input's columns; `*` is every other one except the key.
     #[arg(skip)]
-    pub types: Vec<TypeOf>,
+    pub types: Vec<ColumnType>,
     /// Column of keys.
     #[arg(skip)]
     pub key: Option<String>,
@@ -169,7 +169,7 @@ pub struct CsvOptions {
 
 impl CsvOptions {
     /// Adds the types that the request declares.
-    pub(super) fn with_types_of(&self, columns: &ColumnRequest) -> Self {
+    pub(super) fn with_column_types(&self, columns: &ColumnRequest) -> Self {
         let mut options = self.clone();
         options.key = Some(columns.key.clone());
         if matches!(columns.key_kind, Some(KeyKind::String | KeyKind::Uuid)) {
@@ -177,10 +177,10 @@ impl CsvOptions {
         }
         let hashed = columns.hashed.iter().map(|hashed| hashed.column.clone());
         options.texts.extend(hashed);
-        for TypeOf { column, dtype } in &columns.types {
+        for ColumnType { column, dtype } in &columns.types {
             let vector = columns.vectors.iter().find(|vector| vector.name == *column);
             let named = vector.map_or(std::slice::from_ref(column), |vector| &vector.columns[..]);
-            let typed = named.iter().cloned().map(|column| TypeOf { column, dtype: *dtype });
+            let typed = named.iter().cloned().map(|column| ColumnType { column, dtype: *dtype });
             options.types.extend(typed);
         }
         options
@@ -192,9 +192,9 @@ impl CsvOptions {
 }
 
 /// Returns the declared type of a column, by its name or by `*`.
-pub(super) fn declared(types: &[TypeOf], column: &str) -> Option<DataType> {
-    let named = |name: &str| types.iter().find(|of| of.column == name);
-    named(column).or_else(|| named("*")).map(|of| of.dtype)
+pub(super) fn declared(types: &[ColumnType], column: &str) -> Option<DataType> {
+    let named = |name: &str| types.iter().find(|entry| entry.column == name);
+    named(column).or_else(|| named("*")).map(|entry| entry.dtype)
 }
 
 /// Share of the inputs.
@@ -203,13 +203,13 @@ pub struct Part {
     /// Number of the part, from 1.
     pub number: u32,
     /// Number of parts.
-    pub of: u32,
+    pub count: u32,
 }
 
 /// Single part.
 impl Default for Part {
     fn default() -> Self {
-        Self { number: 1, of: 1 }
+        Self { number: 1, count: 1 }
     }
 }
 
@@ -268,7 +268,7 @@ fn vector(text: &str) -> Result<Vector, String> {
 }
 
 /// Parses `price=FP32` for `--as` and for the fuzz target of CSV.
-impl FromStr for TypeOf {
+impl FromStr for ColumnType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -312,8 +312,8 @@ mod tests {
         }
         assert_eq!(vector("d=a,b").unwrap().columns, ["a", "b"]);
         assert!(vector("d=a,,b").is_err());
-        assert_eq!("a=fp32".parse::<TypeOf>().unwrap().dtype, DataType::Fp32);
-        assert!("a=BYTES".parse::<TypeOf>().is_err() && "a=F4".parse::<TypeOf>().is_err());
+        assert_eq!("a=fp32".parse::<ColumnType>().unwrap().dtype, DataType::Fp32);
+        assert!("a=BYTES".parse::<ColumnType>().is_err() && "a=F4".parse::<ColumnType>().is_err());
         assert_eq!(hashed_column("a=b=7").unwrap().column, "a=b");
         assert!(hashed_column("a=0").is_err());
     }

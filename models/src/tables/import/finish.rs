@@ -2,14 +2,14 @@
 //! memory. In: the folders of all parts. Out: a complete table, or none. Knows nothing of the inputs' formats.
 
 use super::layout::payload_bytes;
-use super::plan::{Plan, Progressed};
+use super::plan::{PartProgress, Plan};
 use super::request::DuplicateRule;
 use super::spill::{Record, bucket_file, records};
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::staged::StagedFile;
 use crate::stop::Stop;
-use crate::tables::workers::of_cores;
+use crate::tables::workers::worker_count;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use tierlab_formats::table::{BucketIndex, IndexWriter, KeyHash, TableHeader};
 /// Maximum threads, each of which lays out a bucket.
 const MAX_WORKERS: usize = 4;
 /// Ratio of the memory limit to the bytes of all buckets in memory, which are held as read, as written, and as sorted records.
-const MEMORY_OF_BUCKETS: u64 = 4;
+const BUCKET_MEMORY_FACTOR: u64 = 4;
 
 /// Inputs of finishing.
-pub(super) struct Finishing<'a> {
+pub(super) struct FinishPhase<'a> {
     pub(super) plan: &'a Plan,
     /// All parts, with their folders.
-    pub(super) parts: &'a [(PathBuf, Progressed)],
+    pub(super) parts: &'a [(PathBuf, PartProgress)],
     pub(super) memory_bytes: u64,
     pub(super) target: &'a Path,
 }
@@ -39,7 +39,7 @@ struct BucketRows {
     read_bytes: u64,
 }
 
-impl Finishing<'_> {
+impl FinishPhase<'_> {
     /// Writes the table; returns its header and the number of rows left out because of a duplicate key.
     ///
     /// # Errors
@@ -50,11 +50,11 @@ impl Finishing<'_> {
         let longest = parts().map(|part| part.longest_key).max().unwrap_or(0).max(1);
         let name = &self.plan.columns.name;
         let schema = self.plan.layout.schema(name, longest).map_err(|e| bad(&e))?;
-        let at_most: u64 = parts().map(|part| part.rows).sum();
-        if at_most == 0 {
+        let max_rows: u64 = parts().map(|part| part.rows).sum();
+        if max_rows == 0 {
             return Err(bad(&"no row is left to write: every one was bad, or there was none"));
         }
-        let mut header = TableHeader::new(schema, at_most, 0, 0).map_err(|e| bad(&e))?;
+        let mut header = TableHeader::new(schema, max_rows, 0, 0).map_err(|e| bad(&e))?;
         header.reserved_bytes = header.header_len();
         let staged = StagedFile::create(self.target)?;
         let total = parts().flat_map(|part| &part.lengths).sum();
@@ -87,7 +87,7 @@ impl Finishing<'_> {
             header.reserved_bytes = reserved;
         }
         staged.write_at(&header.encode(), 0)?;
-        progress.note(&format!("syncing {} to the device", self.target.display()));
+        progress.show_on_terminal(&format!("syncing {} to the device", self.target.display()));
         stop.check()?;
         staged.commit()?;
         Ok((header, dropped))
@@ -99,29 +99,29 @@ impl Finishing<'_> {
         &self,
         header: &TableHeader,
         stop: &Stop,
-        each: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
+        on_bucket: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
     ) -> Result<(), ModelsError> {
-        let limit = self.memory_bytes / MEMORY_OF_BUCKETS;
+        let limit = self.memory_bytes / BUCKET_MEMORY_FACTOR;
         let buckets = 0..1_usize << self.plan.bucket_bits;
         let lengths: Vec<u64> = buckets.map(|bucket| self.length(bucket)).collect();
-        let groups = groups(&lengths, of_cores().min(MAX_WORKERS), limit / 2);
+        let groups = groups(&lengths, worker_count().min(MAX_WORKERS), limit / 2);
         thread::scope(|scope| {
-            let begin = |bucket| scope.spawn(move || stop.check().and_then(|()| self.lay_out(header, bucket, limit)));
-            let (mut begun, mut held) = (Vec::new(), 0_u64);
-            let mut pass_on = |begun: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
-                let joined = begun.into_iter().map(ScopedJoinHandle::join);
+            let spawn = |bucket| scope.spawn(move || stop.check().and_then(|()| self.lay_out(header, bucket, limit)));
+            let (mut running, mut running_bytes) = (Vec::new(), 0_u64);
+            let mut emit = |running: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
+                let joined = running.into_iter().map(ScopedJoinHandle::join);
                 let mut rows = joined.map(|rows| rows.unwrap_or_else(|e| resume_unwind(e)));
-                rows.try_for_each(|rows| each(rows?))
+                rows.try_for_each(|rows| on_bucket(rows?))
             };
             // The empty group at the end passes on the last one.
             for group in groups.into_iter().chain([Range::default()]) {
                 let bytes: u64 = lengths[group.clone()].iter().sum();
-                if held + bytes > limit {
-                    pass_on(mem::take(&mut begun))?;
+                if running_bytes + bytes > limit {
+                    emit(mem::take(&mut running))?;
                 }
-                let next = group.map(begin).collect();
-                pass_on(mem::replace(&mut begun, next))?;
-                held = bytes;
+                let next = group.map(spawn).collect();
+                emit(mem::replace(&mut running, next))?;
+                running_bytes = bytes;
             }
             Ok(())
         })
@@ -135,7 +135,7 @@ impl Finishing<'_> {
     fn lay_out(&self, header: &TableHeader, bucket: usize, limit: u64) -> Result<BucketRows, ModelsError> {
         let length = self.length(bucket);
         if length > limit {
-            let needed = (length * MEMORY_OF_BUCKETS).div_ceil(1 << 20);
+            let needed = (length * BUCKET_MEMORY_FACTOR).div_ceil(1 << 20);
             let what = format!(
                 "bucket {bucket} has {length} bytes, {limit} fit in memory: run it again with --memory-mib {needed}, which reads \
                  nothing again; a key that stands in very many rows makes a bucket so large as well"
@@ -149,28 +149,28 @@ impl Finishing<'_> {
             }
             let path = bucket_file(folder, bucket);
             let found = fs::read(&path).map_err(ModelsError::io("read", &path))?;
-            let Some(whole) = found.get(..part.lengths[bucket] as usize) else {
+            let Some(recorded) = found.get(..part.lengths[bucket] as usize) else {
                 let what = "it is shorter than it was: use --restart";
                 return Err(ModelsError::bad(&path.display(), &what));
             };
-            bytes.extend_from_slice(whole);
+            bytes.extend_from_slice(recorded);
         }
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&format!("bucket {bucket} of the import"), what);
         let payload_bytes = payload_bytes(&header.schema);
         let records =
             records(&bytes, payload_bytes).map(|record| record.map(|record| (KeyHash::of(record.key), record)));
         let mut rows: Vec<_> = records.collect::<Result<_, _>>().map_err(|e: String| bad(&e))?;
-        rows.sort_unstable_by_key(|(hash, record)| (*hash, record.place));
+        rows.sort_unstable_by_key(|(hash, record)| (*hash, record.origin));
         let before = rows.len();
         self.drop_duplicates(&mut rows)?;
         let hashes: Vec<KeyHash> = rows.iter().map(|(hash, _)| *hash).collect();
         let index = BucketIndex::build(&hashes).map_err(|e| bad(&e))?;
         let stride = header.stride as usize;
         let key = header.schema.key.as_ref();
-        let mut laid = vec![0; stride * rows.len()];
+        let mut row_bytes = vec![0; stride * rows.len()];
         for (hash, record) in &rows {
             let at = index.row(*hash).ok_or_else(|| bad(&"a key has no row"))? as usize * stride;
-            let row = &mut laid[at..at + stride];
+            let row = &mut row_bytes[at..at + stride];
             row[..payload_bytes].copy_from_slice(record.payload);
             if !key.is_some_and(|key| key.put(row, record.key)) {
                 return Err(bad(&"a key is longer than the journal says: use --restart"));
@@ -178,7 +178,7 @@ impl Finishing<'_> {
         }
         Ok(BucketRows {
             index,
-            bytes: laid,
+            bytes: row_bytes,
             dropped: (before - rows.len()) as u64,
             read_bytes: length,
         })
@@ -201,13 +201,13 @@ impl Finishing<'_> {
             true
         });
         let Some((first, later)) = refused else { return Ok(()) };
-        let place = |record: Record<'_>| {
-            let input = self.plan.inputs.get(record.place.input());
+        let origin = |record: Record<'_>| {
+            let input = self.plan.inputs.get(record.origin.input());
             let name = input.map_or("?", |input| input.name.as_str());
-            format!("row {} of {name}", record.place.row())
+            format!("row {} of {name}", record.origin.row())
         };
         let [key, other] = [first, later].map(|record| self.plan.layout.kind.for_message(record.key));
-        let (before, after) = (place(first), place(later));
+        let (before, after) = (origin(first), origin(later));
         let what = match first.key == later.key {
             true => format!(
                 "key {key} stands twice, in {before} and in {after}: say which counts, with --duplicates first or last"

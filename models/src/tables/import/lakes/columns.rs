@@ -35,7 +35,7 @@ pub(in super::super) struct FileColumns {
 
 /// Source of a column.
 #[derive(Debug)]
-enum From {
+enum ColumnSource {
     /// Column of the file, by its name there.
     File(String),
     /// One value for all rows; `None` is null.
@@ -46,9 +46,9 @@ enum From {
 #[derive(Debug)]
 pub(in super::super) struct View {
     pub(in super::super) schema: SchemaRef,
-    from: Vec<From>,
+    sources: Vec<ColumnSource>,
     /// Column to read if no other is.
-    first: Option<String>,
+    fallback: Option<String>,
 }
 
 impl FileColumns {
@@ -81,7 +81,7 @@ impl FileColumns {
         let has_ids = ids.iter().any(Option::is_some);
         for column in self.table.iter().flat_map(|table| table.iter()) {
             let found = column.find(file, ids, has_ids)?;
-            let (from, arrow) = match (found, self.constants.get(&column.name)) {
+            let (source, arrow) = match (found, self.constants.get(&column.name)) {
                 (Some(field), _) => {
                     let (name, found, wanted) = (&column.name, field.data_type(), &column.arrow);
                     let arrow = read_as(found, wanted).ok_or_else(|| {
@@ -89,30 +89,30 @@ impl FileColumns {
                             "column `{name}` is {found} in this file and {wanted} in the table, which does not hold it: write the file anew"
                         )
                     })?;
-                    (From::File(field.name().clone()), arrow)
+                    (ColumnSource::File(field.name().clone()), arrow)
                 }
-                (None, Some((_, value))) => (From::Constant(value.clone()), column.arrow.clone()),
-                (None, None) => (From::Constant(column.default.clone()), column.arrow.clone()),
+                (None, Some((_, value))) => (ColumnSource::Constant(value.clone()), column.arrow.clone()),
+                (None, None) => (ColumnSource::Constant(column.default.clone()), column.arrow.clone()),
             };
-            sources.push(from);
+            sources.push(source);
             fields.push(Field::new(&column.name, arrow, true));
         }
         if self.table.is_none() {
             for field in file.fields() {
-                sources.push(From::File(field.name().clone()));
+                sources.push(ColumnSource::File(field.name().clone()));
                 fields.push(field.as_ref().clone());
             }
             let is_new = |name: &&String| file.field_with_name(name).is_err();
             for name in self.constants.keys().filter(is_new) {
                 let (arrow, value) = self.constants[name].clone();
-                sources.push(From::Constant(value));
+                sources.push(ColumnSource::Constant(value));
                 fields.push(Field::new(name, arrow, true));
             }
         }
         Ok(View {
             schema: Arc::new(Schema::new(fields)),
-            from: sources,
-            first: file.fields().first().map(|field| field.name().clone()),
+            sources,
+            fallback: file.fields().first().map(|field| field.name().clone()),
         })
     }
 }
@@ -137,21 +137,21 @@ impl TableColumn {
 }
 
 impl View {
-    fn wanted<'a>(&'a self, columns: &'a [&str]) -> impl Iterator<Item = (&'a Field, &'a From)> {
-        let all = self.schema.fields().iter().zip(&self.from);
-        all.map(|(field, from)| (field.as_ref(), from))
+    fn selected<'a>(&'a self, columns: &'a [&str]) -> impl Iterator<Item = (&'a Field, &'a ColumnSource)> {
+        let all = self.schema.fields().iter().zip(&self.sources);
+        all.map(|(field, source)| (field.as_ref(), source))
             .filter(|(field, _)| columns.contains(&field.name().as_str()))
     }
 
     /// Returns the columns of the file that these columns need, at least one.
-    pub(in super::super) fn in_file<'a>(&'a self, columns: &'a [&str]) -> Vec<&'a str> {
-        let names = self.wanted(columns).filter_map(|(_, from)| match from {
-            From::File(name) => Some(name.as_str()),
-            From::Constant(_) => None,
+    pub(in super::super) fn file_columns<'a>(&'a self, columns: &'a [&str]) -> Vec<&'a str> {
+        let names = self.selected(columns).filter_map(|(_, source)| match source {
+            ColumnSource::File(name) => Some(name.as_str()),
+            ColumnSource::Constant(_) => None,
         });
         let mut names: Vec<&str> = names.collect();
         if names.is_empty() {
-            names.extend(self.first.as_deref());
+            names.extend(self.fallback.as_deref());
         }
         names
     }
@@ -163,17 +163,17 @@ impl View {
     pub(in super::super) fn batch(&self, rows: &RecordBatch, columns: &[&str]) -> Result<RecordBatch, String> {
         let mut fields = Vec::new();
         let mut arrays: Vec<ArrayRef> = Vec::new();
-        for (field, from) in self.wanted(columns) {
+        for (field, source) in self.selected(columns) {
             let bad = |what: &dyn std::fmt::Display| format!("column `{}`: {what}", field.name());
             let count = rows.num_rows();
             let cast = |array: &ArrayRef| cast_with_options(array, field.data_type(), &STRICT).map_err(|e| bad(&e));
-            arrays.push(match from {
-                From::File(name) => {
+            arrays.push(match source {
+                ColumnSource::File(name) => {
                     let array = rows.column_by_name(name).ok_or_else(|| bad(&"it was not read"))?;
                     cast(array)?
                 }
-                From::Constant(None) => new_null_array(field.data_type(), count),
-                From::Constant(Some(value)) => {
+                ColumnSource::Constant(None) => new_null_array(field.data_type(), count),
+                ColumnSource::Constant(Some(value)) => {
                     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, count)));
                     cast(&texts)?
                 }
@@ -261,9 +261,9 @@ pub(super) fn read_as(file: &Arrow, table: &Arrow) -> Option<Arrow> {
         | (Float32, Float64)
         | (Date32, Timestamp(..)) => Some(table.clone()),
         (Decimal128(digits, scale), Decimal128(wider, finer)) => {
-            let is_held =
+            let fits =
                 finer >= scale && i16::from(*wider) - i16::from(*finer) >= i16::from(*digits) - i16::from(*scale);
-            is_held.then(|| table.clone())
+            fits.then(|| table.clone())
         }
         // The file's zone does not change the integers.
         (Timestamp(from, zone), Timestamp(to, _)) => (from <= to).then(|| Timestamp(*to, zone.clone())),

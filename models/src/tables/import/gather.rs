@@ -6,8 +6,8 @@ use super::batch::Batch;
 use super::convert::{Rules, convert};
 use super::inputs::{Input, Origin};
 use super::layout::payload_bytes;
-use super::plan::{Journal, Plan, Progressed};
-use super::read::{self, Opened, Stretch, unless_it_panics};
+use super::plan::{Journal, PartProgress, Plan};
+use super::read::{self, OpenedFile, Section, catch_panic};
 use super::request::{CsvOptions, Part, ROW};
 use super::spill::{Spill, SpillBuffers};
 use crate::error::ModelsError;
@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use tierlab_formats::table::TableSchema;
 
 /// Units of work per line of the journal.
-const UNITS_PER_NOTE: usize = 16;
+const UNITS_PER_JOURNAL_LINE: usize = 16;
 /// Approximate bytes of rows converted at once, whatever the size of a file's batches.
 const SLICE_BYTES: usize = 8 << 20;
 
@@ -32,12 +32,12 @@ const SLICE_BYTES: usize = 8 << 20;
 struct Unit {
     input: usize,
     /// Section; `None` is all of a file that is fetched first.
-    stretch: Option<Stretch>,
+    section: Option<Section>,
     bytes: u64,
 }
 
 /// Inputs of gathering.
-pub(super) struct Gathering<'a> {
+pub(super) struct GatherPhase<'a> {
     pub(super) plan: &'a Plan,
     pub(super) inputs: &'a [Input],
     pub(super) schema: &'a Schema,
@@ -72,29 +72,29 @@ pub(super) fn open(
     path: &Path,
     input: &Input,
     csv: &CsvOptions,
-    known: Option<&Schema>,
-) -> Result<Opened, ModelsError> {
-    let opened = unless_it_panics(|| read::open(path, csv, known, input.columns.as_ref()));
-    opened.map_err(|what| ModelsError::bad(&input.about.name, &what))
+    fixed_schema: Option<&Schema>,
+) -> Result<OpenedFile, ModelsError> {
+    let opened = catch_panic(|| read::open(path, csv, fixed_schema, input.columns.as_ref()));
+    opened.map_err(|what| ModelsError::bad(&input.file.name, &what))
 }
 
-impl Gathering<'_> {
+impl GatherPhase<'_> {
     /// Returns the units of all inputs, in order. Files on disk are split if possible; others are read whole.
     fn units(&self, stop: &Stop) -> Result<Vec<Unit>, ModelsError> {
         let mut units = Vec::new();
         for (at, input) in self.inputs.iter().enumerate() {
             stop.check()?;
-            let stretches = match &input.from {
+            let sections = match &input.origin {
                 Origin::Store { .. } => vec![None],
                 Origin::Disk(path) => {
                     let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
-                    opened.stretches(input.about.bytes).into_iter().map(Some).collect()
+                    opened.sections(input.file.bytes).into_iter().map(Some).collect()
                 }
             };
-            units.extend(stretches.into_iter().map(|stretch| Unit {
+            units.extend(sections.into_iter().map(|section| Unit {
                 input: at,
-                stretch,
-                bytes: stretch.map_or(input.about.bytes, |stretch| stretch.bytes),
+                section,
+                bytes: section.map_or(input.file.bytes, |section| section.bytes),
             }));
         }
         Ok(units)
@@ -105,45 +105,45 @@ impl Gathering<'_> {
     /// # Errors
     /// An input that is damaged or has changed; too many bad rows; a full disk; a stop, after which the same command
     /// continues.
-    pub(super) fn run(&self, part: Part, stop: &Stop) -> Result<Progressed, ModelsError> {
+    pub(super) fn run(&self, part: Part, stop: &Stop) -> Result<PartProgress, ModelsError> {
         let units = self.units(stop)?;
-        let (mut journal, mut progressed) = Journal::open(self.folder, 1 << self.plan.bucket_bits)?;
-        if progressed.done {
-            return Ok(progressed);
+        let (mut journal, mut part_progress) = Journal::open(self.folder, 1 << self.plan.bucket_bits)?;
+        if part_progress.done {
+            return Ok(part_progress);
         }
-        let spill = Spill::open(self.folder, &progressed.lengths)?;
+        let spill = Spill::open(self.folder, &part_progress.lengths)?;
         let bad = self.folder.join("bad.jsonl");
-        let bad = BadRows::open(&bad, progressed.bad, progressed.bad_bytes, self.max_bad_rows)?;
-        let (first, step) = (part.number as usize - 1, part.of as usize);
+        let bad = BadRows::open(&bad, part_progress.bad, part_progress.bad_bytes, self.max_bad_rows)?;
+        let (first, step) = (part.number as usize - 1, part.count as usize);
         let units: Vec<Unit> = units.into_iter().skip(first).step_by(step).collect();
         let total = units.iter().map(|unit| unit.bytes).sum();
-        let label = match (part.number, part.of) {
+        let label = match (part.number, part.count) {
             (_, 1) => "reading".to_owned(),
             (number, of) => format!("reading part {number} of {of}"),
         };
         let mut progress = Progress::bytes(&label, total);
-        progress.advance(units.iter().take(progressed.units).map(|unit| unit.bytes).sum());
-        if progressed.units > 0 {
-            progress.say(&format!("going on after {} rows", progressed.rows));
+        progress.advance(units.iter().take(part_progress.units).map(|unit| unit.bytes).sum());
+        if part_progress.units > 0 {
+            progress.show(&format!("going on after {} rows", part_progress.rows));
         }
-        while progressed.units < units.len() {
-            let next = &units[progressed.units..units.len().min(progressed.units + UNITS_PER_NOTE)];
+        while part_progress.units < units.len() {
+            let next = &units[part_progress.units..units.len().min(part_progress.units + UNITS_PER_JOURNAL_LINE)];
             let (rows, longest) = self.read_units(next, &spill, &bad, &mut progress, stop)?;
-            let (bad_count, bad_bytes) = bad.kept();
-            progressed = Progressed {
-                units: progressed.units + next.len(),
-                rows: progressed.rows + rows,
+            let (bad_count, bad_bytes) = bad.totals();
+            part_progress = PartProgress {
+                units: part_progress.units + next.len(),
+                rows: part_progress.rows + rows,
                 bad: bad_count,
                 bad_bytes,
-                longest_key: progressed.longest_key.max(longest),
+                longest_key: part_progress.longest_key.max(longest),
                 lengths: spill.lengths(),
                 done: false,
             };
-            journal.note(&progressed)?;
+            journal.append(&part_progress)?;
         }
-        progressed.done = true;
-        journal.note(&progressed)?;
-        Ok(progressed)
+        part_progress.done = true;
+        journal.append(&part_progress)?;
+        Ok(part_progress)
     }
 
     /// Reads units on every core; returns their rows and the longest key.
@@ -156,12 +156,12 @@ impl Gathering<'_> {
         stop: &Stop,
     ) -> Result<(u64, usize), ModelsError> {
         // Object stores are slow to respond, so more objects than cores are read at once.
-        let is_remote = |unit: &Unit| matches!(self.inputs[unit.input].from, Origin::Store { .. });
-        let most = match units.iter().any(is_remote) {
+        let is_remote = |unit: &Unit| matches!(self.inputs[unit.input].origin, Origin::Store { .. });
+        let max_workers = match units.iter().any(is_remote) {
             true => workers::MAX_WORKERS,
-            false => workers::of_cores(),
+            false => workers::worker_count(),
         };
-        let workers = most.min(units.len());
+        let workers = max_workers.min(units.len());
         let memory_bytes = self.memory_bytes / 4 / workers as u64;
         let progress = Mutex::new(progress);
         let done = workers::run(
@@ -183,46 +183,46 @@ impl Gathering<'_> {
         stop: &Stop,
     ) -> Result<(), ModelsError> {
         let input = &self.inputs[unit.input];
-        let name = &input.about.name;
+        let name = &input.file.name;
         let path = fetch(input, self.folder, unit.input)?;
         let opened = open(&path, input, &self.plan.csv, Some(self.schema))?;
-        if opened.is_void() {
+        if opened.has_no_columns() {
             return Ok(());
         }
         let fits = self.plan.layout.fits(&opened.schema(), &self.plan.columns);
         fits.map_err(|what| ModelsError::bad(name, &what))?;
         let columns: Vec<&str> = self.plan.layout.inputs().collect();
-        let stretches = match unit.stretch {
-            Some(stretch) => vec![stretch],
-            None => opened.stretches(input.about.bytes),
+        let sections = match unit.section {
+            Some(section) => vec![section],
+            None => opened.sections(input.file.bytes),
         };
-        for stretch in stretches {
-            let mut each = |batch: Batch| -> Result<(), Halt> {
+        for section in sections {
+            let mut on_batch = |batch: Batch| -> Result<(), Halt> {
                 stop.check()?;
                 let bytes = batch.bytes;
-                self.take(unit.input, &batch, buffers, bad)?;
+                self.convert(unit.input, &batch, buffers, bad)?;
                 progress.lock().unwrap_or_else(PoisonError::into_inner).advance(bytes);
                 Ok(())
             };
-            let stretch = (stretch, payload_bytes(self.table));
-            match unless_it_panics(|| opened.read(&path, stretch, &columns, &mut each)) {
+            let section = (section, payload_bytes(self.table));
+            match catch_panic(|| opened.read(&path, section, &columns, &mut on_batch)) {
                 Ok(()) => {}
                 Err(Halt::Other(e)) => return Err(e),
                 Err(Halt::File(what)) => return Err(ModelsError::bad(name, &what)),
             }
         }
         input.is_unchanged()?;
-        if let Origin::Store { .. } = input.from {
+        if let Origin::Store { .. } = input.origin {
             // Best effort: a remaining file is removed with the folder.
             let _ = std::fs::remove_file(&path);
         }
         Ok(())
     }
 
-    fn take(&self, input: usize, batch: &Batch, buffers: &mut SpillBuffers<'_>, bad: &BadRows) -> Result<(), Halt> {
-        let name = &self.inputs[input].about.name;
-        for (row, why, text) in &batch.bad {
-            bad.keep(name, *row, why, &text.as_str().into())?;
+    fn convert(&self, input: usize, batch: &Batch, buffers: &mut SpillBuffers<'_>, bad: &BadRows) -> Result<(), Halt> {
+        let name = &self.inputs[input].file.name;
+        for (row, reason, text) in &batch.bad {
+            bad.push(name, *row, reason, &text.as_str().into())?;
         }
         let rules = Rules {
             layout: &self.plan.layout,
@@ -238,11 +238,11 @@ impl Gathering<'_> {
         for start in (0..batch_rows.num_rows()).step_by(step) {
             let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));
             let number = |row: usize| batch.numbers[start + row];
-            let rows =
-                convert(rules, &slice).map_err(|(row, why)| Halt::File(format!("row {}: {why}", number(row) + 1)))?;
-            for (&row, why) in &rows.bad {
+            let rows = convert(rules, &slice)
+                .map_err(|(row, reason)| Halt::File(format!("row {}: {reason}", number(row) + 1)))?;
+            for (&row, reason) in &rows.bad {
                 let values = values_of(&batch.rows, start + row);
-                bad.keep(name, number(row), why, &values)?;
+                bad.push(name, number(row), reason, &values)?;
             }
             buffers.add(&rows, input, &number)?;
         }
@@ -252,30 +252,30 @@ impl Gathering<'_> {
 
 /// Downloads an input, unless it is on disk.
 pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathBuf, ModelsError> {
-    match &input.from {
+    match &input.origin {
         Origin::Disk(path) => Ok(path.clone()),
         Origin::Store { store, key } => {
             std::fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
-            let ending = input.about.name.rsplit_once('.').map_or("", |(_, ending)| ending);
+            let ending = input.file.name.rsplit_once('.').map_or("", |(_, ending)| ending);
             let ending = if ending.contains('/') { "" } else { ending };
             let path = folder.join(format!("fetched-{number}.{ending}"));
-            store.fetch(key, &path, &input.about)?;
+            store.fetch(key, &path, &input.file)?;
             Ok(path)
         }
     }
 }
 
 /// Maximum characters of a value in the file.
-const KEPT_CHARS: usize = 200;
+const MAX_VALUE_CHARS: usize = 200;
 
 /// File of bad rows, shared by several threads.
 struct BadRows {
     path: PathBuf,
     limit: u64,
-    state: Mutex<State>,
+    state: Mutex<BadRowsState>,
 }
 
-struct State {
+struct BadRowsState {
     file: File,
     count: u64,
     bytes: u64,
@@ -290,20 +290,20 @@ impl BadRows {
         Ok(Self {
             path: path.to_owned(),
             limit,
-            state: Mutex::new(State { file, count, bytes }),
+            state: Mutex::new(BadRowsState { file, count, bytes }),
         })
     }
 
     /// Adds a bad row; `row` counts from 0.
-    fn keep(&self, file: &str, row: u64, why: &str, values: &serde_json::Value) -> Result<(), ModelsError> {
-        let line = serde_json::json!({"file": file, "row": row + 1, "why": why, "values": values});
+    fn push(&self, file: &str, row: u64, reason: &str, values: &serde_json::Value) -> Result<(), ModelsError> {
+        let line = serde_json::json!({"file": file, "row": row + 1, "why": reason, "values": values});
         let line = format!("{line}\n");
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.count += 1;
         if state.count > self.limit {
             let (row, limit, path) = (row + 1, self.limit, self.path.display());
             let what = format!(
-                "row {row}: {why}; that is one bad row more than {limit} (--max-bad-rows); the others are in {path}"
+                "row {row}: {reason}; that is one bad row more than {limit} (--max-bad-rows); the others are in {path}"
             );
             return Err(ModelsError::bad(&file, &what));
         }
@@ -313,7 +313,7 @@ impl BadRows {
     }
 
     /// Returns the rows in the file, and its bytes.
-    fn kept(&self) -> (u64, u64) {
+    fn totals(&self) -> (u64, u64) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.count, state.bytes)
     }
@@ -326,7 +326,7 @@ fn values_of(batch: &RecordBatch, row: usize) -> serde_json::Value {
         let text = arrow_cast::display::array_value_to_string(column, row).unwrap_or_default();
         let value = match column.is_null(row) {
             true => serde_json::Value::Null,
-            false => text.chars().take(KEPT_CHARS).collect::<String>().into(),
+            false => text.chars().take(MAX_VALUE_CHARS).collect::<String>().into(),
         };
         (field.name().clone(), value)
     });

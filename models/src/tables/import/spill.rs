@@ -2,7 +2,7 @@
 //! bytes, and the row's origin. Records of one bucket are read back at once.
 //!
 //! ```text
-//! 0   8   place: the input's number << 40 | the row's number in it, u64 LE
+//! 0   8   origin: the input's number << 40 | the row's number in it, u64 LE
 //! 8   2   bytes of the key, u16 LE
 //! 10  …   the key
 //! …   …   the columns' bytes, of a length that all records share
@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tierlab_formats::table::KeyHash;
 
-/// Maximum inputs of an import, and rows of each, that fit a place.
+/// Maximum inputs of an import, and rows of each, that fit an origin.
 pub(super) const MAX_INPUTS: usize = 1 << 24;
 const ROW_BITS: u32 = 40;
 
 /// Origin of a row; sorts in the order of the inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u64);
+pub(super) struct RowOrigin(u64);
 
-impl Place {
+impl RowOrigin {
     pub(super) fn new(input: usize, row: u64) -> Self {
         Self((input as u64) << ROW_BITS | row & ((1 << ROW_BITS) - 1))
     }
@@ -42,7 +42,7 @@ impl Place {
 /// Record of a bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'a> {
-    pub(super) place: Place,
+    pub(super) origin: RowOrigin,
     pub(super) key: &'a [u8],
     pub(super) payload: &'a [u8],
 }
@@ -69,13 +69,13 @@ pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item 
 }
 
 fn take<'a>(rest: &mut &'a [u8], payload_bytes: usize) -> Option<Record<'a>> {
-    let (place, behind) = rest.split_first_chunk::<8>()?;
-    let (len, behind) = behind.split_first_chunk::<2>()?;
-    let (key, behind) = behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
-    let (payload, behind) = behind.split_at_checked(payload_bytes)?;
-    *rest = behind;
-    let place = Place(u64::from_le_bytes(*place));
-    Some(Record { place, key, payload })
+    let (origin, after) = rest.split_first_chunk::<8>()?;
+    let (len, after) = after.split_first_chunk::<2>()?;
+    let (key, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    let (payload, after) = after.split_at_checked(payload_bytes)?;
+    *rest = after;
+    let origin = RowOrigin(u64::from_le_bytes(*origin));
+    Some(Record { origin, key, payload })
 }
 
 /// Files of all buckets, shared by several threads.
@@ -167,7 +167,7 @@ impl<'a> SpillBuffers<'a> {
             let (key, payload) = (rows.key(row), rows.payload(row));
             let bucket = KeyHash::of(key).bucket(self.bucket_bits);
             let buffer = &mut self.buffers[bucket];
-            buffer.extend_from_slice(&Place::new(input, number(row)).0.to_le_bytes());
+            buffer.extend_from_slice(&RowOrigin::new(input, number(row)).0.to_le_bytes());
             buffer.extend_from_slice(&(key.len() as u16).to_le_bytes());
             buffer.extend_from_slice(key);
             buffer.extend_from_slice(payload);
@@ -210,8 +210,8 @@ mod tests {
                 match record {
                     Ok(record) => taken += 8 + 2 + record.key.len() + record.payload.len(),
                     Err(what) => {
-                        let place = format!("offset {taken}");
-                        prop_assert!(what.contains(&place));
+                        let offset = format!("offset {taken}");
+                        prop_assert!(what.contains(&offset));
                         return Ok(());
                     }
                 }
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn places_sort_as_inputs_and_rows_do() {
-        let place = Place::new(3, 41);
-        assert_eq!((place.input(), place.row()), (3, 42));
-        assert!(Place::new(2, 1 << 39) < place && Place::new(3, 40) < place);
+        let origin = RowOrigin::new(3, 41);
+        assert_eq!((origin.input(), origin.row()), (3, 42));
+        assert!(RowOrigin::new(2, 1 << 39) < origin && RowOrigin::new(3, 40) < origin);
     }
 }

@@ -18,7 +18,7 @@ use url::Url;
 /// Schemes of stores.
 const SCHEMES: [&str; 6] = ["s3", "s3a", "gs", "az", "abfs", "abfss"];
 /// Maximum wait for the next bytes of a store.
-const STALL: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum objects below a URL.
 const MAX_OBJECTS: usize = 1 << 18;
 /// Maximum size of a small object read whole, such as a file of a log.
@@ -40,7 +40,7 @@ pub(super) struct Remote {
     prefix: Key,
     runtime: Handle,
     stop: Stop,
-    stall: Duration,
+    stall_timeout: Duration,
 }
 
 /// Objects below a location, by their names there, each with its bytes and its version. The location's own name is empty.
@@ -52,32 +52,32 @@ impl Remote {
     /// # Errors
     /// A URL of an unknown store.
     pub(super) fn open(url: &str, stop: &Stop) -> Result<Self, ModelsError> {
-        let wrong = |what: &dyn std::fmt::Display| ModelsError::Usage(format!("{url}: {what}"));
-        let parsed = Url::parse(url).map_err(|e| wrong(&e))?;
+        let usage = |what: &dyn std::fmt::Display| ModelsError::Usage(format!("{url}: {what}"));
+        let parsed = Url::parse(url).map_err(|e| usage(&e))?;
         if !SCHEMES.contains(&parsed.scheme()) {
-            return Err(wrong(&"tables are imported from disk, file://, s3://, gs:// and az://"));
+            return Err(usage(&"tables are imported from disk, file://, s3://, gs:// and az://"));
         }
         // Keys, region, endpoint and `AWS_ALLOW_HTTP` come from the environment, as for a tier without them.
-        let of_environment = std::env::vars_os().filter_map(|(key, value)| {
+        let environment_options = std::env::vars_os().filter_map(|(key, value)| {
             let key = key.into_string().ok()?;
             let mut prefixes = ["AWS_", "GOOGLE_", "AZURE_"].into_iter();
             let is_store = prefixes.any(|prefix| key.starts_with(prefix));
             is_store.then_some((key.to_ascii_lowercase(), value.into_string().ok()?))
         });
         // Large objects take long: only the wait for the next bytes is limited.
-        let wait = format!("{}s", STALL.as_secs());
+        let wait = format!("{}s", STALL_TIMEOUT.as_secs());
         let limits = [("timeout", "1 day"), ("read_timeout", wait.as_str())];
         let limits = limits.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let opened = object_store::parse_url_opts(&parsed, of_environment.chain(limits));
+        let opened = object_store::parse_url_opts(&parsed, environment_options.chain(limits));
         let advice = "endpoint, region, account and keys come from the environment";
-        let (store, prefix) = opened.map_err(|e| wrong(&format!("{e}; {advice}")))?;
+        let (store, prefix) = opened.map_err(|e| usage(&format!("{e}; {advice}")))?;
         Ok(Self {
             url: url.trim_end_matches('/').to_owned(),
             store,
             prefix,
             runtime: Handle::current(),
             stop: stop.clone(),
-            stall: STALL,
+            stall_timeout: STALL_TIMEOUT,
         })
     }
 
@@ -85,30 +85,30 @@ impl Remote {
     async fn wait<T>(
         &self,
         name: &str,
-        doing: &str,
-        answer: impl Future<Output = object_store::Result<T>>,
+        action: &str,
+        response: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, ModelsError> {
-        let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&name, &format!("cannot be {doing}: {what}"));
+        let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&name, &format!("cannot be {action}: {what}"));
         let bounded = async {
-            let answer = tokio::time::timeout(self.stall, answer).await;
-            let answer = answer.map_err(|_| bad(&format!("no byte came for {:?}", self.stall)))?;
-            answer.map_err(|e| bad(&e))
+            let response = tokio::time::timeout(self.stall_timeout, response).await;
+            let response = response.map_err(|_| bad(&format!("no byte came for {:?}", self.stall_timeout)))?;
+            response.map_err(|e| bad(&e))
         };
-        self.stop.or(bounded).await
+        self.stop.race(bounded).await
     }
 
     /// Returns the name of an object in messages.
-    pub(super) fn name_of(&self, below: &str) -> String {
-        match below {
+    pub(super) fn name_of(&self, path: &str) -> String {
+        match path {
             "" => self.url.clone(),
-            below => format!("{}/{below}", self.url),
+            path => format!("{}/{path}", self.url),
         }
     }
 
-    fn key(&self, below: &str) -> Key {
-        match below {
+    fn key(&self, path: &str) -> Key {
+        match path {
             "" => self.prefix.clone(),
-            below => Key::parse(format!("{}/{below}", self.prefix.as_ref())).unwrap_or_else(|_| Key::from(below)),
+            path => Key::parse(format!("{}/{path}", self.prefix.as_ref())).unwrap_or_else(|_| Key::from(path)),
         }
     }
 
@@ -122,9 +122,9 @@ impl Remote {
                     let what = format!("more than {MAX_OBJECTS} objects: name a folder below it");
                     return Err(ModelsError::bad(&self.url, &what));
                 }
-                let below = meta.location.as_ref().strip_prefix(self.prefix.as_ref());
-                let below = below.unwrap_or_default().trim_start_matches('/');
-                objects.insert(below.to_owned(), (meta.size, version_of(&meta)));
+                let path = meta.location.as_ref().strip_prefix(self.prefix.as_ref());
+                let path = path.unwrap_or_default().trim_start_matches('/');
+                objects.insert(path.to_owned(), (meta.size, version_of(&meta)));
             }
             if objects.is_empty() {
                 let meta = self.wait(&self.url, "listed", self.store.head(&self.prefix)).await?;
@@ -136,14 +136,14 @@ impl Remote {
     }
 
     /// Reads a small object completely.
-    pub(super) fn read(&self, below: &str) -> Result<Vec<u8>, ModelsError> {
-        let name = self.name_of(below);
+    pub(super) fn read(&self, path: &str) -> Result<Vec<u8>, ModelsError> {
+        let name = self.name_of(path);
         self.runtime.block_on(async {
-            let got = self.wait(&name, "read", self.store.get(&self.key(below))).await?;
-            if got.meta.size > MAX_SMALL_BYTES {
+            let object = self.wait(&name, "read", self.store.get(&self.key(path))).await?;
+            if object.meta.size > MAX_SMALL_BYTES {
                 return Err(ModelsError::bad(&name, &"it is larger than 64 MiB"));
             }
-            Ok(self.wait(&name, "read", got.bytes()).await?.to_vec())
+            Ok(self.wait(&name, "read", object.bytes()).await?.to_vec())
         })
     }
 
@@ -151,16 +151,16 @@ impl Remote {
     ///
     /// # Errors
     /// An object that differs from the listed one, an error of the store, a full disk.
-    pub(super) fn fetch(&self, below: &str, to: &Path, listed: &InputFile) -> Result<(), ModelsError> {
-        let name = self.name_of(below);
+    pub(super) fn fetch(&self, path: &str, to: &Path, listed: &InputFile) -> Result<(), ModelsError> {
+        let name = self.name_of(path);
         let mut file = File::create(to).map_err(ModelsError::io("create", to))?;
         self.runtime.block_on(async {
-            let got = self.wait(&name, "read", self.store.get(&self.key(below))).await?;
-            if (got.meta.size, version_of(&got.meta)) != (listed.bytes, listed.version.clone()) {
+            let object = self.wait(&name, "read", self.store.get(&self.key(path))).await?;
+            if (object.meta.size, version_of(&object.meta)) != (listed.bytes, listed.version.clone()) {
                 let what = "it was written since it was listed: begin anew with --restart once it is whole";
                 return Err(ModelsError::bad(&name, &what));
             }
-            let mut pieces = got.into_stream();
+            let mut pieces = object.into_stream();
             while let Some(piece) = self.wait(&name, "read", pieces.try_next()).await? {
                 file.write_all(&piece).map_err(ModelsError::io("write", to))?;
             }
@@ -177,7 +177,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     /// Starts a store that answers every request by a function of the request's number.
-    fn store(answer: impl Fn(usize, TcpStream) + Send + 'static) -> Box<dyn ObjectStore> {
+    fn store(response: impl Fn(usize, TcpStream) + Send + 'static) -> Box<dyn ObjectStore> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -185,7 +185,7 @@ mod tests {
                 let stream = stream.unwrap();
                 let mut lines = BufReader::new(&stream).lines();
                 while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-                answer(number, stream);
+                response(number, stream);
             }
         });
         let builder = AmazonS3Builder::new()
@@ -203,7 +203,7 @@ mod tests {
             prefix: Key::from("p"),
             runtime: runtime.handle().clone(),
             stop,
-            stall: Duration::from_millis(300),
+            stall_timeout: Duration::from_millis(300),
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
         });
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut remote = remote(store, &runtime, Stop::never());
-        remote.stall = STALL;
+        remote.stall_timeout = STALL_TIMEOUT;
         let error = remote.list().unwrap_err().to_string();
         assert!(error.contains("more than 262144 objects"), "{error}");
     }
@@ -260,7 +260,7 @@ mod tests {
         let stop = Stop::default();
         stop.stop();
         let mut stopped = remote(store(), &runtime, stop);
-        stopped.stall = Duration::from_secs(3600);
+        stopped.stall_timeout = Duration::from_secs(3600);
         assert!(matches!(stopped.read("x"), Err(ModelsError::Interrupted)));
     }
 }
