@@ -56,7 +56,7 @@ fn messages_and_lists_are_fields_with_their_places() {
     let text =
         "# a model\nname: \"m\"\ninput [\n  { name: 'a' dims: [1, -1] },\n  < name: 'b' >\n]\nempty {}\nnone: []\n";
     let fields = fields(text);
-    let place = |field: &Field| field.refuse("").message(text);
+    let place = |field: &Field| field.error("").message(text);
     let seen: Vec<String> = fields.iter().map(place).collect();
     assert_eq!(
         seen,
@@ -78,7 +78,7 @@ fn messages_and_lists_are_fields_with_their_places() {
 
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_key() {
-    for (text, told) in [
+    for (text, expected) in [
         (
             "a",
             "line 1, column 2: `a`: expected `:` or `{`, found the end of the text",
@@ -102,7 +102,7 @@ fn what_is_wrong_is_told_with_its_place_and_key() {
         ("a: @", "line 1, column 4: `a`: expected a value, found `@`"),
     ] {
         let error = error(text);
-        assert!(error.contains(told), "{text:?}: {error}\n  should say {told}");
+        assert!(error.contains(expected), "{text:?}: {error}\n  should say {expected}");
     }
     assert!(error(&"a {".repeat(10_000)).contains("messages nested more than"));
     assert!(error(&" ".repeat(MAX_BYTES + 1)).contains("the limit is"));

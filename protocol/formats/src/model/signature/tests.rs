@@ -177,7 +177,7 @@ fn what_the_protocol_cannot_carry_is_named() {
     let tensor = |name: &str, dtype| SessionTensor {
         name: name.into(),
         dtype,
-        type_words: "Sequence".into(),
+        type_name: "Sequence".into(),
         shape: vec![-1],
         symbols: vec!["n".into()],
     };
@@ -211,7 +211,7 @@ fn session_tensor(name: &str, first: FirstDim) -> SessionTensor {
     SessionTensor {
         name: name.into(),
         dtype: Some(DataType::Fp32),
-        type_words: "tensor(float)".into(),
+        type_name: "tensor(float)".into(),
         shape,
         symbols,
     }
