@@ -317,20 +317,20 @@ struct HashingWriter<W> {
 
 impl<W> HashingWriter<W> {
     fn new(inner: W) -> Self {
-        let (sum, bytes) = (Sha256::new(), 0);
-        Self { inner, sum, bytes }
+        let (hasher, bytes) = (Sha256::new(), 0);
+        Self { inner, hasher, bytes }
     }
 
     /// Returns the length, and the SHA-256 as 64 lower-case hex digits.
     fn finish(self) -> (u64, String) {
-        (self.bytes, hex::encode(self.sum.finalize()))
+        (self.bytes, hex::encode(self.hasher.finalize()))
     }
 }
 
 impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
-        self.sum.update(&bytes[..written]);
+        self.hasher.update(&bytes[..written]);
         self.bytes += written as u64;
         Ok(written)
     }
