@@ -79,7 +79,7 @@ pub async fn lay_out(
         return Err(ModelsError::Usage(what.to_owned()));
     }
     let files = publish::table_files(features, tables)?;
-    let from = local(features).await?;
+    let from = open_folder(features).await?;
     let mut results = Vec::new();
     for file in files {
         let file_name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -107,7 +107,7 @@ pub async fn lay_out(
 }
 
 /// Opens the folder as a tier that is read through the page cache, because each byte is read once.
-async fn local(folder: &Path) -> Result<std::sync::Arc<dyn Tier>, ModelsError> {
+async fn open_folder(folder: &Path) -> Result<std::sync::Arc<dyn Tier>, ModelsError> {
     let open_error = |e: &dyn std::fmt::Display| ModelsError::bad(&folder.display(), &format!("cannot be opened: {e}"));
     let folder: PathBuf = std::path::absolute(folder).map_err(|e| open_error(&e))?;
     let root = toml::Value::String(folder.display().to_string());

@@ -64,7 +64,7 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     }
     let model = request.build();
     stop.check()?;
-    let interface = Interface::of(&model).map_err(|e| ModelsError::bad(&request, &e))?;
+    let interface = Interface::from_model(&model).map_err(|e| ModelsError::bad(&request, &e))?;
     let path = format!("{VERSION}/{MODEL_FILE}");
     let target = folder.join(&path);
     let staged = StagedFile::create(&target)?;

@@ -312,7 +312,7 @@ fn the_same_request_gives_the_same_bytes_everywhere() {
 #[test]
 fn interfaces_are_the_ones_documented() {
     let lines = |kind| {
-        let interface = Interface::of(&small(kind)).unwrap();
+        let interface = Interface::from_model(&small(kind)).unwrap();
         let specs = interface.inputs.iter().chain(&interface.outputs);
         specs
             .map(|spec| format!("{} {} {:?}", spec.name, spec.dtype, spec.shape))

@@ -135,9 +135,9 @@ fn interaction(net: &mut Net, bottom: &str, vectors: &[String], width: usize) ->
     let flat = net.graph.ints("dots.shape", &[2], &signed(&[0, count * count]));
     let dots = net.graph.node("dots.flat", "Reshape", &[&dots, &flat], &[]);
     // Strictly below the diagonal: each pair once, no vector with itself.
-    let below = (0..count).flat_map(|i| (0..i).map(move |j| (i * count + j) as i64));
-    let below: Vec<i64> = below.collect();
-    let below = net.graph.ints("pairs.index", &[below.len() as i64], &below);
-    let pairs = net.graph.node("pairs", "Gather", &[&dots, &below], &axis(1));
+    let lower_pairs = (0..count).flat_map(|i| (0..i).map(move |j| (i * count + j) as i64));
+    let lower_pairs: Vec<i64> = lower_pairs.collect();
+    let lower_pairs = net.graph.ints("pairs.index", &[lower_pairs.len() as i64], &lower_pairs);
+    let pairs = net.graph.node("pairs", "Gather", &[&dots, &lower_pairs], &axis(1));
     net.graph.node("interaction", "Concat", &[bottom, &pairs], &axis(1))
 }

@@ -158,26 +158,26 @@ fn read_graph(path: &Path) -> Result<(ModelProto, External), ModelsError> {
         return Err(ModelsError::bad(&path.display(), &what));
     }
     let source_folder = path.parent().unwrap_or(Path::new(""));
-    for wanted in external.files.values() {
-        check_weights(path, &source_folder.join(&wanted.path), wanted)?;
+    for expected in external.files.values() {
+        check_weights(path, &source_folder.join(&expected.path), expected)?;
     }
     Ok((model, external))
 }
 
-fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(), ModelsError> {
+fn check_weights(graph: &Path, path: &Path, expected: &ExternalFile) -> Result<(), ModelsError> {
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
     let found = file.metadata().map_err(ModelsError::io("look at", path))?.len();
     let mut head = Vec::new();
     let read = file.take(HEAD_BYTES).read_to_end(&mut head);
     read.map_err(ModelsError::io("read", path))?;
-    if let Some(placeholder) = Placeholder::of(&head) {
-        let (graph, ExternalFile { tensor, bytes, .. }) = (graph.display(), wanted);
+    if let Some(placeholder) = Placeholder::find(&head) {
+        let (graph, ExternalFile { tensor, bytes, .. }) = (graph.display(), expected);
         let what = format!(
             "weights of {graph}: tensor `{tensor}` needs {bytes} bytes, but the file has {found} bytes and is {placeholder}"
         );
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    let checked = wanted.check(&wanted.path, found);
+    let checked = expected.check(&expected.path, found);
     checked.map_err(|what| ModelsError::bad(&graph.display(), &what))
 }
 

@@ -123,7 +123,7 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
     };
     if let Ok(found) = check::read_header(&path)
         && is_same(&found)
-        && check::sample(&path, &found, &*source, SAMPLED_ROWS).is_ok()
+        && check::verify_sample(&path, &found, &*source, SAMPLED_ROWS).is_ok()
     {
         let mut progress = Progress::bytes(&format!("checking {}", path.display()), header.file_len());
         match check::verify(&path, &mut progress, stop) {

@@ -136,7 +136,7 @@ impl Elements {
     }
 
     /// Returns the shape and the elements of an output.
-    pub(super) fn of(value: &DynValue) -> Result<(Vec<i64>, Self), String> {
+    pub(super) fn from_value(value: &DynValue) -> Result<(Vec<i64>, Self), String> {
         let text = |e: ort::Error| e.to_string();
         macro_rules! numbers {
             ($kind:ident, $element:ty, $convert:expr) => {{

@@ -132,7 +132,7 @@ impl<'a> BatchTest<'a> {
     /// Tests every batch size with one kind of inputs.
     fn run_kind(&mut self, kind: InputKind) -> Result<()> {
         let count = self.batch_sizes.last().copied().unwrap_or_default();
-        let inputs = self.model.inputs(kind, count);
+        let inputs = self.model.seeded_inputs(kind, count);
         let mut rng = ChaCha8Rng::seed_from_u64(kind as u64);
         let mut single: BTreeMap<usize, Vec<Elements>> = BTreeMap::new();
         for size in self.batch_sizes.clone() {

@@ -103,7 +103,7 @@ impl Model {
             if self.row_elements() > MAX_ELEMENTS {
                 continue;
             }
-            let inputs = self.inputs(InputKind::Small, 1);
+            let inputs = self.seeded_inputs(InputKind::Small, 1);
             match self.try_run(&inputs, &[0]) {
                 Ok(_) => return Ok(()),
                 Err(error) => first_error.get_or_insert(error),
@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// Creates seeded inputs of `rows` rows.
-    pub(super) fn inputs(&self, kind: InputKind, rows: usize) -> Vec<InputRows> {
+    pub(super) fn seeded_inputs(&self, kind: InputKind, rows: usize) -> Vec<InputRows> {
         let seeded = |input: &ModelInput| {
             let layout = (rows, input.width(self.free_size));
             seeded_rows(&input.name, input.dtype, layout, kind, self.int_limit)
@@ -156,7 +156,7 @@ impl Model {
         let values = self.inputs.iter().zip(inputs).map(value);
         let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<std::result::Result<_, String>>()?;
         let outputs = self.session.run(values).map_err(|e| e.to_string())?;
-        let outputs = (0..self.outputs.len()).map(|index| Elements::of(&outputs[index]));
+        let outputs = (0..self.outputs.len()).map(|index| Elements::from_value(&outputs[index]));
         outputs.collect()
     }
 }

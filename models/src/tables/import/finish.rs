@@ -169,8 +169,8 @@ impl FinishPhase<'_> {
         let key = header.schema.key.as_ref();
         let mut row_bytes = vec![0; stride * rows.len()];
         for (hash, record) in &rows {
-            let at = index.row(*hash).ok_or_else(|| bad(&"a key has no row"))? as usize * stride;
-            let row = &mut row_bytes[at..at + stride];
+            let offset = index.row(*hash).ok_or_else(|| bad(&"a key has no row"))? as usize * stride;
+            let row = &mut row_bytes[offset..offset + stride];
             row[..payload_bytes].copy_from_slice(record.payload);
             if !key.is_some_and(|key| key.put(row, record.key)) {
                 return Err(bad(&"a key is longer than the journal says: use --restart"));
@@ -187,20 +187,20 @@ impl FinishPhase<'_> {
     /// Keeps one row of each key, given rows sorted by hash and place.
     fn drop_duplicates(&self, rows: &mut Vec<(KeyHash, Record<'_>)>) -> Result<(), ModelsError> {
         let rule = self.plan.columns.duplicates;
-        let mut refused = None;
+        let mut conflict = None;
         rows.dedup_by(|later, first| {
             if later.0 != first.0 {
                 return false;
             }
             if later.1.key != first.1.key || rule == DuplicateRule::Refuse {
-                refused.get_or_insert((first.1, later.1));
+                conflict.get_or_insert((first.1, later.1));
             }
             if rule == DuplicateRule::Last {
                 *first = *later;
             }
             true
         });
-        let Some((first, later)) = refused else { return Ok(()) };
+        let Some((first, later)) = conflict else { return Ok(()) };
         let origin = |record: Record<'_>| {
             let input = self.plan.inputs.get(record.origin.input());
             let name = input.map_or("?", |input| input.name.as_str());
@@ -247,7 +247,7 @@ struct RowWriter<'a> {
 impl RowWriter<'_> {
     fn write(&mut self, rows: &mut [u8]) -> Result<(), ModelsError> {
         let stride = u64::from(self.header.stride);
-        let at = self.header.header_len() + self.row * stride;
+        let offset = self.header.header_len() + self.row * stride;
         for row in rows.chunks_exact_mut(stride as usize) {
             self.header.seal_row(self.row.cast_signed(), row);
             self.block = crc32c::crc32c_append(self.block, row);
@@ -257,7 +257,7 @@ impl RowWriter<'_> {
                 self.end_block();
             }
         }
-        self.staged.write_at(rows, at)
+        self.staged.write_at(rows, offset)
     }
 
     fn end_block(&mut self) {

@@ -189,9 +189,9 @@ impl GatherPhase<'_> {
         if opened.has_no_columns() {
             return Ok(());
         }
-        let fits = self.plan.layout.fits(&opened.schema(), &self.plan.columns);
-        fits.map_err(|what| ModelsError::bad(name, &what))?;
-        let columns: Vec<&str> = self.plan.layout.inputs().collect();
+        let checked = self.plan.layout.check_schema(&opened.schema(), &self.plan.columns);
+        checked.map_err(|what| ModelsError::bad(name, &what))?;
+        let columns: Vec<&str> = self.plan.layout.input_columns().collect();
         let sections = match unit.section {
             Some(section) => vec![section],
             None => opened.sections(input.file.bytes),

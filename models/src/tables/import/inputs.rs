@@ -77,7 +77,7 @@ impl Inputs {
             return self.add_file(path, None);
         }
         let (name, mut files) = (path.display().to_string(), BTreeMap::new());
-        list(path, path, 0, &mut files)?;
+        list_files(path, path, 0, &mut files)?;
         let listing = Listing { name, files };
         let read = |name: &str| fs::read(path.join(name)).map_err(ModelsError::io("read", &path.join(name)));
         let chosen = choose(&listing, csv, &read)?;
@@ -110,7 +110,7 @@ impl Inputs {
         self.skipped.extend(chosen.skipped);
         for (key, columns) in chosen.files {
             let object = objects.remove(&key).unwrap_or_default();
-            let (name, store) = (store.name_of(&key), Arc::clone(&store));
+            let (name, store) = (store.display_name(&key), Arc::clone(&store));
             self.push(name, object, columns, Origin::Store { store, key });
         }
         Ok(())
@@ -155,14 +155,14 @@ fn file_url(url: &str) -> Result<PathBuf, ModelsError> {
     Ok(PathBuf::from(path))
 }
 
-fn list(root: &Path, folder: &Path, depth: usize, files: &mut BTreeMap<String, u64>) -> Result<(), ModelsError> {
+fn list_files(root: &Path, folder: &Path, depth: usize, files: &mut BTreeMap<String, u64>) -> Result<(), ModelsError> {
     if depth > MAX_DEPTH {
         let what = format!("more than {MAX_DEPTH} folders inside each other");
         return Err(ModelsError::bad(&folder.display(), &what));
     }
     for path in entries(folder)? {
         if path.is_dir() {
-            list(root, &path, depth + 1, files)?;
+            list_files(root, &path, depth + 1, files)?;
             continue;
         }
         let Some(relative) = path.strip_prefix(root).unwrap_or(&path).to_str() else {
@@ -190,7 +190,7 @@ pub(super) fn choose(
     } else if iceberg::is_table(folder) {
         iceberg::choose(folder, read)?
     } else {
-        by_name(folder, csv)
+        choose_by_name(folder, csv)
     };
     if chosen.files.is_empty() {
         let what = format!("no file of rows in here (.{})", ENDINGS.join(", ."));
@@ -221,7 +221,7 @@ fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
 }
 
 /// Chooses files of rows by their names, and lists the omitted ones.
-fn by_name(folder: &Listing, csv: &CsvOptions) -> ChosenFiles {
+fn choose_by_name(folder: &Listing, csv: &CsvOptions) -> ChosenFiles {
     let mut chosen = Vec::new();
     let mut omitted: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
     for name in folder.files.keys() {

@@ -55,7 +55,7 @@ impl Layout {
     ///
     /// # Errors
     /// A requested column that is missing, or one of an unsupported type.
-    pub(super) fn of(schema: &Schema, request: &ColumnRequest, list_length: ListLength<'_>) -> Result<Self, String> {
+    pub(super) fn new(schema: &Schema, request: &ColumnRequest, list_length: ListLength<'_>) -> Result<Self, String> {
         let key = find_key(schema, &request.key)?;
         let kind = key_kind(&request.key, key, request.key_kind)?;
         for name in &request.only {
@@ -64,7 +64,7 @@ impl Layout {
         for hashed in &request.hashed {
             find(schema, &hashed.column, "--hash")?;
         }
-        let gathered: HashSet<&String> = request.vectors.iter().flat_map(|vector| &vector.columns).collect();
+        let vector_columns: HashSet<&String> = request.vectors.iter().flat_map(|vector| &vector.columns).collect();
         let mut columns = Vec::new();
         for vector in &request.vectors {
             let sources = vector.columns.iter().map(|name| {
@@ -93,7 +93,7 @@ impl Layout {
         for field in schema.fields() {
             let name = field.name();
             let wanted = request.only.is_empty() || request.only.contains(name);
-            if name == &request.key || gathered.contains(name) || !wanted {
+            if name == &request.key || vector_columns.contains(name) || !wanted {
                 continue;
             }
             let (source, native) = source(field, name, request, list_length)
@@ -145,7 +145,7 @@ impl Layout {
     }
 
     /// Checks that a file has the columns, and no others if all are imported.
-    pub(super) fn fits(&self, schema: &Schema, request: &ColumnRequest) -> Result<(), String> {
+    pub(super) fn check_schema(&self, schema: &Schema, request: &ColumnRequest) -> Result<(), String> {
         find_key(schema, &self.key)?;
         let sources = self
             .columns
@@ -159,7 +159,7 @@ impl Layout {
             let found = dtype_of(element_of(field.data_type()));
             if let (None, None, Some(native), Some(found)) =
                 (request.dtype(&column.name), source.buckets, source.native, found)
-                && !holds(native, found)
+                && !can_hold(native, found)
             {
                 return Err(format!(
                     "column `{}` is {found} in this file, {native} before, which would round it: say what it becomes, as --as {}={found}",
@@ -175,7 +175,7 @@ impl Layout {
                 ));
             }
         }
-        let used: HashSet<&str> = self.inputs().collect();
+        let used: HashSet<&str> = self.input_columns().collect();
         let mut names = schema.fields().iter().map(|field| field.name().as_str());
         match names.find(|name| !used.contains(name)) {
             Some(name) if request.only.is_empty() => {
@@ -187,7 +187,7 @@ impl Layout {
     }
 
     /// Returns the columns of the input to read.
-    pub(super) fn inputs(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn input_columns(&self) -> impl Iterator<Item = &str> {
         let sources = self.columns.iter().flat_map(|column| &column.sources);
         std::iter::once(self.key.as_str()).chain(sources.map(|source| source.column.as_str()))
     }
@@ -315,7 +315,7 @@ pub(super) fn is_float(dtype: DataType) -> bool {
 }
 
 /// True if a type holds all values of another.
-fn holds(wide: DataType, narrow: DataType) -> bool {
+fn can_hold(wide: DataType, narrow: DataType) -> bool {
     use DataType::{Bf16, Bool, Fp16, Fp32, Fp64};
     match (wide, narrow) {
         (Fp64, Fp32 | Fp16 | Bf16) | (Fp32, Fp16 | Bf16) => true,

@@ -72,7 +72,7 @@ pub(super) fn open(
     match columns {
         // An empty part has no columns at all.
         Some(columns) if !opened.has_no_columns() => {
-            let view = columns.view(&opened.schema(), &opened.field_ids())?;
+            let view = columns.resolve(&opened.schema(), &opened.field_ids())?;
             Ok(OpenedFile::Viewed(Box::new(opened), view))
         }
         _ => Ok(opened),
@@ -259,7 +259,7 @@ impl OpenedFile {
                     .map_err(read_error)?;
                 let per_row = section.bytes as f64 / section.rows.unwrap_or(1).max(1) as f64;
                 let bytes = |rows: usize| (per_row * rows as f64) as u64;
-                let found = numbered(reader, section.first_row, bytes, on_batch)?;
+                let found = emit_numbered(reader, section.first_row, bytes, on_batch)?;
                 match section.rows {
                     Some(rows) if rows != found => {
                         let row = section.first_row + 1;
@@ -272,12 +272,12 @@ impl OpenedFile {
                 let reader = FileReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
                 let reader = reader.map_err(read_error)?;
                 let per_batch = section.bytes / (reader.num_batches() as u64).max(1);
-                numbered(reader, 0, |_| per_batch, on_batch).map(drop)
+                emit_numbered(reader, 0, |_| per_batch, on_batch).map(drop)
             }
             Self::IpcStream(schema) => {
                 let reader = StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
                 let reader = reader.map_err(read_error)?;
-                numbered(reader, 0, |_| 0, on_batch).map(drop)
+                emit_numbered(reader, 0, |_| 0, on_batch).map(drop)
             }
         }
     }
@@ -318,7 +318,7 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
 
 /// Passes on batches with row numbers, and returns the number of all rows. `bytes` returns the size of rows in the
 /// file.
-fn numbered<E: From<String>>(
+fn emit_numbered<E: From<String>>(
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
     first: u64,
     bytes: impl Fn(usize) -> u64,

@@ -98,7 +98,7 @@ impl Remote {
     }
 
     /// Returns the name of an object in messages.
-    pub(super) fn name_of(&self, path: &str) -> String {
+    pub(super) fn display_name(&self, path: &str) -> String {
         match path {
             "" => self.url.clone(),
             path => format!("{}/{path}", self.url),
@@ -137,7 +137,7 @@ impl Remote {
 
     /// Reads a small object completely.
     pub(super) fn read(&self, path: &str) -> Result<Vec<u8>, ModelsError> {
-        let name = self.name_of(path);
+        let name = self.display_name(path);
         self.runtime.block_on(async {
             let object = self.wait(&name, "read", self.store.get(&self.key(path))).await?;
             if object.meta.size > MAX_SMALL_BYTES {
@@ -152,7 +152,7 @@ impl Remote {
     /// # Errors
     /// An object that differs from the listed one, an error of the store, a full disk.
     pub(super) fn fetch(&self, path: &str, to: &Path, listed: &InputFile) -> Result<(), ModelsError> {
-        let name = self.name_of(path);
+        let name = self.display_name(path);
         let mut file = File::create(to).map_err(ModelsError::io("create", to))?;
         self.runtime.block_on(async {
             let object = self.wait(&name, "read", self.store.get(&self.key(path))).await?;

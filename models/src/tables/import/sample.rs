@@ -60,7 +60,7 @@ pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Re
         first.ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
     let schema = opened.schema().as_ref().clone();
     let measured = |column: &str| lengths.get(column).copied();
-    let layout = Layout::of(&schema, &request.columns, &measured);
+    let layout = Layout::new(&schema, &request.columns, &measured);
     let layout = layout.map_err(|what| ModelsError::bad(&first.file.name, &what))?;
     let recorded = rows(&opened);
     // For text and IPC: no row is shorter than its key.

@@ -60,7 +60,7 @@ pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item 
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let offset = bytes.len() - rest.len();
-        let record = (!rest.is_empty()).then(|| take(&mut rest, payload_bytes))?;
+        let record = (!rest.is_empty()).then(|| take_record(&mut rest, payload_bytes))?;
         if record.is_none() {
             rest = &[];
         }
@@ -68,7 +68,7 @@ pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item 
     })
 }
 
-fn take<'a>(rest: &mut &'a [u8], payload_bytes: usize) -> Option<Record<'a>> {
+fn take_record<'a>(rest: &mut &'a [u8], payload_bytes: usize) -> Option<Record<'a>> {
     let (origin, after) = rest.split_first_chunk::<8>()?;
     let (len, after) = after.split_first_chunk::<2>()?;
     let (key, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;

@@ -48,13 +48,13 @@ impl TypeGuess {
         if is_null(text, nulls) {
             return;
         }
-        let text_kind = kind_of(text);
+        let text_kind = detect_kind(text);
         if text_kind == TextKind::Text {
             self.text.get_or_insert_with(|| (row, text.chars().take(40).collect()));
             self.has_other_text |= !NULL_MARKERS.contains(&text);
         }
         self.numbers += u64::from(text_kind.is_number());
-        self.kind = Some(self.kind.map_or(text_kind, |kind| kind.with(text_kind)));
+        self.kind = Some(self.kind.map_or(text_kind, |kind| kind.merge(text_kind)));
     }
 
     /// Returns the column's type: the declared one, or that of the values; `Null` if there is neither.
@@ -103,7 +103,7 @@ impl TextKind {
         matches!(self, Self::Natural | Self::Signed | Self::Unsigned | Self::Float)
     }
 
-    fn with(self, other: Self) -> Self {
+    fn merge(self, other: Self) -> Self {
         match (self, other) {
             (kind, other) if kind == other => kind,
             (Self::Natural, Self::Signed) | (Self::Signed, Self::Natural) => Self::Signed,
@@ -126,7 +126,7 @@ impl TextKind {
     }
 }
 
-fn kind_of(text: &str) -> TextKind {
+fn detect_kind(text: &str) -> TextKind {
     match text {
         text if has_leading_zeros(text) => TextKind::Text,
         text if text.parse::<i64>().is_ok_and(|number| number < 0) => TextKind::Signed,

@@ -9,7 +9,7 @@ pub const MAX_KEY_BYTES: usize = 4096;
 /// Bytes of a text key's length in a row.
 const LENGTH_BYTES: usize = 2;
 /// Maximum characters of a key in a message.
-const SHOWN_CHARS: usize = 64;
+const QUOTED_CHARS: usize = 64;
 
 /// Type of a table's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,7 +96,7 @@ impl KeyKind {
     /// Returns a key for a message: quoted, escaped, and no longer than a line.
     pub fn for_message(self, key: &[u8]) -> String {
         match self {
-            Self::String => quoted(&String::from_utf8_lossy(&key[..key.len().min(4 * SHOWN_CHARS)])),
+            Self::String => quoted(&String::from_utf8_lossy(&key[..key.len().min(4 * QUOTED_CHARS)])),
             _ => self.to_text(key),
         }
     }
@@ -161,7 +161,7 @@ impl KeyColumn {
 /// Returns an external text for a message: quoted, escaped, shortened.
 pub fn quoted(text: &str) -> String {
     let mut chars = text.chars();
-    let head: String = chars.by_ref().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    let head: String = chars.by_ref().take(QUOTED_CHARS).flat_map(char::escape_debug).collect();
     match chars.next() {
         None => format!("\"{head}\""),
         Some(_) => format!("\"{head}...\""),

@@ -76,7 +76,7 @@ impl FileColumns {
     ///
     /// # Errors
     /// A file without field ids in a table without column names, or a column whose type does not fit the table's.
-    pub(in super::super) fn view(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View, String> {
+    pub(in super::super) fn resolve(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View, String> {
         let (mut fields, mut sources) = (Vec::new(), Vec::new());
         let has_ids = ids.iter().any(Option::is_some);
         for column in self.table.iter().flat_map(|table| table.iter()) {

@@ -155,7 +155,7 @@ pub(in super::super) fn choose(
 fn logs(folder: &Listing) -> Vec<(u64, &String)> {
     let logs = folder.files.keys().filter_map(|name| {
         let version = name.strip_prefix(LOG)?.strip_suffix(".json")?;
-        Some((number(version, 20)?, name))
+        Some((parse_number(version, 20)?, name))
     });
     let mut logs: Vec<(u64, &String)> = logs.collect();
     logs.sort();
@@ -163,7 +163,7 @@ fn logs(folder: &Listing) -> Vec<(u64, &String)> {
 }
 
 /// Parses a number with a fixed number of digits.
-fn number(text: &str, digits: usize) -> Option<u64> {
+fn parse_number(text: &str, digits: usize) -> Option<u64> {
     let is_number = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
 }
@@ -175,12 +175,12 @@ fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
         let steps = name.strip_prefix(LOG).map(|name| name.split('.').collect::<Vec<_>>());
         let (version, parts) = match steps.as_deref() {
             Some([version, "checkpoint", "parquet"]) => (version, 1),
-            Some([version, "checkpoint", part, count, "parquet"]) if number(part, 10).is_some() => {
-                (version, number(count, 10).unwrap_or(0))
+            Some([version, "checkpoint", part, count, "parquet"]) if parse_number(part, 10).is_some() => {
+                (version, parse_number(count, 10).unwrap_or(0))
             }
             _ => continue,
         };
-        if let Some(version) = number(version, 20) {
+        if let Some(version) = parse_number(version, 20) {
             found.entry((version, parts)).or_default().push(name);
         }
     }
@@ -239,7 +239,7 @@ impl TableState {
             if batch.column_by_name("add").is_none() {
                 return Err("no files that it adds".to_owned());
             }
-            let action = |row| serde_json::from_value(json_of(&batch, row)).map_err(|e| e.to_string());
+            let action = |row| serde_json::from_value(row_to_json(&batch, row)).map_err(|e| e.to_string());
             self.apply((0..batch.len()).map(action).collect::<Result<_, _>>()?)?;
         }
         Ok(())
@@ -312,23 +312,23 @@ impl TableState {
 }
 
 /// A row of a checkpoint, as a log has it: without the fields that are null.
-fn json_of(array: &dyn Array, row: usize) -> Value {
+fn row_to_json(array: &dyn Array, row: usize) -> Value {
     if array.is_null(row) {
         return Value::Null;
     }
     if let Some(fields) = array.as_struct_opt() {
         let fields = fields.column_names().into_iter().zip(fields.columns());
-        let fields = fields.map(|(name, field)| (name.to_owned(), json_of(field, row)));
+        let fields = fields.map(|(name, field)| (name.to_owned(), row_to_json(field, row)));
         return Value::Object(fields.filter(|(_, value)| !value.is_null()).collect());
     }
     if let Some(entries) = array.as_map_opt().map(|map| map.value(row)) {
         let [keys, values] = [0, 1].map(|column| entries.column(column));
         let key = |at: usize| keys.as_string_opt::<i32>().map(|keys| keys.value(at).to_owned());
-        let pairs = (0..entries.len()).filter_map(|at| Some((key(at)?, json_of(values, at))));
+        let pairs = (0..entries.len()).filter_map(|at| Some((key(at)?, row_to_json(values, at))));
         return Value::Object(pairs.collect());
     }
     if let Some(list) = array.as_list_opt::<i32>().map(|list| list.value(row)) {
-        return Value::Array((0..list.len()).map(|at| json_of(&list, at)).collect());
+        return Value::Array((0..list.len()).map(|at| row_to_json(&list, at)).collect());
     }
     if let Some(texts) = array.as_string_opt::<i32>() {
         return texts.value(row).into();

@@ -131,8 +131,8 @@ pub(in super::super) fn choose(
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<ChosenFiles, ModelsError> {
     let bad = |what: &str| bad(folder, what);
-    let (version, newest) = newest(folder).map_err(|what| bad(&what))?;
-    let metadata = metadata_of(&read(newest)?).map_err(|what| bad(&format!("{newest}: no metadata: {what}")))?;
+    let (version, newest) = newest_metadata(folder).map_err(|what| bad(&what))?;
+    let metadata = parse_metadata(&read(newest)?).map_err(|what| bad(&format!("{newest}: no metadata: {what}")))?;
     let table = metadata.columns().map_err(|what| bad(&format!("{newest}: {what}")))?;
     let current = metadata.current_snapshot_id.unwrap_or(-1);
     let mut snapshots = metadata.snapshots.iter();
@@ -144,12 +144,12 @@ pub(in super::super) fn choose(
         read,
     };
     let manifests = match &snapshot.manifest_list {
-        Some(list) => files.records(list, manifests_of)?,
-        None => snapshot.manifests.iter().cloned().map(Manifest::of_rows).collect(),
+        Some(list) => files.records(list, parse_manifests)?,
+        None => snapshot.manifests.iter().cloned().map(Manifest::for_rows).collect(),
     };
     let mut live: BTreeMap<String, FileColumns> = BTreeMap::new();
     for manifest in &manifests {
-        for (name, file) in files.of_manifest(manifest)? {
+        for (name, file) in files.manifest_files(manifest)? {
             live.insert(name.clone(), metadata.columns_of(&file, manifest.spec, &table));
         }
     }
@@ -188,15 +188,15 @@ impl<'a> TableFiles<'a> {
         parse: impl Fn(&[RecordBatch]) -> Result<Vec<T>, String>,
     ) -> Result<Vec<T>, ModelsError> {
         let (name, _) = self.entry_of(address)?;
-        let parsed = records_of((self.read)(name)?).and_then(|batches| parse(&batches));
+        let parsed = read_records((self.read)(name)?).and_then(|batches| parse(&batches));
         parsed.map_err(|what| bad(self.folder, &format!("{name}: {what}")))
     }
 
     /// Returns the files of rows in a manifest.
-    fn of_manifest(&self, manifest: &Manifest) -> Result<Vec<(&'a String, DataFile)>, ModelsError> {
+    fn manifest_files(&self, manifest: &Manifest) -> Result<Vec<(&'a String, DataFile)>, ModelsError> {
         let fail = |what: String| Err(bad(self.folder, &what));
         let mut files = Vec::new();
-        for file in self.records(&manifest.address, files_of)? {
+        for file in self.records(&manifest.address, parse_data_files)? {
             let (address, format, bytes) = (&file.address, &file.format, file.bytes);
             if manifest.content == CONTENT_DELETES {
                 return fail(format!(
@@ -266,7 +266,7 @@ impl Metadata {
 }
 
 /// Returns the newest file of metadata, and its version.
-fn newest(folder: &Listing) -> Result<(u64, &String), String> {
+fn newest_metadata(folder: &Listing) -> Result<(u64, &String), String> {
     let versions = folder.files.keys().filter_map(|name| Some((version_of(name)?, name)));
     let mut versions: Vec<(u64, &String)> = versions.collect();
     versions.sort();
@@ -279,7 +279,7 @@ fn newest(folder: &Listing) -> Result<(u64, &String), String> {
     }
 }
 
-fn metadata_of(bytes: &[u8]) -> Result<Metadata, String> {
+fn parse_metadata(bytes: &[u8]) -> Result<Metadata, String> {
     if !bytes.starts_with(&GZIP) {
         return serde_json::from_slice(bytes).map_err(|e| e.to_string());
     }
@@ -315,12 +315,12 @@ const STATUS_DELETED: i32 = 2;
 ///
 /// # Errors
 /// Damage, on which the reader may panic or never end.
-fn records_of(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, String> {
+fn read_records(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, String> {
     let mebibytes = u32::try_from(bytes.len() >> 20).unwrap_or(u32::MAX);
-    records_within(bytes, READ_TIME + READ_TIME_PER_MIB.saturating_mul(mebibytes))
+    read_records_within(bytes, READ_TIME + READ_TIME_PER_MIB.saturating_mul(mebibytes))
 }
 
-fn records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, String> {
+fn read_records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, String> {
     let (sender, receiver) = mpsc::channel();
     // A reader past the limit cannot be stopped: its thread ends with the process.
     thread::spawn(move || {
@@ -346,18 +346,18 @@ struct Manifest {
 }
 
 impl Manifest {
-    fn of_rows(address: String) -> Self {
+    fn for_rows(address: String) -> Self {
         let (content, spec) = (0, 0);
         Self { address, content, spec }
     }
 }
 
 /// Returns the manifests of a list.
-fn manifests_of(batches: &[RecordBatch]) -> Result<Vec<Manifest>, String> {
+fn parse_manifests(batches: &[RecordBatch]) -> Result<Vec<Manifest>, String> {
     let mut manifests = Vec::new();
     for batch in batches {
         let batch = StructArray::from(batch.clone());
-        let paths = texts(&batch, "manifest_path")?;
+        let paths = text_column(&batch, "manifest_path")?;
         for row in 0..batch.len() {
             manifests.push(Manifest {
                 address: paths.value(row).to_owned(),
@@ -378,24 +378,24 @@ struct DataFile {
     partition: HashMap<String, Option<String>>,
 }
 
-fn files_of(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
+fn parse_data_files(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
     let mut files = Vec::new();
     for batch in batches {
         let batch = StructArray::from(batch.clone());
-        let file = structs(&batch, "data_file");
+        let file = struct_column(&batch, "data_file");
         let file = file.ok_or("no records of `data_file`: it is no manifest")?;
-        let (paths, formats) = (texts(file, "file_path")?, texts(file, "file_format")?);
+        let (paths, formats) = (text_column(file, "file_path")?, text_column(file, "file_format")?);
         let sizes = file.column_by_name("file_size_in_bytes");
         let sizes = sizes.and_then(|column| column.as_primitive_opt::<Int64Type>());
         let sizes = sizes.ok_or("no `file_size_in_bytes`: it is no manifest")?;
-        let partitions = structs(file, "partition");
+        let partitions = struct_column(file, "partition");
         for row in 0..batch.len() {
             if int_or_zero(&batch, "status", row) != STATUS_DELETED {
                 files.push(DataFile {
                     address: paths.value(row).to_owned(),
                     format: formats.value(row).to_owned(),
                     bytes: u64::try_from(sizes.value(row)).unwrap_or(0),
-                    partition: partitions.map_or_else(HashMap::new, |partitions| partition_of(partitions, row)),
+                    partition: partitions.map_or_else(HashMap::new, |partitions| partition_values(partitions, row)),
                 });
             }
         }
@@ -404,7 +404,7 @@ fn files_of(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
 }
 
 /// Returns the values of a partition, except those without a text form.
-fn partition_of(partitions: &StructArray, row: usize) -> HashMap<String, Option<String>> {
+fn partition_values(partitions: &StructArray, row: usize) -> HashMap<String, Option<String>> {
     let columns = partitions.fields().iter().zip(partitions.columns());
     let values = columns.filter_map(|(field, column)| {
         let text = column.is_valid(row).then(|| array_value_to_string(column, row));
@@ -413,11 +413,11 @@ fn partition_of(partitions: &StructArray, row: usize) -> HashMap<String, Option<
     values.collect()
 }
 
-fn structs<'a>(records: &'a StructArray, name: &str) -> Option<&'a StructArray> {
+fn struct_column<'a>(records: &'a StructArray, name: &str) -> Option<&'a StructArray> {
     records.column_by_name(name)?.as_struct_opt()
 }
 
-fn texts<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, String> {
+fn text_column<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, String> {
     let column = records.column_by_name(name).and_then(|column| column.as_string_opt());
     let column = column.filter(|column: &&StringArray| column.null_count() == 0);
     column.ok_or_else(|| format!("no texts `{name}`"))
@@ -530,9 +530,9 @@ mod tests {
 
     #[test]
     fn a_reader_that_does_not_end_is_given_up() {
-        let whole = records_of(avro(&[])).unwrap();
+        let whole = read_records(avro(&[])).unwrap();
         assert_eq!(whole.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
-        let error = records_within(avro(&[84]), Duration::from_millis(500)).unwrap_err();
+        let error = read_records_within(avro(&[84]), Duration::from_millis(500)).unwrap_err();
         assert!(error.contains("damaged") && error.contains("does not end"), "{error}");
     }
 }

@@ -55,13 +55,13 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// called `column=value`.
 pub(super) fn with_columns(names: Vec<String>, options: &CsvOptions) -> BTreeMap<String, Option<FileColumns>> {
     let mut guesses: BTreeMap<String, TypeGuess> = BTreeMap::new();
-    for (column, value) in names.iter().flat_map(|name| values(name)) {
+    for (column, value) in names.iter().flat_map(|name| partition_values(name)) {
         let value = value.unwrap_or_default();
         let guess = guesses.entry(column).or_default();
         guess.add(0, value.as_bytes(), &options.null_values);
     }
     let file_columns = |name: String| {
-        let mut found: HashMap<String, Option<String>> = values(&name).collect();
+        let mut found: HashMap<String, Option<String>> = partition_values(&name).collect();
         let constants = guesses.iter().map(|(column, guess)| {
             let value = found.remove(column).flatten();
             let value = value.filter(|value| !options.null_values.contains(value));
@@ -76,7 +76,7 @@ pub(super) fn with_columns(names: Vec<String>, options: &CsvOptions) -> BTreeMap
 }
 
 /// Returns the columns in a file's name, with their values.
-fn values(name: &str) -> impl Iterator<Item = (String, Option<String>)> {
+fn partition_values(name: &str) -> impl Iterator<Item = (String, Option<String>)> {
     let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
     folders.split('/').filter_map(|step| {
         let (column, value) = step.split_once('=').filter(|(column, _)| !column.is_empty())?;
