@@ -262,8 +262,8 @@ fn a_buffer_that_claims_more_than_any_memory_is_refused_by_its_offset() {
             fs::write(at.join("a.arrow"), &bytes).unwrap();
             assert_eq!(import(at, &["a.arrow", "--key", "id"]).header.rows, 1000);
             let length = 8000_i64.to_le_bytes();
-            let place = bytes.windows(8).position(|window| window == length).unwrap();
-            bytes[place..place + 8].copy_from_slice(&(1_i64 << 45).to_le_bytes());
+            let offset = bytes.windows(8).position(|window| window == length).unwrap();
+            bytes[offset..offset + 8].copy_from_slice(&(1_i64 << 45).to_le_bytes());
             fs::write(at.join("a.arrow"), &bytes).unwrap();
             let error = refused(at, &["a.arrow", "--key", "id"]);
             assert!(

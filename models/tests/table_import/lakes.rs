@@ -193,9 +193,9 @@ const IMPORT: [&str; 8] = ["import-table", "--key", "id", "--name", "t", "--out"
 
 /// Checks that the table has the existing rows, and no others.
 fn check(at: &Path, table: &str) {
-    let said = succeed(at, &[&IMPORT[..], &["--restart", table]].concat());
+    let stdout = succeed(at, &[&IMPORT[..], &["--restart", table]].concat());
     let read = Read::table(&at.join("f/t.rows"));
-    assert_eq!(read.header.rows, 240, "{said}");
+    assert_eq!(read.header.rows, 240, "{stdout}");
     for id in (0..50).chain(120..300).chain(900..910) {
         let value = read.column(&i64::to_le_bytes(id), "value").unwrap();
         assert_eq!(value, (2.0 * id as f32).to_le_bytes(), "{id}");

@@ -57,7 +57,7 @@ fn parquet_with_text_keys_becomes_a_table_that_pyarrow_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     users(&at.join("users.parquet"), 5003);
-    let said = succeed(
+    let stdout = succeed(
         at,
         &[
             "import-table",
@@ -73,8 +73,8 @@ fn parquet_with_text_keys_becomes_a_table_that_pyarrow_reads_back() {
         ],
     );
     assert!(
-        said.contains("5003 rows") && said.contains("string keys of `user_id`"),
-        "{said}"
+        stdout.contains("5003 rows") && stdout.contains("string keys of `user_id`"),
+        "{stdout}"
     );
     let table = Read::table(&at.join("f/users.rows"));
     assert_eq!(table.header.rows, 5003);
@@ -155,7 +155,7 @@ fn integers_in_any_order_and_uuids_are_keys() {
 
     let uuid = "6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5";
     fs::write(at.join("u.csv"), format!("id,v\n{uuid},1.5\nno-uuid,2.5\n")).unwrap();
-    let said = succeed(
+    let stdout = succeed(
         at,
         &[
             "import-table",
@@ -174,7 +174,7 @@ fn integers_in_any_order_and_uuids_are_keys() {
             "1",
         ],
     );
-    assert!(said.contains("1 bad rows written to f/u.bad.jsonl"), "{said}");
+    assert!(stdout.contains("1 bad rows written to f/u.bad.jsonl"), "{stdout}");
     let bad = fs::read_to_string(at.join("f/u.bad.jsonl")).unwrap();
     assert!(
         bad.contains("\"row\":2") && bad.contains("u.csv") && bad.contains("not a UUID"),
@@ -208,13 +208,13 @@ fn nulls_and_duplicates_follow_the_rule_or_are_refused_with_their_place() {
         args.extend_from_slice(more);
         run(at, &args)
     };
-    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    let refused = said(&import(&[]));
+    let stderr = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let refused = stderr(&import(&[]));
     assert!(
         refused.contains("a.csv: row 2: column `x` is null") && refused.contains("--nulls zero"),
         "{refused}"
     );
-    let refused = said(&import(&["--nulls", "zero"]));
+    let refused = stderr(&import(&["--nulls", "zero"]));
     for word in [
         "key \"a\" stands twice",
         "row 1 of a.csv",
@@ -225,7 +225,7 @@ fn nulls_and_duplicates_follow_the_rule_or_are_refused_with_their_place() {
     }
     for (rule, value) in [("first", 1.0), ("last", 5.0)] {
         let output = import(&["--nulls", "-1", "--duplicates", rule]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr(&output));
         let table = Read::table(&at.join("f/t.rows"));
         assert_eq!(
             (table.header.rows, table.float(b"a", "x"), table.float(b"b", "x")),
@@ -233,12 +233,12 @@ fn nulls_and_duplicates_follow_the_rule_or_are_refused_with_their_place() {
         );
     }
     let output = import(&["--nulls", "aside", "--duplicates", "first", "--allow-bad-rows", "2"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let table = Read::table(&at.join("f/t.rows"));
     assert_eq!(table.header.rows, 2);
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert_eq!(bad.lines().count(), 2, "{bad}");
-    let refused = said(&import(&["--nulls", "aside", "--max-bad-rows", "1"]));
+    let refused = stderr(&import(&["--nulls", "aside", "--max-bad-rows", "1"]));
     assert!(refused.contains("--max-bad-rows"), "{refused}");
     let nan = import(&["--nulls", "nan", "--duplicates", "first"]);
     assert!(nan.status.success() && Read::table(&at.join("f/t.rows")).float(b"c", "y").is_nan());
@@ -266,7 +266,7 @@ fn columns_are_gathered_hashed_and_refused_by_name() {
         let refused = fail(at, &with(&base, more));
         assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
     }
-    let said = succeed(
+    let stdout = succeed(
         at,
         &with(
             &base,
@@ -287,8 +287,8 @@ fn columns_are_gathered_hashed_and_refused_by_name() {
         ),
     );
     assert!(
-        said.contains("column v FP32 [2]") && said.contains("1 bad rows"),
-        "{said}"
+        stdout.contains("column v FP32 [2]") && stdout.contains("1 bad rows"),
+        "{stdout}"
     );
     let table = Read::table(&at.join("f/t.rows"));
     assert_eq!(table.header.rows, 3);
@@ -324,8 +324,8 @@ fn however_it_is_read_the_table_is_the_same() {
         "--out",
     ];
     let with = |out: &'static str, more: &[&'static str]| [&base[..], &[out], more].concat();
-    let said = succeed(at, &with("whole", &[]));
-    assert!(said.contains("_SUCCESS") && said.contains("of 32 bytes"), "{said}");
+    let log = succeed(at, &with("whole", &[]));
+    assert!(log.contains("_SUCCESS") && log.contains("of 32 bytes"), "{log}");
     let whole = fs::read(at.join("whole/t.rows")).unwrap();
     for part in ["2/3", "1/3"] {
         succeed(at, &with("three", &["--part", part]));

@@ -46,9 +46,9 @@ fn declared_text_without_an_ending_becomes_vectors() {
     let refused = fail(at, &base);
     assert!(refused.contains("null") && refused.contains("row"), "{refused}");
     let with = [&base[..], &["--nulls", "zero", "--restart"]].concat();
-    let said = succeed(at, &with);
-    assert!(said.contains("column dense FP32 [13]"), "{said}");
-    assert!(said.contains("column categorical INT64 [26]"), "{said}");
+    let stdout = succeed(at, &with);
+    assert!(stdout.contains("column dense FP32 [13]"), "{stdout}");
+    assert!(stdout.contains("column categorical INT64 [26]"), "{stdout}");
     let table = Read::table(&at.join("f/c.rows"));
     assert_eq!(table.header.rows, 20_000);
     let mut thirds = std::collections::BTreeMap::new();

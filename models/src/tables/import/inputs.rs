@@ -275,9 +275,9 @@ mod tests {
         ])
         .unwrap();
         assert!(chosen.files.keys().eq(["a=1/part-0.snappy.parquet", "part-1.parquet"]));
-        let said = chosen.skipped.join("\n");
+        let skipped = chosen.skipped.join("\n");
         for word in [".part-0.crc and 1 more", "x.txt"] {
-            assert!(said.contains(word), "{said}");
+            assert!(skipped.contains(word), "{skipped}");
         }
         assert!(choose_of(&["_SUCCESS"]).unwrap_err().to_string().contains(".parquet"));
     }

@@ -215,7 +215,7 @@ mod tests {
             ..CsvOptions::default()
         };
         let micros = Arrow::Timestamp(TimeUnit::Microsecond, None);
-        for (values, of_key, named, others) in [
+        for (values, key_type, named, others) in [
             (&["1", "NA", ""][..], Arrow::Int64, Arrow::Float64, Arrow::UInt64),
             (&["-1", "1"], Arrow::Int64, Arrow::Float64, Arrow::UInt64),
             (
@@ -232,7 +232,7 @@ mod tests {
             (&["2024-02-30"], Arrow::Utf8, Arrow::Float64, Arrow::Utf8),
         ] {
             let guess = guess(values);
-            assert_eq!(guess.arrow("k", &options), of_key, "{values:?}");
+            assert_eq!(guess.arrow("k", &options), key_type, "{values:?}");
             assert_eq!(guess.arrow("a", &options), named, "{values:?}");
             assert_eq!(guess.arrow("other", &options), others, "{values:?}");
         }

@@ -56,8 +56,8 @@ fn messages_and_lists_are_fields_with_their_places() {
     let text =
         "# a model\nname: \"m\"\ninput [\n  { name: 'a' dims: [1, -1] },\n  < name: 'b' >\n]\nempty {}\nnone: []\n";
     let fields = fields(text);
-    let place = |field: &Field| field.error("").message(text);
-    let seen: Vec<String> = fields.iter().map(place).collect();
+    let describe = |field: &Field| field.error("").message(text);
+    let seen: Vec<String> = fields.iter().map(describe).collect();
     assert_eq!(
         seen,
         [
@@ -73,7 +73,7 @@ fn messages_and_lists_are_fields_with_their_places() {
         (dims[0].value.clone(), dims[1].value.clone()),
         (Value::Integer(1), Value::Integer(-1))
     );
-    assert_eq!(place(dims[1]), "line 4, column 25: `input.dims`: ");
+    assert_eq!(describe(dims[1]), "line 4, column 25: `input.dims`: ");
 }
 
 #[test]
