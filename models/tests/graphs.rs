@@ -292,7 +292,7 @@ fn the_same_request_gives_the_same_bytes_everywhere() {
         .unwrap();
         hex::encode(Sha256::digest(&bytes))
     };
-    // Sums of recipe 1. A change of the generators that alters them is fine: raise `REVISION` and put the new sums here.
+    // Sums of recipe 1. A change of the generators that alters them is fine: raise `REVISION` and put new sums here.
     assert_eq!(REVISION, 1);
     assert_eq!(
         sum(ModelKind::Mlp, 1),

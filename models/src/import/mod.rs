@@ -170,7 +170,7 @@ fn check_weights(graph: &Path, path: &Path, expected: &ExternalFile) -> Result<(
     let mut head = Vec::new();
     let read = file.take(HEAD_BYTES).read_to_end(&mut head);
     read.map_err(ModelsError::io("read", path))?;
-    if let Some(placeholder) = Placeholder::find(&head) {
+    if let Some(placeholder) = Placeholder::of(&head) {
         let (graph, ExternalFile { tensor, bytes, .. }) = (graph.display(), expected);
         let what = format!(
             "weights of {graph}: tensor `{tensor}` needs {bytes} bytes, but the file has {found} bytes and is {placeholder}"

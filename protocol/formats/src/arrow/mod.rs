@@ -87,7 +87,7 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
     fn stream(&mut self) -> Result<u64, String> {
         let mut offset = 0;
         while offset < self.size {
-            let begin = offset;
+            let pos = offset;
             let mut length: [u8; 4] = self.array(offset)?;
             offset += 4;
             if length == CONTINUATION {
@@ -96,20 +96,20 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
             }
             let length = i32::from_le_bytes(length);
             let length =
-                u64::try_from(length).map_err(|_| fault(begin, &format!("invalid metadata length: {length}")))?;
+                u64::try_from(length).map_err(|_| fault(pos, &format!("invalid metadata length: {length}")))?;
             if length == 0 {
                 return Ok(offset);
             }
             let bytes = self.bytes(offset, length)?;
             offset += length;
-            let body = parse(&bytes).map_err(|what| fault(begin, &what))?.bodyLength();
-            let body = u64::try_from(body).map_err(|_| fault(begin, &format!("invalid body length: {body}")))?;
+            let body = parse(&bytes).map_err(|what| fault(pos, &what))?.bodyLength();
+            let body = u64::try_from(body).map_err(|_| fault(pos, &format!("invalid body length: {body}")))?;
             if body > self.size - offset {
                 let left = self.size - offset;
                 let what = format!("a body of {body} bytes, but {left} are left: it was cut off");
-                return Err(fault(begin, &what));
+                return Err(fault(pos, &what));
             }
-            self.message(begin, &bytes, offset, body)?;
+            self.message(pos, &bytes, offset, body)?;
             offset += body;
         }
         Ok(offset)
@@ -134,8 +134,8 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
         ))
     }
 
-    fn message(&mut self, begin: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<(), String> {
-        let error = |what: String| fault(begin, &what);
+    fn message(&mut self, pos: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<(), String> {
+        let error = |what: String| fault(pos, &what);
         let limit = self.limit;
         let message = parse(metadata).map_err(error)?;
         let mut prefix = |within: u64| self.array(body + within);

@@ -140,7 +140,7 @@ pub enum Placeholder {
 
 impl Placeholder {
     /// Detects a placeholder from the first bytes of a file; 1 KiB of it is enough.
-    pub fn find(first_bytes: &[u8]) -> Option<Self> {
+    pub fn of(first_bytes: &[u8]) -> Option<Self> {
         if first_bytes.starts_with(LFS_POINTER) {
             let text = String::from_utf8_lossy(&first_bytes[..first_bytes.len().min(LFS_POINTER_BYTES)]);
             let size = text.lines().find_map(|line| line.strip_prefix("size "));
@@ -269,22 +269,19 @@ mod tests {
     #[test]
     fn what_stands_in_the_place_of_a_file_is_told() {
         let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
-        assert_eq!(Placeholder::find(pointer), Some(Placeholder::LfsPointer(Some(12345))));
-        assert!(Placeholder::find(pointer).unwrap().to_string().contains("12345 bytes"));
-        assert_eq!(Placeholder::find(&pointer[..30]), Some(Placeholder::LfsPointer(None)));
-        assert_eq!(
-            Placeholder::find(b"\n<!DOCTYPE html><html>"),
-            Some(Placeholder::WebPage)
-        );
-        assert_eq!(Placeholder::find(b"\x08\x08\x12\x04"), None);
+        assert_eq!(Placeholder::of(pointer), Some(Placeholder::LfsPointer(Some(12345))));
+        assert!(Placeholder::of(pointer).unwrap().to_string().contains("12345 bytes"));
+        assert_eq!(Placeholder::of(&pointer[..30]), Some(Placeholder::LfsPointer(None)));
+        assert_eq!(Placeholder::of(b"\n<!DOCTYPE html><html>"), Some(Placeholder::WebPage));
+        assert_eq!(Placeholder::of(b"\x08\x08\x12\x04"), None);
     }
 
     proptest! {
         #[test]
         fn any_beginning_is_told_or_passed(bytes in prop::collection::vec(any::<u8>(), 0..100), tail in ".{0,60}") {
-            let _ = Placeholder::find(&bytes);
+            let _ = Placeholder::of(&bytes);
             let pointer = [LFS_POINTER, tail.as_bytes(), &bytes].concat();
-            prop_assert!(matches!(Placeholder::find(&pointer), Some(Placeholder::LfsPointer(_))));
+            prop_assert!(matches!(Placeholder::of(&pointer), Some(Placeholder::LfsPointer(_))));
         }
     }
 }

@@ -29,7 +29,7 @@ use prost::Message as _;
 /// # Errors
 /// Bytes that are not an ONNX model: their kind, if known, and advice.
 pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
-    if let Some(placeholder) = Placeholder::find(&onnx) {
+    if let Some(placeholder) = Placeholder::of(&onnx) {
         return Err(format!("it is {placeholder}"));
     }
     let model = ModelProto::decode(onnx).map_err(|error| {
