@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tierlab_formats::model::FEATURES_PREFIX;
 use tierlab_formats::table::EXTENSION;
-use tierlab_layouts::done::folder_of;
+use tierlab_layouts::laid_out::folder_of;
 use tierlab_layouts::{Layout, Manifest, Options};
 use tierlab_storage::{ObjectPath, StorageError, Tier, TierConfig, TierInfo};
 

@@ -78,7 +78,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     let inputs = find_inputs(request, stop)?;
     let started = Instant::now();
     let (schema, plan) = sample::plan(request, &inputs, &folder)?;
-    let plan = plan.agree(&folder)?;
+    let plan = plan.adopt_or_write(&folder)?;
     let table = plan.layout.schema(name, 1);
     let table = table.map_err(|what| ModelsError::bad(&target.display(), &what))?;
     let mut imported = ImportedTable {
