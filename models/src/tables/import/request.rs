@@ -236,9 +236,9 @@ fn delimiter(text: &str) -> Result<u8, String> {
 }
 
 fn part(text: &str) -> Result<Part, String> {
-    let parsed = text.split_once('/').and_then(|(number, of)| {
-        let (number, of) = (number.parse().ok()?, of.parse().ok()?);
-        ((1..=of).contains(&number) && of <= MAX_PARTS).then_some(Part { number, of })
+    let parsed = text.split_once('/').and_then(|(number, count)| {
+        let (number, count) = (number.parse().ok()?, count.parse().ok()?);
+        ((1..=count).contains(&number) && count <= MAX_PARTS).then_some(Part { number, count })
     });
     parsed.ok_or_else(|| format!("write it as 2/8, the second of eight parts; {MAX_PARTS} at most"))
 }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn words_are_read_or_refused() {
-        assert_eq!(part("2/8"), Ok(Part { number: 2, of: 8 }));
+        assert_eq!(part("2/8"), Ok(Part { number: 2, count: 8 }));
         for bad in ["", "0/8", "9/8", "1", "a/b", "1/99999"] {
             assert!(part(bad).is_err(), "{bad}");
         }

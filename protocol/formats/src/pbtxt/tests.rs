@@ -143,7 +143,7 @@ fn bare(name: String, value: Value) -> Field {
     Field {
         name,
         key: String::new(),
-        at: 0,
+        offset: 0,
         value: match value {
             Value::Message(inner) => {
                 Value::Message(inner.into_iter().map(|field| bare(field.name, field.value)).collect())
