@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use tierlab_formats::mounts::holding;
+use tierlab_formats::mounts::mount_of;
 
 const UNKNOWN: &str = "unknown";
 
@@ -62,7 +62,7 @@ pub fn memory_bytes(meminfo: &str) -> Option<u64> {
 pub fn filesystem(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    holding(&mounts, &path).map_or_else(|| UNKNOWN.to_owned(), |mount| mount.to_string())
+    mount_of(&mounts, &path).map_or_else(|| UNKNOWN.to_owned(), |mount| mount.to_string())
 }
 
 /// Drops a file from the page cache and returns its length. Writes it out first, because `POSIX_FADV_DONTNEED` only

@@ -1,12 +1,12 @@
 //! Command line: parses arguments and calls the command. Results go to stdout, progress to stderr.
 
-#[cfg(any(test, not(feature = "tables")))]
-mod left_out;
 #[cfg(feature = "tables")]
-mod own_tables;
+mod table_commands;
+#[cfg(any(test, not(feature = "tables")))]
+mod unsupported;
 
 #[cfg(not(feature = "tables"))]
-use left_out::{self as lay_out, self as own_tables};
+use unsupported::{self as lay_out, self as table_commands};
 
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
@@ -22,9 +22,9 @@ use crate::stop::Stop;
 use crate::tables::{self, FEATURES, TableKind};
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use own_tables::{ExportTableArgs, ImportTableArgs};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use table_commands::{ExportTableArgs, ImportTableArgs};
 use tierlab_storage::TierInfo;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -84,7 +84,7 @@ enum Command {
     /// Keys are integers in any order, texts or UUIDs. Columns of numbers become columns, lists become vectors, and
     /// unsupported columns are refused by name. Memory is bounded at any size; an interrupted command continues when it
     /// is run again. Rows that cannot be used go to NAME.bad.jsonl, with file, row and reason.
-    #[command(after_help = own_tables::EXAMPLES)]
+    #[command(after_help = table_commands::EXAMPLES)]
     ImportTable(Box<ImportTableArgs>),
     /// Write a feature table as Parquet, readable by pandas, pyarrow, Spark and DuckDB
     ExportTable(ExportTableArgs),
@@ -227,8 +227,8 @@ async fn run(command: Command, stop: &Stop) -> Result<(), ModelsError> {
         Command::Generate(args) => run_generate(&args, stop),
         Command::Features(args) => run_features(&args, stop),
         Command::Import(args) => run_import(&args, stop),
-        Command::ImportTable(args) => own_tables::run_import(*args, stop).await,
-        Command::ExportTable(args) => own_tables::run_export(&args, stop),
+        Command::ImportTable(args) => table_commands::run_import(*args, stop).await,
+        Command::ExportTable(args) => table_commands::run_export(&args, stop),
         Command::Publish(args) => run_publish(args, stop).await,
         Command::LayOut(args) => lay_out::run(&args, stop).await,
         Command::Inspect(args) => run_inspect(args, stop),
@@ -244,7 +244,7 @@ fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
         let folder = args.repository.join(kind.to_string());
         let bytes = human_bytes(generated.manifest.files.iter().map(|file| file.bytes).sum());
         println!("{}: {}, {bytes}", folder.display(), generated.outcome);
-        if generated.config_kept {
+        if generated.config_preserved {
             println!("{}: kept its edited config.toml", folder.display());
         }
     }
@@ -269,17 +269,17 @@ fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
     if args.import.unchecked {
         println!("  not tried in ONNX Runtime (--unchecked)");
     }
-    if let Some(why) = imported.not_on_zeros {
+    if let Some(reason) = imported.zero_run_error {
         println!(
             "  its first request is not warmed up, because it does not run on zeros with free dimensions as 1; add a [[warmup]] \
-             sample that runs to its config: {why}"
+             sample that runs to its config: {reason}"
         );
     }
     match imported.batching {
         None => {}
         Some(Verdict::Independent(evidence)) => println!("  batched: {evidence}"),
-        Some(Verdict::Refused(why)) => {
-            let what = format!("imported without batching: its rows could not be proven independent: {why}");
+        Some(Verdict::Refused(reason)) => {
+            let what = format!("imported without batching: its rows could not be proven independent: {reason}");
             return Err(ModelsError::bad(&folder.display(), &what));
         }
     }
@@ -287,23 +287,23 @@ fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
 }
 
 async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let if_there =
-        |given: Option<PathBuf>, default: &str| given.or_else(|| Some(PathBuf::from(default)).filter(|p| p.is_dir()));
+    let or_existing =
+        |path: Option<PathBuf>, default: &str| path.or_else(|| Some(PathBuf::from(default)).filter(|p| p.is_dir()));
     let mut selection = args.selection;
-    selection.repository = if_there(selection.repository, REPOSITORY);
-    selection.features = if_there(selection.features, FEATURES);
+    selection.repository = or_existing(selection.repository, REPOSITORY);
+    selection.features = or_existing(selection.features, FEATURES);
     let tier = publish::open_tier(&args.to, &args.set).await?;
-    let left_out = publish::left_out(&selection)?;
-    for what in &left_out {
+    let skipped = publish::skipped_entries(&selection)?;
+    for what in &skipped {
         eprintln!("left out: {what}");
     }
     let summary = publish::publish(&*tier, &selection, stop).await?;
     let TierInfo { kind, location, .. } = tier.info();
     let (put, bytes, seconds) = (summary.put, human_bytes(summary.put_bytes), summary.seconds);
-    let unchanged = summary.already_there;
+    let unchanged = summary.unchanged;
     println!("{kind} on {location}: {put} objects put ({bytes} in {seconds:.1} s), {unchanged} unchanged");
-    if put == 0 && !left_out.is_empty() {
-        let what = format!("nothing was put, and {} left out, see above", left_out.len());
+    if put == 0 && !skipped.is_empty() {
+        let what = format!("nothing was put, and {} left out, see above", skipped.len());
         return Err(ModelsError::bad(&location, &what));
     }
     Ok(())

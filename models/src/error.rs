@@ -12,10 +12,10 @@ pub enum ModelsError {
     #[error("{0}")]
     Usage(String),
     /// Refusal by the operating system.
-    #[error("{}: cannot {doing}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}", path.display())]
     Io {
         /// Attempted action, such as `write`.
-        doing: &'static str,
+        action: &'static str,
         /// File or folder.
         path: PathBuf,
         /// Error of the system.
@@ -54,9 +54,9 @@ pub enum ModelsError {
 
 impl ModelsError {
     /// Creates an error of the operating system about a path.
-    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io {
-            doing,
+            action,
             path: path.to_owned(),
             source,
         }
@@ -71,7 +71,7 @@ impl ModelsError {
     }
 
     /// Names the file in an error that does not name it.
-    pub(crate) fn of(self, file: &Path) -> Self {
+    pub(crate) fn in_file(self, file: &Path) -> Self {
         match self {
             Self::Refused(what) => Self::Refused(format!("{}: {what}", file.display())),
             other => other,

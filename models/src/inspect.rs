@@ -95,7 +95,7 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
         rows => format!("in batches up to {rows} rows"),
     };
     let sessions = match &config.instances {
-        Some(stated) => format!("{} session(s) of {} thread(s)", stated.count, stated.intra_op_threads),
+        Some(fixed) => format!("{} session(s) of {} thread(s)", fixed.count, fixed.intra_op_threads),
         None => "sessions and threads fitted to the server's cores".to_owned(),
     };
     let _ = writeln!(text, "  served {batches}, {sessions}");
@@ -129,7 +129,7 @@ fn describe_graph(file: &Path) -> Result<String, ModelsError> {
     let bad = |e| ModelsError::bad(&file.display(), &e);
     let bytes = fs::read(file).map_err(ModelsError::io("read", file))?;
     let mut text = format!("  graph {} {}\n", file.display(), human_bytes(bytes.len() as u64));
-    let interface = Interface::of(&decode(bytes.into()).map_err(bad)?).map_err(bad)?;
+    let interface = Interface::from_model(&decode(bytes.into()).map_err(bad)?).map_err(bad)?;
     describe_interface(&mut text, &interface.inputs, &interface.outputs);
     Ok(text)
 }

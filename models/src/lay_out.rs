@@ -79,41 +79,41 @@ pub async fn lay_out(
         return Err(ModelsError::Usage(what.to_owned()));
     }
     let files = publish::table_files(features, tables)?;
-    let from = local(features).await?;
-    let mut done = Vec::new();
+    let from = open_folder(features).await?;
+    let mut results = Vec::new();
     for file in files {
-        let named = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let table = named.strip_suffix(&format!(".{EXTENSION}")).unwrap_or(named);
-        let found = std::fs::metadata(&file).map_err(ModelsError::io("look at", &file))?;
-        let mut progress = Progress::bytes(&format!("{table} as {}", options.layout), found.len());
-        let began = Instant::now();
+        let file_name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let table = file_name.strip_suffix(&format!(".{EXTENSION}")).unwrap_or(file_name);
+        let metadata = std::fs::metadata(&file).map_err(ModelsError::io("look at", &file))?;
+        let mut progress = Progress::bytes(&format!("{table} as {}", options.layout), metadata.len());
+        let started = Instant::now();
         let work = async {
-            let source = ObjectPath::new(named)?;
+            let source = ObjectPath::new(file_name)?;
             let folder = folder_of(&format!("{FEATURES_PREFIX}/{table}"), options.layout)?;
             let on_bytes = &mut |bytes| progress.advance(bytes);
             let manifest = tierlab_layouts::lay_out((&*from, &source), (to, &folder), options, on_bytes).await?;
             Ok((folder, manifest))
         };
         let failed = |e: StorageError| ModelsError::bad(&file.display(), &format!("not laid out: {e}"));
-        let (folder, manifest) = stop.or(async { work.await.map_err(failed) }).await?;
-        done.push(LaidOutTable {
+        let (folder, manifest) = stop.race(async { work.await.map_err(failed) }).await?;
+        results.push(LaidOutTable {
             table: table.to_owned(),
             folder,
             manifest,
-            seconds: began.elapsed().as_secs_f64(),
+            seconds: started.elapsed().as_secs_f64(),
         });
     }
-    Ok(done)
+    Ok(results)
 }
 
 /// Opens the folder as a tier that is read through the page cache, because each byte is read once.
-async fn local(folder: &Path) -> Result<std::sync::Arc<dyn Tier>, ModelsError> {
-    let opened = |e: &dyn std::fmt::Display| ModelsError::bad(&folder.display(), &format!("cannot be opened: {e}"));
-    let folder: PathBuf = std::path::absolute(folder).map_err(|e| opened(&e))?;
+async fn open_folder(folder: &Path) -> Result<std::sync::Arc<dyn Tier>, ModelsError> {
+    let open_error = |e: &dyn std::fmt::Display| ModelsError::bad(&folder.display(), &format!("cannot be opened: {e}"));
+    let folder: PathBuf = std::path::absolute(folder).map_err(|e| open_error(&e))?;
     let root = toml::Value::String(folder.display().to_string());
     let text = format!("kind = \"nvme\"\nroot = {root}\ndirect = false\n");
-    let config = TierConfig::parse("the folder of tables", &text).map_err(|e| opened(&e))?;
-    tierlab_storage::open(&config).await.map_err(|e| opened(&e))
+    let config = TierConfig::parse("the folder of tables", &text).map_err(|e| open_error(&e))?;
+    tierlab_storage::open(&config).await.map_err(|e| open_error(&e))
 }
 
 /// Runs `lay-out` and prints a line for each table.
@@ -142,7 +142,7 @@ async fn prune(tier: &dyn Tier, done: &LaidOutTable, stop: &Stop) -> Result<(), 
         let pruned = tierlab_layouts::prune(tier, folder, &done.manifest).await;
         pruned.map_err(|e| ModelsError::bad(folder, &format!("not pruned: {e}")))
     };
-    let (objects, bytes) = stop.or(work).await?;
+    let (objects, bytes) = stop.race(work).await?;
     if objects > 0 {
         let bytes = human_bytes(bytes);
         eprintln!("{folder}: {objects} objects of earlier versions removed, {bytes}");
@@ -165,14 +165,14 @@ fn print(done: &LaidOutTable, layout: Layout, tier: &TierInfo, as_json: bool) {
         println!("{line}");
         return;
     }
-    let (many, each) = match layout {
+    let (unit, content) = match layout {
         Layout::Files => ("folders", "files"),
         _ => ("shards", "rows"),
     };
     let (kind, location, bytes) = (tier.kind, &tier.location, human_bytes(bytes));
     let (count, rate) = (rows.div_ceil(per_shard.max(1)), rows as f64 / seconds.max(1e-9));
     println!(
-        "{folder} on {kind} {location}: {rows} rows in {count} {many} of {per_shard} {each} at most, \
+        "{folder} on {kind} {location}: {rows} rows in {count} {unit} of {per_shard} {content} at most, \
          {bytes} in {seconds:.1} s ({rate:.0} rows/s)"
     );
 }

@@ -46,12 +46,12 @@ impl Progress {
             bar.set_position(self.done);
         } else if self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
-            self.line();
+            self.print_line();
         }
     }
 
     /// Prints the current activity, everywhere.
-    pub fn say(&self, what: &str) {
+    pub fn show(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
             None => eprintln!("{what}"),
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// Shows the current activity on a terminal only.
-    pub fn note(&self, what: &str) {
+    pub fn show_on_terminal(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_owned());
         }
@@ -70,7 +70,7 @@ impl Progress {
         self.started.elapsed().as_secs_f64()
     }
 
-    fn line(&self) {
+    fn print_line(&self) {
         let (label, done, total) = (&self.label, self.done, self.total);
         let rate = done as f64 / self.seconds().max(1e-9);
         let left = Duration::from_secs_f64(total.saturating_sub(done) as f64 / rate.max(1.0));

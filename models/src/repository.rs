@@ -4,9 +4,9 @@
 //! manifest lists the graph's files but not the config, which the user may edit.
 
 use crate::error::ModelsError;
-use crate::generators::{RECIPE, Request};
+use crate::generators::{REVISION, Request};
 use crate::onnx::{Interface, write_model};
-use crate::staged::{StagedFile, write_whole};
+use crate::staged::{StagedFile, write_atomically};
 use crate::stop::Stop;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Display;
@@ -39,7 +39,7 @@ pub struct Generated {
     /// Outcome of the request.
     pub outcome: Outcome,
     /// True if an edited config was found and kept.
-    pub config_kept: bool,
+    pub config_preserved: bool,
     /// Files of the model.
     pub manifest: Manifest,
 }
@@ -51,20 +51,20 @@ pub struct Generated {
 pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Result<Generated, ModelsError> {
     stop.check()?;
     let folder = repository.join(request.kind.to_string());
-    let generator = generator_line(format_args!("{request}, recipe {RECIPE}"));
+    let generator = generator_line(format_args!("{request}, recipe {REVISION}"));
     if let Ok(Some(manifest)) = read_manifest(&folder)
         && manifest.generator == generator
         && check_files(&folder, &manifest, stop).is_ok()
     {
         return Ok(Generated {
             outcome: Outcome::UpToDate,
-            config_kept: write_config(&folder, request)?,
+            config_preserved: write_config(&folder, request)?,
             manifest,
         });
     }
     let model = request.build();
     stop.check()?;
-    let interface = Interface::of(&model).map_err(|e| ModelsError::bad(&request, &e))?;
+    let interface = Interface::from_model(&model).map_err(|e| ModelsError::bad(&request, &e))?;
     let path = format!("{VERSION}/{MODEL_FILE}");
     let target = folder.join(&path);
     let staged = StagedFile::create(&target)?;
@@ -74,7 +74,7 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     let (bytes, sha256) = out.finish();
     stop.check()?;
     staged.commit()?;
-    let config_kept = write_config(&folder, request)?;
+    let config_preserved = write_config(&folder, request)?;
     let manifest = Manifest {
         schema_version: Manifest::SCHEMA_VERSION,
         name: request.kind.to_string(),
@@ -87,7 +87,7 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     write_manifest(&folder, &manifest)?;
     Ok(Generated {
         outcome: Outcome::Written,
-        config_kept,
+        config_preserved,
         manifest,
     })
 }
@@ -103,10 +103,10 @@ fn write_config(folder: &Path, request: &Request) -> Result<bool, ModelsError> {
     let path = folder.join(CONFIG_FILE);
     let body = toml::to_string(&request.config()).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
     let comment = "Written by `tierlab-models generate`. Edit it freely: an edited file is kept.";
-    let wanted = format!("# {comment}\n{body}");
+    let expected = format!("# {comment}\n{body}");
     match fs::read_to_string(&path) {
-        Ok(found) => Ok(found != wanted),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => write_whole(&path, wanted.as_bytes()).map(|()| false),
+        Ok(existing) => Ok(existing != expected),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => write_atomically(&path, expected.as_bytes()).map(|()| false),
         Err(e) => Err(ModelsError::io("read", &path)(e)),
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), M
     let path = folder.join(MANIFEST_FILE);
     let mut text = serde_json::to_vec_pretty(manifest).map_err(|e| ModelsError::bad(&path.display(), &e))?;
     text.push(b'\n');
-    write_whole(&path, &text)
+    write_atomically(&path, &text)
 }
 
 /// Reads the manifest of the model in `folder`; `None` if there is none.
@@ -125,7 +125,7 @@ pub(crate) fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), M
 /// A manifest that cannot be read, is malformed, or names files outside the model's folder.
 pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
     let path = folder.join(MANIFEST_FILE);
-    let Some(text) = read_if_there(&path)? else {
+    let Some(text) = read_if_exists(&path)? else {
         return Ok(None);
     };
     let manifest = Manifest::parse(&text).map_err(|e| ModelsError::bad(&path.display(), &e))?;
@@ -145,7 +145,7 @@ pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
     let (own, triton) = (folder.join(CONFIG_FILE), folder.join(TRITON_CONFIG_FILE));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let utf8 = |text| String::from_utf8(text).map_err(|e| format!("not UTF-8: {e}"));
-    let (path, config) = match (read_if_there(&own)?, read_if_there(&triton)?) {
+    let (path, config) = match (read_if_exists(&own)?, read_if_exists(&triton)?) {
         (None, None) => return Ok(None),
         (Some(text), None) => (own, utf8(text).and_then(|text| ModelConfig::parse(&text))),
         (None, Some(text)) => (triton, utf8(text).and_then(|text| model_config(&text, name))),
@@ -158,7 +158,7 @@ pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
 }
 
 /// Reads a file; `None` if there is none.
-pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ModelsError> {
+pub(crate) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, ModelsError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -202,11 +202,11 @@ pub(crate) fn copy_hashed(
     let mut buffer = vec![0; 1 << 20];
     loop {
         stop.check()?;
-        let got = file.read(&mut buffer).map_err(ModelsError::io("read", from))?;
-        if got == 0 {
+        let count = file.read(&mut buffer).map_err(ModelsError::io("read", from))?;
+        if count == 0 {
             return Ok(out.finish());
         }
-        let written = out.write_all(&buffer[..got]);
+        let written = out.write_all(&buffer[..count]);
         written.map_err(ModelsError::io("write", to_path))?;
     }
 }
@@ -265,20 +265,20 @@ pub(crate) fn is_hidden(path: &Path) -> bool {
 /// A folder that cannot be listed; a link that leaves the repository or contains itself; a pipe, socket or device.
 pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
     let mut files = Vec::new();
-    let mut open: Vec<PathBuf> = vec![folder.to_owned()];
-    while let Some(at) = open.pop() {
-        for path in entries(&at)? {
+    let mut pending: Vec<PathBuf> = vec![folder.to_owned()];
+    while let Some(current) = pending.pop() {
+        for path in entries(&current)? {
             if is_hidden(&path) {
                 continue;
             }
-            let whole = check_inside(folder, &path)?;
-            if whole.is_dir() {
-                let here = fs::canonicalize(&at).map_err(ModelsError::io("look at", &at))?;
-                if here.starts_with(&whole) {
+            let canonical = check_inside(folder, &path)?;
+            if canonical.is_dir() {
+                let canonical_folder = fs::canonicalize(&current).map_err(ModelsError::io("look at", &current))?;
+                if canonical_folder.starts_with(&canonical) {
                     let what = "a link to a folder that contains it: remove it";
                     return Err(ModelsError::bad(&path.display(), &what));
                 }
-                open.push(path);
+                pending.push(path);
             } else if let Some(relative) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
                 files.push(relative.to_owned());
             }
@@ -293,9 +293,9 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
 /// # Errors
 /// A link that leads elsewhere; a pipe, socket or device.
 pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, ModelsError> {
-    let whole = |path: &Path| fs::canonicalize(path).map_err(ModelsError::io("look at", path));
+    let canonical = |path: &Path| fs::canonicalize(path).map_err(ModelsError::io("look at", path));
     let repository = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let (root, found) = (whole(repository.unwrap_or(Path::new(".")))?, whole(path)?);
+    let (root, found) = (canonical(repository.unwrap_or(Path::new(".")))?, canonical(path)?);
     if !found.starts_with(&root) {
         let (target, root) = (found.display(), root.display());
         let what = format!("a link to {target}, which is not in {root}: copy the file");
@@ -311,26 +311,26 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
 /// Writer that counts bytes and computes their checksum.
 struct HashingWriter<W> {
     inner: W,
-    sum: Sha256,
+    hasher: Sha256,
     bytes: u64,
 }
 
 impl<W> HashingWriter<W> {
     fn new(inner: W) -> Self {
-        let (sum, bytes) = (Sha256::new(), 0);
-        Self { inner, sum, bytes }
+        let (hasher, bytes) = (Sha256::new(), 0);
+        Self { inner, hasher, bytes }
     }
 
     /// Returns the length, and the SHA-256 as 64 lower-case hex digits.
     fn finish(self) -> (u64, String) {
-        (self.bytes, hex::encode(self.sum.finalize()))
+        (self.bytes, hex::encode(self.hasher.finalize()))
     }
 }
 
 impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
-        self.sum.update(&bytes[..written]);
+        self.hasher.update(&bytes[..written]);
         self.bytes += written as u64;
         Ok(written)
     }

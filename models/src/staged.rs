@@ -25,7 +25,7 @@ impl StagedFile {
     /// A folder that cannot be created or written, or another process that is writing the same file.
     pub fn create(target: &Path) -> Result<Self, ModelsError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let folder = folder_of(target);
+        let folder = parent_folder(target);
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let partial = folder.join(format!(".{name}.partial"));
         loop {
@@ -41,7 +41,7 @@ impl StagedFile {
                 Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &partial)(e)),
             }
             // Between opening and locking, another writer may have renamed this file into place.
-            if !is_still(&partial, &file) {
+            if !is_same_file(&partial, &file) {
                 continue;
             }
             file.set_len(0).map_err(ModelsError::io("truncate", &partial))?;
@@ -71,7 +71,7 @@ impl StagedFile {
         self.file.sync_all().map_err(ModelsError::io("sync", &self.partial))?;
         fs::rename(&self.partial, &self.target).map_err(ModelsError::io("rename into place", &self.target))?;
         self.committed = true;
-        sync_folder(folder_of(&self.target))
+        sync_folder(parent_folder(&self.target))
     }
 }
 
@@ -88,7 +88,7 @@ impl Drop for StagedFile {
 ///
 /// # Errors
 /// Those of [`StagedFile::create`] and [`StagedFile::commit`].
-pub fn write_whole(target: &Path, bytes: &[u8]) -> Result<(), ModelsError> {
+pub fn write_atomically(target: &Path, bytes: &[u8]) -> Result<(), ModelsError> {
     let staged = StagedFile::create(target)?;
     staged.write_at(bytes, 0)?;
     staged.commit()
@@ -100,12 +100,12 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), ModelsError> {
     synced.map_err(ModelsError::io("sync the folder", folder))
 }
 
-fn folder_of(target: &Path) -> &Path {
+fn parent_folder(target: &Path) -> &Path {
     let folder = target.parent().filter(|folder| *folder != Path::new(""));
     folder.unwrap_or(Path::new("."))
 }
 
-fn is_still(path: &Path, file: &File) -> bool {
+fn is_same_file(path: &Path, file: &File) -> bool {
     match (fs::metadata(path), file.metadata()) {
         (Ok(at), Ok(open)) => (at.dev(), at.ino()) == (open.dev(), open.ino()),
         _ => false,
@@ -121,7 +121,7 @@ mod tests {
     fn an_abandoned_file_leaves_the_old_one_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("a.rows");
-        write_whole(&target, b"old").unwrap();
+        write_atomically(&target, b"old").unwrap();
         let staged = StagedFile::create(&target).unwrap();
         (&staged.file).write_all(b"half").unwrap();
         drop(staged);

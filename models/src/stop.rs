@@ -33,7 +33,7 @@ impl Stop {
     ///
     /// # Errors
     /// [`ModelsError::Interrupted`], or the future's error.
-    pub async fn or<T>(&self, work: impl Future<Output = Result<T, ModelsError>>) -> Result<T, ModelsError> {
+    pub async fn race<T>(&self, work: impl Future<Output = Result<T, ModelsError>>) -> Result<T, ModelsError> {
         let done = self.0.run_until_cancelled(work).await;
         done.unwrap_or(Err(ModelsError::Interrupted))
     }
@@ -47,11 +47,11 @@ mod tests {
     async fn a_stop_ends_both_kinds_of_work() {
         let stop = Stop::default();
         assert!(stop.check().is_ok());
-        assert_eq!(stop.or(async { Ok(3) }).await.unwrap(), 3);
+        assert_eq!(stop.race(async { Ok(3) }).await.unwrap(), 3);
         stop.stop();
         assert!(stop.check().is_err());
         assert!(
-            stop.or(std::future::pending::<Result<(), ModelsError>>())
+            stop.race(std::future::pending::<Result<(), ModelsError>>())
                 .await
                 .is_err()
         );
@@ -61,7 +61,7 @@ mod tests {
     async fn without_anybody_to_ask_the_work_runs_on() {
         assert_eq!(
             Stop::never()
-                .or(async {
+                .race(async {
                     tokio::task::yield_now().await;
                     Ok(5)
                 })

@@ -129,7 +129,7 @@ fn rows_that_depend_on_each_other_are_refused_and_imported_without_batches() {
     let b = two.input_of("b", FLOAT, &[Dim::Free("M")]);
     let y = two.node("y", "Concat", &[&a, &b], &[int("axis", 0)]);
     two.output_of(&y, FLOAT, &[Dim::Free("")]);
-    for (name, model, told) in [
+    for (name, model, want) in [
         (
             "cumulative",
             one_node("CumSum", Some(&[0]), None, &same),
@@ -160,7 +160,7 @@ fn rows_that_depend_on_each_other_are_refused_and_imported_without_batches() {
     ] {
         let (output, config) = import(here.path(), name, &model, &["--batching=8"]);
         assert_eq!(output.status.code(), Some(1), "{name}: {}", text(&output));
-        for part in ["imported without batching", told] {
+        for part in ["imported without batching", want] {
             assert!(
                 text(&output).contains(part),
                 "{name}: {} should say {part}",
@@ -170,7 +170,7 @@ fn rows_that_depend_on_each_other_are_refused_and_imported_without_batches() {
         assert_eq!(config.unwrap().max_batch_size, 0);
         let folder = here.path().join("models/repository").join(name);
         let written = fs::read_to_string(folder.join("config.toml")).unwrap();
-        assert!(written.contains(told), "{written}");
+        assert!(written.contains(want), "{written}");
         assert!(folder.join("1/model.onnx").is_file());
     }
 }
@@ -182,7 +182,7 @@ fn without_the_option_nothing_is_said_and_nonsense_is_refused() {
     let (output, config) = import(here.path(), "silent", &model(), &[]);
     assert!(output.status.success() && config.is_none(), "{}", text(&output));
     fs::write(here.path().join("c.toml"), "max_batch_size = 4\n").unwrap();
-    for (options, told) in [
+    for (options, want) in [
         (&["--batching", "--config", "c.toml"][..], "--config"),
         (&["--batching=1"], "--batching"),
         (
@@ -192,7 +192,7 @@ fn without_the_option_nothing_is_said_and_nonsense_is_refused() {
     ] {
         let (output, _) = import(here.path(), "nonsense", &model(), options);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-        assert!(text(&output).contains(told), "{} should say {told}", text(&output));
+        assert!(text(&output).contains(want), "{} should say {want}", text(&output));
     }
     assert!(!here.path().join("models/repository/nonsense").exists());
 }

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tierlab_models::generators::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE, ModelKind, RECIPE, Request, Size};
+use tierlab_models::generators::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE, ModelKind, REVISION, Request, Size};
 use tierlab_models::onnx::{Interface, ModelProto, write_model};
 use tierlab_models::tables::{ctr, vision};
 
@@ -292,8 +292,8 @@ fn the_same_request_gives_the_same_bytes_everywhere() {
         .unwrap();
         hex::encode(Sha256::digest(&bytes))
     };
-    // Sums of recipe 1. A change of the generators that alters them is fine: raise `RECIPE` and put the new sums here.
-    assert_eq!(RECIPE, 1);
+    // Sums of recipe 1. A change of the generators that alters them is fine: raise `REVISION` and put new sums here.
+    assert_eq!(REVISION, 1);
     assert_eq!(
         sum(ModelKind::Mlp, 1),
         "8be8cc4e1f080b47946790cf9de0b35645c2232e85d8fb47a846927b6f79f349"
@@ -312,7 +312,7 @@ fn the_same_request_gives_the_same_bytes_everywhere() {
 #[test]
 fn interfaces_are_the_ones_documented() {
     let lines = |kind| {
-        let interface = Interface::of(&small(kind)).unwrap();
+        let interface = Interface::from_model(&small(kind)).unwrap();
         let specs = interface.inputs.iter().chain(&interface.outputs);
         specs
             .map(|spec| format!("{} {} {:?}", spec.name, spec.dtype, spec.shape))

@@ -91,12 +91,12 @@ async fn a_directory_gets_everything_once() {
     let local = Local::new();
     let tier = nvme(&local).await;
     let first = put(&*tier, &local).await;
-    assert_eq!((first.put, first.already_there), (7, 0));
+    assert_eq!((first.put, first.unchanged), (7, 0));
     for (object, file) in local.objects() {
         assert!(read_whole(&*tier, &object).await == fs::read(file).unwrap(), "{object}");
     }
     let again = put(&*tier, &local).await;
-    assert_eq!((again.put, again.already_there), (0, 7));
+    assert_eq!((again.put, again.unchanged), (0, 7));
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn s3_and_nfs_get_everything_once() {
             );
         }
         let again = put(&*tier, &local).await;
-        assert_eq!((again.put, again.already_there), (0, 7), "{root}");
+        assert_eq!((again.put, again.unchanged), (0, 7), "{root}");
     }
 }
 
@@ -195,7 +195,7 @@ async fn only_what_changed_is_put_again() {
 
     fs::write(local.path("repository/ctr/config.toml"), "max_batch_size = 7\n").unwrap();
     let edited = put(&*tier, &local).await;
-    assert_eq!((edited.put, edited.already_there), (1, 6));
+    assert_eq!((edited.put, edited.unchanged), (1, 6));
     assert_eq!(
         read_whole(&*tier, "models/ctr/config.toml").await,
         b"max_batch_size = 7\n"
@@ -214,7 +214,7 @@ async fn only_what_changed_is_put_again() {
     generate(TableKind::Ctr, 500, 2, &local.path("features"), &Stop::never()).unwrap();
     let reseeded = put(&*tier, &local).await;
     // The graph and manifest of `mlp`, and the table, which has the same length as before.
-    assert_eq!((reseeded.put, reseeded.already_there), (3, 3));
+    assert_eq!((reseeded.put, reseeded.unchanged), (3, 3));
 
     // A lost object is put again although the tier's manifest lists it.
     tier.delete(&ObjectPath::new("models/ctr/1/model.onnx").unwrap())
@@ -274,7 +274,7 @@ async fn models_without_a_manifest_are_put_whole() {
     assert_eq!(read_whole(&*tier, "models/ctr/1/notes.txt").await, b"mine");
     // The graph and the notes cannot be compared; the rest is known to exist.
     let again = put(&*tier, &local).await;
-    assert_eq!((again.put, again.already_there), (2, 5));
+    assert_eq!((again.put, again.unchanged), (2, 5));
 }
 
 /// Records writes, and refuses one object.

@@ -21,13 +21,13 @@ fn import(at: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 fn succeed(at: &Path, args: &[&str]) {
     let output = import(at, args);
-    assert!(output.status.success(), "{args:?}: {}", said(&output));
+    assert!(output.status.success(), "{args:?}: {}", output_text(&output));
 }
 
 fn fail(at: &Path, args: &[&str]) -> String {
@@ -35,9 +35,9 @@ fn fail(at: &Path, args: &[&str]) -> String {
     assert!(
         matches!(output.status.code(), Some(1 | 2)),
         "{args:?}: {}",
-        said(&output)
+        output_text(&output)
     );
-    said(&output)
+    output_text(&output)
 }
 
 /// The bytes of a column in the row of a key.
@@ -226,7 +226,7 @@ fn archives_of_pythons_tarfile_are_read_in_each_of_its_formats() {
         .args(["-c", &script])
         .output()
         .unwrap();
-    assert!(python.status.success(), "{}", said(&python));
+    assert!(python.status.success(), "{}", output_text(&python));
     for name in ["gnu.tar", "pax.tar", "ustar.tar"] {
         succeed(at, &[name, "--key", "__key__", "--hash", "txt=1000"]);
         assert_eq!(rows(at), 3, "{name}");

@@ -182,7 +182,7 @@ proptest! {
         let header = TableHeader::new(source.0.clone(), rows, first_id, 0).unwrap();
         let header = write(&path, &source, header, &mut Progress::bytes("test", 1), &Stop::never()).unwrap();
         prop_assert_eq!(&verify(&path).unwrap(), &header);
-        check::sample(&path, &header, &source, 7).unwrap();
+        check::verify_sample(&path, &header, &source, 7).unwrap();
 
         let mut file = fs::read(&path).unwrap();
         prop_assert_eq!(&decode(&file), &header);

@@ -22,7 +22,7 @@ use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tierlab_formats::mounts::holding;
+use tierlab_formats::mounts::mount_of;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tierlab_storage::tiers::nvme::try_ring;
@@ -148,7 +148,7 @@ fn check_system(
         // A missing folder is on the file system of its parent.
         let real = folder.canonicalize().unwrap_or_else(|_| folder.clone());
         let unknown = format!("unknown mount of {}", folder.display());
-        let mut own = match holding(&mounts, &real) {
+        let mut own = match mount_of(&mounts, &real) {
             None => vec![Finding::unknown("file system", unknown)],
             Some(mount) if mount.kind.starts_with("nfs") => disk::nfs(tree, &mount),
             Some(mount) => disk::check_folder(tree, &mount),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 use tierlab_models::stop::Stop;
-use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, TableRequest, import_table};
+use tierlab_models::tables::import::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, TableRequest, import_table};
 
 /// One folder for the whole run, in memory where there is such a place.
 fn folder() -> PathBuf {

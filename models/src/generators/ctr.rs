@@ -96,9 +96,9 @@ fn bottom_mlp(net: &mut Net, dense: &str, shape: &CtrShape) -> String {
     let one = net.graph.floats("one", &[1], &[1.0]);
     let positive = net.graph.node("dense.positive", "Relu", &[dense], &[]);
     let shifted = net.graph.node("dense.shifted", "Add", &[&positive, &one], &[]);
-    let tamed = net.graph.node("dense.log", "Log", &[&shifted], &[]);
+    let log_scaled = net.graph.node("dense.log", "Log", &[&shifted], &[]);
     let widths = [&[CTR_DENSE][..], shape.bottom, &[shape.width]].concat();
-    net.perceptron("bottom", &tamed, &widths)
+    net.perceptron("bottom", &log_scaled, &widths)
 }
 
 /// `[batch, 26]` ids to 26 vectors `[batch, 1, width]`.
@@ -128,16 +128,16 @@ fn interaction(net: &mut Net, bottom: &str, vectors: &[String], width: usize) ->
     let all = std::iter::once(&bottom_vector).chain(vectors);
     let all: Vec<&str> = all.map(String::as_str).collect();
     let stacked = net.graph.node("stacked", "Concat", &all, &axis(1));
-    let turned = net
+    let transposed = net
         .graph
         .node("turned", "Transpose", &[&stacked], &[ints("perm", &[0, 2, 1])]);
-    let dots = net.graph.node("dots", "MatMul", &[&stacked, &turned], &[]);
+    let dots = net.graph.node("dots", "MatMul", &[&stacked, &transposed], &[]);
     let flat = net.graph.ints("dots.shape", &[2], &signed(&[0, count * count]));
     let dots = net.graph.node("dots.flat", "Reshape", &[&dots, &flat], &[]);
     // Strictly below the diagonal: each pair once, no vector with itself.
-    let below = (0..count).flat_map(|i| (0..i).map(move |j| (i * count + j) as i64));
-    let below: Vec<i64> = below.collect();
-    let below = net.graph.ints("pairs.index", &[below.len() as i64], &below);
-    let pairs = net.graph.node("pairs", "Gather", &[&dots, &below], &axis(1));
+    let lower_pairs = (0..count).flat_map(|i| (0..i).map(move |j| (i * count + j) as i64));
+    let lower_pairs: Vec<i64> = lower_pairs.collect();
+    let lower_pairs = net.graph.ints("pairs.index", &[lower_pairs.len() as i64], &lower_pairs);
+    let pairs = net.graph.node("pairs", "Gather", &[&dots, &lower_pairs], &axis(1));
     net.graph.node("interaction", "Concat", &[bottom, &pairs], &axis(1))
 }

@@ -23,7 +23,7 @@ pub const DEFAULT_SEED: u64 = 1;
 
 /// Version of the generators, raised whenever a change alters a generated file, so that older files are written again.
 /// A test checks the files' sums.
-pub const RECIPE: u32 = 1;
+pub const REVISION: u32 = 1;
 
 /// Kind of generated model; its name in the repository is the lower-case name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Display)]

@@ -10,7 +10,7 @@ pub use runtime::{load as load_onnxruntime, value as session_value};
 use crate::error::ModelsError;
 use crate::onnx::{Interface, ModelProto, external_files};
 use crate::repository::{self, VERSION};
-use crate::staged::{sync_folder, write_whole};
+use crate::staged::{sync_folder, write_atomically};
 use crate::stop::Stop;
 use bytes::Bytes;
 use clap::Args;
@@ -64,7 +64,7 @@ pub struct ImportedModel {
     /// Result of the row test, if one was requested. The config agrees with it.
     pub batching: Option<Verdict>,
     /// Reason for which a run on zeros failed, if it was tried. The model is served all the same.
-    pub not_on_zeros: Option<String>,
+    pub zero_run_error: Option<String>,
 }
 
 /// Copies the model into `repository` and writes its manifest. Readers see the old model or the new one. A model whose
@@ -74,7 +74,7 @@ pub struct ImportedModel {
 /// A name that is taken, a file that is not an ONNX model or needs files that are missing or too short, an invalid
 /// config, a model that the server would refuse; no ONNX Runtime to try it with.
 pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<ImportedModel, ModelsError> {
-    let name = name_of(request)?;
+    let name = model_name(request)?;
     let folder = repository.join(&name);
     if folder.exists() && !request.replace {
         let what = "a model of this name exists; pass `--replace`, or another `--name`";
@@ -86,20 +86,20 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     let batching = request.batching.map(test).transpose()?;
     let config = match &request.config {
         Some(path) => read_config(path, &name)?,
-        None => of_verdict(request, batching.as_ref())?,
+        None => config_for_verdict(request, batching.as_ref())?,
     };
 
-    let staging = Staging::create(repository, &name)?;
+    let staging = StagingFolder::create(repository, &name)?;
     let version = staging.0.join(VERSION);
-    let beside = request.model.parent().unwrap_or(Path::new(""));
+    let source_folder = request.model.parent().unwrap_or(Path::new(""));
     let mut files = vec![copy_file(&request.model, &version, MODEL_FILE, stop)?];
     let paths: BTreeSet<&str> = external.files.values().map(|file| file.path.as_str()).collect();
     for file in paths {
-        files.push(copy_file(&beside.join(file), &version, file, stop)?);
+        files.push(copy_file(&source_folder.join(file), &version, file, stop)?);
     }
     write_config(&staging.0, &config)?;
-    let try_it = || trial::run(&version, &external, &config, library).map_err(|e| e.of(&request.model));
-    let trial = (!request.unchecked).then(try_it).transpose()?;
+    let run_trial = || trial::run(&version, &external, &config, library).map_err(|e| e.in_file(&request.model));
+    let trial = (!request.unchecked).then(run_trial).transpose()?;
     let inferred = trial.as_ref().map_or(&[][..], |(signature, _)| &signature.outputs);
     let interface = Interface::with_shapes(&model, inferred);
     let interface = interface.map_err(|e| ModelsError::bad(&request.model.display(), &e))?;
@@ -114,7 +114,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         files,
     };
     if let Some((signature, _)) = &trial {
-        let refused = |what| ModelsError::Refused(what).of(&request.model);
+        let refused = |what| ModelsError::Refused(what).in_file(&request.model);
         signature.check_manifest(&manifest).map_err(refused)?;
     }
     repository::write_manifest(&staging.0, &manifest)?;
@@ -123,7 +123,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     Ok(ImportedModel {
         manifest,
         batching,
-        not_on_zeros: trial.and_then(|(_, not_on_zeros)| not_on_zeros),
+        zero_run_error: trial.and_then(|(_, zero_run_error)| zero_run_error),
     })
 }
 
@@ -132,7 +132,7 @@ const HEAD_BYTES: u64 = 1024;
 
 /// Config with its files.
 #[derive(Debug, Default)]
-struct GivenConfig {
+struct ConfigBundle {
     /// File name in the model's folder.
     file: &'static str,
     /// Text as given; `None` without a config.
@@ -157,27 +157,27 @@ fn read_graph(path: &Path) -> Result<(ModelProto, External), ModelsError> {
         );
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    let beside = path.parent().unwrap_or(Path::new(""));
-    for wanted in external.files.values() {
-        check_weights(path, &beside.join(&wanted.path), wanted)?;
+    let source_folder = path.parent().unwrap_or(Path::new(""));
+    for expected in external.files.values() {
+        check_weights(path, &source_folder.join(&expected.path), expected)?;
     }
     Ok((model, external))
 }
 
-fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(), ModelsError> {
+fn check_weights(graph: &Path, path: &Path, expected: &ExternalFile) -> Result<(), ModelsError> {
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
     let found = file.metadata().map_err(ModelsError::io("look at", path))?.len();
     let mut head = Vec::new();
     let read = file.take(HEAD_BYTES).read_to_end(&mut head);
     read.map_err(ModelsError::io("read", path))?;
     if let Some(placeholder) = Placeholder::of(&head) {
-        let (graph, ExternalFile { tensor, bytes, .. }) = (graph.display(), wanted);
+        let (graph, ExternalFile { tensor, bytes, .. }) = (graph.display(), expected);
         let what = format!(
             "weights of {graph}: tensor `{tensor}` needs {bytes} bytes, but the file has {found} bytes and is {placeholder}"
         );
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    let checked = wanted.check(&wanted.path, found);
+    let checked = expected.check(&expected.path, found);
     checked.map_err(|what| ModelsError::bad(&graph.display(), &what))
 }
 
@@ -185,7 +185,7 @@ fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(),
 ///
 /// # Errors
 /// An invalid config; a file of a warm-up sample that is not in `warmup/` beside it.
-fn read_config(path: &Path, name: &str) -> Result<GivenConfig, ModelsError> {
+fn read_config(path: &Path, name: &str) -> Result<ConfigBundle, ModelsError> {
     let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
     let (file, config) = match path.extension().is_some_and(|extension| extension == "pbtxt") {
         true => (TRITON_CONFIG_FILE, model_config(&text, name)),
@@ -201,7 +201,7 @@ fn read_config(path: &Path, name: &str) -> Result<GivenConfig, ModelsError> {
             warmup.insert(file.clone(), Bytes::from(bytes));
         }
     }
-    Ok(GivenConfig {
+    Ok(ConfigBundle {
         file,
         text: Some(text),
         config,
@@ -209,7 +209,7 @@ fn read_config(path: &Path, name: &str) -> Result<GivenConfig, ModelsError> {
     })
 }
 
-fn name_of(request: &Import) -> Result<String, ModelsError> {
+fn model_name(request: &Import) -> Result<String, ModelsError> {
     let stem = request.model.file_stem().unwrap_or_default();
     let stem = || stem.to_string_lossy().into_owned();
     let name = request.name.clone().unwrap_or_else(stem);
@@ -221,9 +221,9 @@ fn name_of(request: &Import) -> Result<String, ModelsError> {
 }
 
 /// Returns the config that the result of the test needs; `None` without a test.
-fn of_verdict(request: &Import, batching: Option<&Verdict>) -> Result<GivenConfig, ModelsError> {
+fn config_for_verdict(request: &Import, batching: Option<&Verdict>) -> Result<ConfigBundle, ModelsError> {
     let (Some(verdict), Some(max)) = (batching, request.batching) else {
-        return Ok(GivenConfig::default());
+        return Ok(ConfigBundle::default());
     };
     // Only the tested keys: the others keep their defaults.
     let text = match verdict {
@@ -231,35 +231,35 @@ fn of_verdict(request: &Import, batching: Option<&Verdict>) -> Result<GivenConfi
             "# `tierlab-models import --batching` ran seeded rows together, alone and permuted: {evidence}.\n\
              max_batch_size = {max}\n"
         ),
-        Verdict::Refused(why) => format!(
+        Verdict::Refused(reason) => format!(
             "# Not batched, as `tierlab-models import --batching` could not prove its rows independent:\n# {}\n\
              max_batch_size = 0\n",
-            why.replace(['\n', '\r'], " ")
+            reason.replace(['\n', '\r'], " ")
         ),
     };
-    Ok(GivenConfig {
+    Ok(ConfigBundle {
         file: CONFIG_FILE,
         config: ModelConfig::parse(&text).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?,
         text: Some(text),
-        ..GivenConfig::default()
+        ..ConfigBundle::default()
     })
 }
 
 /// Writes a config, and the files of its warm-up samples.
-fn write_config(folder: &Path, config: &GivenConfig) -> Result<(), ModelsError> {
+fn write_config(folder: &Path, config: &ConfigBundle) -> Result<(), ModelsError> {
     if let Some(text) = &config.text {
-        write_whole(&folder.join(config.file), text.as_bytes())?;
+        write_atomically(&folder.join(config.file), text.as_bytes())?;
     }
     for (name, bytes) in &config.warmup {
-        write_whole(&folder.join(WARMUP_FOLDER).join(name), bytes)?;
+        write_atomically(&folder.join(WARMUP_FOLDER).join(name), bytes)?;
     }
     Ok(())
 }
 
 /// Folder of a model while it is written; removed unless it is swapped in.
-struct Staging(PathBuf);
+struct StagingFolder(PathBuf);
 
-impl Staging {
+impl StagingFolder {
     fn create(repository: &Path, name: &str) -> Result<Self, ModelsError> {
         let path = repository.join(format!(".{name}.{}.partial", std::process::id()));
         fs::create_dir_all(path.join(VERSION)).map_err(ModelsError::io("make the folder", &path))?;
@@ -284,7 +284,7 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Drop for StagingFolder {
     fn drop(&mut self) {
         // Already gone if it was swapped in.
         let _ = fs::remove_dir_all(&self.0);

@@ -40,7 +40,7 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
     SessionTensor {
         name: outlet.name().to_owned(),
         dtype: element.and_then(|element| dtype(ort::sys::ONNXTensorElementDataType::from(element) as i32)),
-        type_words: outlet.dtype().to_string(),
+        type_name: outlet.dtype().to_string(),
         shape,
         symbols,
     }

@@ -5,7 +5,7 @@
 //! the server would refuse it. The checks themselves are those of [`tierlab_formats::model`], which the server uses
 //! too.
 
-use super::GivenConfig;
+use super::ConfigBundle;
 use super::runtime::{self, session_tensors, value};
 use crate::error::ModelsError;
 use ort::environment::Environment;
@@ -18,7 +18,7 @@ use tierlab_formats::model::{MODEL_FILE, PROBE_ROWS, Signature, WarmupTensor, sa
 use tierlab_formats::onnx::External;
 
 /// Tensor size from which ONNX Runtime does not read weights from memory; the server maps their files as well.
-const NEVER_FROM_MEMORY_BYTES: u64 = 1 << 31;
+const MIN_MAPPED_TENSOR_BYTES: u64 = 1 << 31;
 
 /// Tries the model in a version's folder; `library` is ONNX Runtime's, or its folder. Returns the signature of the graph,
 /// before the config, and the reason for which a run on zeros failed; the model is served all the same.
@@ -28,7 +28,7 @@ const NEVER_FROM_MEMORY_BYTES: u64 = 1 << 31;
 pub(super) fn run(
     version: &Path,
     external: &External,
-    given: &GivenConfig,
+    bundle: &ConfigBundle,
     library: Option<&Path>,
 ) -> Result<(Signature, Option<String>), ModelsError> {
     let environment = runtime::load(library).map_err(|error| {
@@ -39,12 +39,12 @@ pub(super) fn run(
     let refused = ModelsError::Refused;
     let mut session = open(&environment, version, external)?;
     let (inputs, outputs) = session_tensors(&session);
-    let signature = Signature::of_session(&inputs, &outputs, given.config.max_batch_size).map_err(refused)?;
-    let mut served = signature.clone();
-    served.declare(&given.config).map_err(refused)?;
-    served.joined(&given.config).map_err(refused)?;
-    let not_on_zeros = warm_up(&mut session, &signature, given).map_err(refused)?;
-    Ok((signature, not_on_zeros))
+    let signature = Signature::of_session(&inputs, &outputs, bundle.config.max_batch_size).map_err(refused)?;
+    let mut served_signature = signature.clone();
+    served_signature.declare(&bundle.config).map_err(refused)?;
+    served_signature.joined(&bundle.config).map_err(refused)?;
+    let zero_run_error = warm_up(&mut session, &signature, bundle).map_err(refused)?;
+    Ok((signature, zero_run_error))
 }
 
 /// Builds the session as the server does: weights from memory, or mapped if a tensor is too large for that.
@@ -66,7 +66,7 @@ fn open(environment: &Environment, version: &Path, external: &External) -> Resul
         ))
     };
     let mut builder = runtime::builder(environment).map_err(refused)?;
-    if external.largest_tensor >= NEVER_FROM_MEMORY_BYTES {
+    if external.largest_tensor >= MIN_MAPPED_TENSOR_BYTES {
         return builder.commit_from_file(graph).map_err(refused);
     }
     for name in external.files.keys() {
@@ -80,25 +80,25 @@ fn open(environment: &Environment, version: &Path, external: &External) -> Resul
 }
 
 /// Makes the server's warm-up runs. Returns the reason if a run on zeros fails.
-fn warm_up(session: &mut Session, signature: &Signature, given: &GivenConfig) -> Result<Option<String>, String> {
-    let samples = given.config.graph_warmup();
-    let mut not_on_zeros = None;
-    let max = given.config.max_batch_size;
+fn warm_up(session: &mut Session, signature: &Signature, bundle: &ConfigBundle) -> Result<Option<String>, String> {
+    let samples = bundle.config.graph_warmup();
+    let mut zero_run_error = None;
+    let max = bundle.config.max_batch_size;
     let probe = (max > 1 && samples.iter().all(|sample| sample.batch_size <= 1)).then(|| PROBE_ROWS.min(max));
-    let alone = samples.is_empty().then_some(1);
-    for rows in alone.into_iter().chain(probe) {
+    let single_row = samples.is_empty().then_some(1);
+    for rows in single_row.into_iter().chain(probe) {
         let failed = match zero_inputs(signature, rows) {
             Ok(inputs) => run_once(session, signature, inputs, rows)?.err(),
             Err(what) => Some(what),
         };
-        not_on_zeros = not_on_zeros.or(failed);
+        zero_run_error = zero_run_error.or(failed);
     }
     for sample in &samples {
-        sample_inputs(sample, &given.warmup, signature)
+        sample_inputs(sample, &bundle.warmup, signature)
             .and_then(|inputs| run_once(session, signature, inputs, sample.batch_size)?)
             .map_err(|what| format!("warm-up `{}`: {what}", sample.name))?;
     }
-    Ok(not_on_zeros)
+    Ok(zero_run_error)
 }
 
 /// Runs the graph once. The inner error is its failure on these inputs.

@@ -67,15 +67,15 @@ impl Interface {
     ///
     /// # Errors
     /// An input or output that the Open Inference Protocol cannot carry, by name.
-    pub fn of(model: &ModelProto) -> Result<Self, String> {
+    pub fn from_model(model: &ModelProto) -> Result<Self, String> {
         Self::with_shapes(model, &[])
     }
 
-    /// Same as [`Interface::of`], with the inferred shape of outputs without a shape in the file. A runtime reports an output of
-    /// unknown rank without dimensions, and its replies have the computed shape.
+    /// Same as [`Interface::from_model`], with the inferred shape of outputs without a shape in the file. A runtime
+    /// reports an output of unknown rank without dimensions, and its replies have the computed shape.
     ///
     /// # Errors
-    /// Same as [`Interface::of`].
+    /// Same as [`Interface::from_model`].
     pub fn with_shapes(model: &ModelProto, inferred: &[TensorSpec]) -> Result<Self, String> {
         let graph = model.graph.as_ref().ok_or("it holds no graph")?;
         // Format versions before 4 list the weights among the inputs.
@@ -100,7 +100,7 @@ impl Interface {
 
 fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<TensorSpec, String> {
     let bad = |what: &str| format!("{role} `{}` {what}", value.name);
-    let Some(tensor) = value.r#type.as_ref().and_then(|of| of.tensor_type.as_ref()) else {
+    let Some(tensor) = value.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref()) else {
         return Err(bad(
             "is not a tensor: sequences, maps and optionals cannot be served; export the model without them (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
         ));
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn names_types_and_free_dimensions_are_read() {
-        let interface = Interface::of(&model()).unwrap();
+        let interface = Interface::from_model(&model()).unwrap();
         assert_eq!(interface.inputs[0].name, "input");
         assert_eq!(interface.inputs[0].dtype, DataType::Uint8);
         assert_eq!(interface.inputs[0].shape, [-1, 3]);
@@ -217,7 +217,7 @@ mod tests {
         let mut shapeless = model();
         shapeless.graph.as_mut().unwrap().input[0].r#type = None;
         assert!(
-            Interface::of(&shapeless)
+            Interface::from_model(&shapeless)
                 .unwrap_err()
                 .to_string()
                 .contains("`input` is not a tensor")
@@ -297,14 +297,14 @@ mod tests {
             values: Some(weight("values.bin")),
             ..SparseTensorProto::default()
         });
-        assert_eq!(Interface::of(&model).unwrap().inputs.len(), 1);
+        assert_eq!(Interface::from_model(&model).unwrap().inputs.len(), 1);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(model) = decode(bytes.into()) {
-                let _ = Interface::of(&model);
+                let _ = Interface::from_model(&model);
                 let _ = external_files(&model);
             }
         }

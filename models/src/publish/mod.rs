@@ -13,7 +13,7 @@ use plan::{PublishPlan, Step};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use target::Target;
+use target::TierSink;
 use tierlab_formats::model::is_plain_name;
 use tierlab_formats::table::EXTENSION;
 use tierlab_storage::{ErrorKind, Tier, TierConfig};
@@ -59,15 +59,15 @@ impl Selection {
                 _ => Err(ModelsError::Usage(missing.to_owned())),
             };
         };
-        let mut there = list(folder)?;
-        if let Some(missing) = wanted.iter().find(|name| !there.contains(name)) {
-            let names = there.join(", ");
-            let names = if there.is_empty() { "nothing" } else { &names };
+        let mut available = list(folder)?;
+        if let Some(missing) = wanted.iter().find(|name| !available.contains(name)) {
+            let names = available.join(", ");
+            let names = if available.is_empty() { "nothing" } else { &names };
             let what = format!("no {what} `{missing}` in {}; available: {names}", folder.display());
             return Err(ModelsError::Usage(what));
         }
-        there.retain(|name| self.is_everything() || wanted.contains(name));
-        Ok(there.iter().map(|name| folder.join(name)).collect())
+        available.retain(|name| self.is_everything() || wanted.contains(name));
+        Ok(available.iter().map(|name| folder.join(name)).collect())
     }
 }
 
@@ -79,7 +79,7 @@ pub struct Summary {
     /// Their bytes.
     pub put_bytes: u64,
     /// Identical objects that the tier had already.
-    pub already_there: usize,
+    pub unchanged: usize,
     /// Objects removed because the local model no longer has them.
     pub removed: usize,
     /// Duration in seconds.
@@ -112,10 +112,10 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
 ///
 /// # Errors
 /// A folder that cannot be listed.
-pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
-    let mut words = Vec::new();
+pub fn skipped_entries(selection: &Selection) -> Result<Vec<String>, ModelsError> {
+    let mut skipped = Vec::new();
     if !selection.is_everything() {
-        return Ok(words);
+        return Ok(skipped);
     }
     // A missing folder is refused by name when it is published.
     if let Some(features) = selection.features.as_ref().filter(|folder| folder.is_dir()) {
@@ -124,7 +124,7 @@ pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let is_table = tables.iter().any(|table| format!("{table}.{EXTENSION}") == name);
             if !is_table && !name.starts_with('.') && !name.ends_with(".bad.jsonl") {
-                words.push(format!("{}: {}", path.display(), table_hint(&path)));
+                skipped.push(format!("{}: {}", path.display(), table_hint(&path)));
             }
         }
     }
@@ -133,21 +133,21 @@ pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
         for path in entries(repository)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if !models.iter().any(|model| model == name) && !name.starts_with('.') {
-                let hint = match path.extension().and_then(|ending| ending.to_str()) {
+                let hint = match path.extension().and_then(|extension| extension.to_str()) {
                     Some("onnx") => "not a model's folder: import the file with `tierlab-models import`",
                     _ => "not a model: missing 1/model.onnx",
                 };
-                words.push(format!("{}: {hint}", path.display()));
+                skipped.push(format!("{}: {hint}", path.display()));
             }
         }
     }
-    Ok(words)
+    Ok(skipped)
 }
 
 fn table_hint(path: &Path) -> String {
     const ROWS: [&str; 8] = ["parquet", "parq", "csv", "tsv", "arrow", "arrows", "feather", "ipc"];
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    if path.is_dir() || ROWS.contains(&ending) {
+    let suffix = path.extension().and_then(|suffix| suffix.to_str()).unwrap_or_default();
+    if path.is_dir() || ROWS.contains(&suffix) {
         let path = path.display();
         return format!(
             "not a feature table: import it with `tierlab-models import-table {path} --key COLUMN --name NAME`"
@@ -162,7 +162,7 @@ fn table_hint(path: &Path) -> String {
 /// A selection of nothing or of an unknown name; a local file that is damaged; a tier that refuses, with the object and
 /// the tier named; a stop. Objects already put stay.
 pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Result<Summary, ModelsError> {
-    let target = Target { tier, stop };
+    let target = TierSink { tier, stop };
     let (models, tables) = select(selection)?;
     let mut plan = PublishPlan::default();
     for folder in &models {
@@ -174,26 +174,26 @@ pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Res
     for run in &selection.runs {
         plan::add_run(run, &mut plan)?;
     }
-    carry_out(&target, plan).await
+    execute(&target, plan).await
 }
 
-async fn carry_out(target: &Target<'_>, plan: PublishPlan) -> Result<Summary, ModelsError> {
+async fn execute(target: &TierSink<'_>, plan: PublishPlan) -> Result<Summary, ModelsError> {
     let mut summary = Summary {
-        already_there: plan.already_there,
+        unchanged: plan.unchanged,
         ..Summary::default()
     };
     let mut progress = Progress::bytes("publishing", plan.bytes());
     for Step { object, put } in plan.steps {
         match put {
             Some((body, bytes)) => {
-                progress.say(&format!("putting {object} ({})", crate::progress::human_bytes(bytes)));
+                progress.show(&format!("putting {object} ({})", crate::progress::human_bytes(bytes)));
                 target.put(&object, body, bytes).await?;
                 progress.advance(bytes);
                 summary.put += 1;
                 summary.put_bytes += bytes;
             }
             None => {
-                progress.say(&format!("removing {object}: missing in the local model"));
+                progress.show(&format!("removing {object}: missing in the local model"));
                 target.remove(&object).await?;
                 summary.removed += 1;
             }

@@ -1,6 +1,6 @@
 //! Changes to make to a tier for models, tables and runs.
 
-use super::target::{Target, object_path};
+use super::target::{TierSink, object_path};
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::repository::{self, entries};
@@ -26,7 +26,7 @@ pub(super) struct Step {
 #[derive(Debug, Default)]
 pub(super) struct PublishPlan {
     pub(super) steps: Vec<Step>,
-    pub(super) already_there: usize,
+    pub(super) unchanged: usize,
 }
 
 impl PublishPlan {
@@ -48,23 +48,23 @@ impl PublishPlan {
 /// Files in the local manifest are compared through the tier's manifest, and checked against their checksums before
 /// they are put. Files outside the manifest cannot be compared and are put every time. While files are replaced the
 /// tier's old manifest stays: its checksums refuse the mixture until the new one arrives.
-pub(super) async fn add_model(target: &Target<'_>, folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
+pub(super) async fn add_model(target: &TierSink<'_>, folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let at = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
+    let object_for = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
     // Listed before any file is opened, because opening a pipe would block forever.
     let existing = repository::all_files(folder)?;
     repository::read_config(folder)?;
     let manifest = repository::read_manifest(folder)?;
-    let remote = target.read_whole(&at(MANIFEST_FILE)?).await?;
+    let remote = target.read_whole(&object_for(MANIFEST_FILE)?).await?;
     let remote = remote.and_then(|bytes| Manifest::parse(&bytes).ok());
-    let vouched = remote.map(|manifest| manifest.files).unwrap_or_default();
+    let remote_files = remote.map(|manifest| manifest.files).unwrap_or_default();
 
     let listed = manifest.map(|manifest| manifest.files).unwrap_or_default();
     for file in &listed {
-        let object = at(&file.path)?;
-        let is_whole = |found: Object| found.size == file.bytes;
-        if vouched.contains(file) && target.stat(&object).await?.is_some_and(is_whole) {
-            plan.already_there += 1;
+        let object = object_for(&file.path)?;
+        let is_complete = |found: Object| found.size == file.bytes;
+        if remote_files.contains(file) && target.stat(&object).await?.is_some_and(is_complete) {
+            plan.unchanged += 1;
         } else {
             repository::check_inside(folder, &folder.join(&file.path))?;
             repository::check_file(folder, file, target.stop)?;
@@ -74,26 +74,26 @@ pub(super) async fn add_model(target: &Target<'_>, folder: &Path, plan: &mut Pub
     let listed = listed.iter().map(|file| file.path.as_str());
     let planned: BTreeSet<&str> = listed.chain([CONFIG_FILE, TRITON_CONFIG_FILE, MANIFEST_FILE]).collect();
     for file in existing.iter().filter(|file| !planned.contains(file.as_str())) {
-        plan.put_file(at(file)?, folder.join(file))?;
+        plan.put_file(object_for(file)?, folder.join(file))?;
     }
     for config in [CONFIG_FILE, TRITON_CONFIG_FILE] {
-        mirror(target, at(config)?, &folder.join(config), plan).await?;
+        mirror(target, object_for(config)?, &folder.join(config), plan).await?;
     }
-    mirror(target, at(MANIFEST_FILE)?, &folder.join(MANIFEST_FILE), plan).await
+    mirror(target, object_for(MANIFEST_FILE)?, &folder.join(MANIFEST_FILE), plan).await
 }
 
 /// Makes a small object equal to its local file: put if it differs, removed if there is no local file.
 async fn mirror(
-    target: &Target<'_>,
+    target: &TierSink<'_>,
     object: ObjectPath,
     local: &Path,
     plan: &mut PublishPlan,
 ) -> Result<(), ModelsError> {
-    let wanted = repository::read_if_there(local)?;
+    let wanted = repository::read_if_exists(local)?;
     let found = target.read_whole(&object).await?;
     match (wanted, found) {
         (None, None) => {}
-        (Some(wanted), Some(found)) if found == wanted => plan.already_there += 1,
+        (Some(wanted), Some(found)) if found == wanted => plan.unchanged += 1,
         (wanted, _) => {
             let bytes = wanted.as_ref().map_or(0, Vec::len) as u64;
             let put = wanted.map(|wanted| (Body::Bytes(wanted.into()), bytes));
@@ -104,12 +104,12 @@ async fn mirror(
 }
 
 /// Adds the step for one table, unless the tier has it. A table is verified completely before it is put.
-pub(super) async fn add_table(target: &Target<'_>, file: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
+pub(super) async fn add_table(target: &TierSink<'_>, file: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let object = object_path(FEATURES_PREFIX, name)?;
     let header = check::read_header(file)?;
     if has_table(target, &object, &header).await? {
-        plan.already_there += 1;
+        plan.unchanged += 1;
         return Ok(());
     }
     let mut progress = Progress::bytes(&format!("checking {}", file.display()), header.file_len());
@@ -117,7 +117,7 @@ pub(super) async fn add_table(target: &Target<'_>, file: &Path, plan: &mut Publi
     plan.put_file(object, file.to_owned())
 }
 
-async fn has_table(target: &Target<'_>, path: &ObjectPath, header: &TableHeader) -> Result<bool, ModelsError> {
+async fn has_table(target: &TierSink<'_>, path: &ObjectPath, header: &TableHeader) -> Result<bool, ModelsError> {
     match target.stat(path).await? {
         Some(object) if object.size == header.file_len() => {
             Ok(target.read(&object, 0..header.header_len()).await? == header.encode())
@@ -133,21 +133,21 @@ const RUN_FILE: &str = "run.json";
 
 /// Adds the steps for one run: every file of its folder, even if it exists already.
 pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
-    let whole = fs::canonicalize(folder).map_err(ModelsError::io("look at", folder))?;
-    let name = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if !whole.join(RUN_FILE).is_file() {
+    let canonical = fs::canonicalize(folder).map_err(ModelsError::io("look at", folder))?;
+    let name = canonical.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if !canonical.join(RUN_FILE).is_file() {
         let folder = folder.display();
         return Err(ModelsError::Usage(format!(
             "{folder}: not a run, missing {RUN_FILE}: name the folder that `tierlab-loadgen` wrote, as results/RUN"
         )));
     }
     let mut files = Vec::new();
-    files_below(&whole, &mut files)?;
-    let last = whole.join(RUN_FILE);
+    files_below(&canonical, &mut files)?;
+    let last = canonical.join(RUN_FILE);
     files.sort_by_key(|file| (*file == last, file.clone()));
     for file in files {
-        let below = file.strip_prefix(&whole).unwrap_or(&file).display();
-        let object = object_path(RESULTS_PREFIX, &format!("{name}/{below}"))?;
+        let relative = file.strip_prefix(&canonical).unwrap_or(&file).display();
+        let object = object_path(RESULTS_PREFIX, &format!("{name}/{relative}"))?;
         plan.put_file(object, file)?;
     }
     Ok(())

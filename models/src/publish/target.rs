@@ -7,12 +7,12 @@ use std::ops::Range;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Tier with the stop that ends its calls.
-pub(super) struct Target<'a> {
+pub(super) struct TierSink<'a> {
     pub(super) tier: &'a dyn Tier,
     pub(super) stop: &'a Stop,
 }
 
-impl Target<'_> {
+impl TierSink<'_> {
     /// Returns the object, or `None` if it does not exist.
     pub(super) async fn stat(&self, path: &ObjectPath) -> Result<Option<Object>, ModelsError> {
         self.call(path, async {
@@ -61,7 +61,7 @@ impl Target<'_> {
         call: impl Future<Output = Result<T, StorageError>>,
     ) -> Result<T, ModelsError> {
         let call = async { call.await.map_err(|e| self.error(path, e)) };
-        self.stop.or(call).await
+        self.stop.race(call).await
     }
 
     fn error(&self, path: &ObjectPath, source: StorageError) -> ModelsError {
@@ -76,6 +76,6 @@ impl Target<'_> {
 }
 
 /// Returns the path of an object below a prefix.
-pub(super) fn object_path(prefix: &str, below: &str) -> Result<ObjectPath, ModelsError> {
-    ObjectPath::new(&format!("{prefix}/{below}")).map_err(|e| ModelsError::bad(&e.object(), &e.detail()))
+pub(super) fn object_path(prefix: &str, name: &str) -> Result<ObjectPath, ModelsError> {
+    ObjectPath::new(&format!("{prefix}/{name}")).map_err(|e| ModelsError::bad(&e.object(), &e.detail()))
 }

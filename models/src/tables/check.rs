@@ -25,8 +25,8 @@ pub(super) fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
     let mut bytes = vec![0; PRELUDE_BYTES.min(len as usize)];
     file.read_exact_at(&mut bytes, 0)
         .map_err(ModelsError::io("read", path))?;
-    let wanted = header_len(&bytes).map_err(bad)?;
-    bytes.resize(wanted.min(len) as usize, 0);
+    let header_bytes = header_len(&bytes).map_err(bad)?;
+    bytes.resize(header_bytes.min(len) as usize, 0);
     file.read_exact_at(&mut bytes, 0)
         .map_err(ModelsError::io("read", path))?;
     let header = TableHeader::decode(&bytes, len).map_err(bad)?;
@@ -88,14 +88,14 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
                 return Err(format!("row {id}: the index does not find its key {key}"));
             }
         }
-        let Some((range, wanted)) = header.block(block) else {
+        let Some((range, expected)) = header.block(block) else {
             return Err(format!("block {block} is not in the header"));
         };
         let found = crc32c::crc32c(bytes);
-        if found != wanted {
+        if found != expected {
             let at = range.start;
             return Err(format!(
-                "block {block}, offset {at}: checksum {found:08x}, the header says {wanted:08x}"
+                "block {block}, offset {at}: checksum {found:08x}, the header says {expected:08x}"
             ));
         }
     }
@@ -106,22 +106,22 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
 ///
 /// # Errors
 /// A row that differs in the file: another generator or seed, or damage.
-pub fn sample(path: &Path, header: &TableHeader, source: &dyn RowSource, count: u64) -> Result<(), ModelsError> {
+pub fn verify_sample(path: &Path, header: &TableHeader, source: &dyn RowSource, count: u64) -> Result<(), ModelsError> {
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
     let stride = header.stride as usize;
-    let (mut found, mut wanted) = (vec![0; stride], vec![0; stride]);
+    let (mut actual, mut expected) = (vec![0; stride], vec![0; stride]);
     let count = count.min(header.rows);
     for i in 0..count {
         // First and last row included; 128 bits because rows × count may not fit 64.
         let row = u128::from(header.rows - 1) * u128::from(i) / u128::from((count - 1).max(1));
         let id = header.first_id + row as i64;
         let Some(range) = header.row_range(id) else { continue };
-        file.read_exact_at(&mut found, range.start)
+        file.read_exact_at(&mut actual, range.start)
             .map_err(ModelsError::io("read", path))?;
-        wanted.fill(0);
-        source.fill(id, &mut wanted);
-        header.seal_row(id, &mut wanted);
-        if found != wanted {
+        expected.fill(0);
+        source.fill(id, &mut expected);
+        header.seal_row(id, &mut expected);
+        if actual != expected {
             let what = format!("the row of entity {id} differs from the generator's");
             return Err(ModelsError::bad(&path.display(), &what));
         }

@@ -29,20 +29,20 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
     let (file, header) = check::open(table)?;
     let schema = Arc::new(of_table(&header, "file").map_err(|e| bad(&e))?);
     let staged = StagedFile::create(to)?;
-    let unwritten =
+    let write_error =
         |e: parquet::errors::ParquetError| ModelsError::bad(&to.display(), &format!("cannot be written: {e}"));
     let compression = Compression::ZSTD(ZstdLevel::default());
     let properties = WriterProperties::builder().set_compression(compression).build();
     let out = staged.file.try_clone();
     let out = out.map_err(ModelsError::io("write", &staged.partial))?;
-    let mut writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(unwritten)?;
+    let mut writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(write_error)?;
     let label = format!("exporting {}", table.display());
     let mut progress = Progress::bytes(&label, header.rows_end() - header.header_len());
     let stride = u64::from(header.stride);
-    let at_once = (BATCH_BYTES / stride).clamp(1, 1 << 16);
-    for row in (0..header.rows).step_by(at_once as usize) {
+    let batch_rows = (BATCH_BYTES / stride).clamp(1, 1 << 16);
+    for row in (0..header.rows).step_by(batch_rows as usize) {
         stop.check()?;
-        let count = at_once.min(header.rows - row);
+        let count = batch_rows.min(header.rows - row);
         let mut bytes = vec![0; (count * stride) as usize];
         let read = file.read_exact_at(&mut bytes, header.header_len() + row * stride);
         read.map_err(ModelsError::io("read", table))?;
@@ -52,13 +52,13 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
         let at = |row: u64| (row * stride) as usize;
         let rows: Vec<Bytes> = (0..count).map(|row| bytes.slice(at(row)..at(row + 1))).collect();
         let batch = to_batch(&header, &schema, &ids, &rows).map_err(|e| bad(&e))?;
-        writer.write(&batch).map_err(unwritten)?;
+        writer.write(&batch).map_err(write_error)?;
         if writer.in_progress_size() >= GROUP_BYTES {
-            writer.flush().map_err(unwritten)?;
+            writer.flush().map_err(write_error)?;
         }
         progress.advance(count * stride);
     }
-    writer.close().map_err(unwritten)?;
+    writer.close().map_err(write_error)?;
     let written = staged.file.metadata();
     let written = written.map_err(ModelsError::io("look at", &staged.partial))?;
     staged.commit()?;

@@ -9,7 +9,7 @@ pub mod ctr;
 #[cfg(feature = "tables")]
 pub mod export;
 #[cfg(feature = "tables")]
-pub mod own;
+pub mod import;
 pub mod vision;
 mod workers;
 
@@ -123,7 +123,7 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
     };
     if let Ok(found) = check::read_header(&path)
         && is_same(&found)
-        && check::sample(&path, &found, &*source, SAMPLED_ROWS).is_ok()
+        && check::verify_sample(&path, &found, &*source, SAMPLED_ROWS).is_ok()
     {
         let mut progress = Progress::bytes(&format!("checking {}", path.display()), header.file_len());
         match check::verify(&path, &mut progress, stop) {
@@ -168,7 +168,7 @@ pub fn write(
     header.block_crcs = block_crcs;
     staged.write_at(&header.encode(), 0)?;
     progress.advance(header.header_len());
-    progress.note(&format!("syncing {} to the device", target.display()));
+    progress.show_on_terminal(&format!("syncing {} to the device", target.display()));
     stop.check()?;
     staged.commit()?;
     Ok(header)

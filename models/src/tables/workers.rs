@@ -15,7 +15,7 @@ const CHUNK_BYTES: u64 = 4 << 20;
 pub(super) const MAX_WORKERS: usize = 16;
 
 /// Returns the number of workers that keep every core busy.
-pub(super) fn of_cores() -> usize {
+pub(super) fn worker_count() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS)
 }
 
@@ -31,7 +31,7 @@ pub(super) fn run<S, R: Send>(
     end: impl Fn(S) -> Result<R, ModelsError> + Sync,
 ) -> Result<Vec<R>, ModelsError> {
     let next = AtomicUsize::new(0);
-    let of_worker = || {
+    let run_worker = || {
         let mut state = begin();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -45,10 +45,10 @@ pub(super) fn run<S, R: Send>(
         }
     };
     thread::scope(|scope| {
-        let started: Vec<_> = (0..workers).map(|_| scope.spawn(of_worker)).collect();
-        let ended = started.into_iter().map(thread::ScopedJoinHandle::join);
-        let ended = ended.map(|ended| ended.unwrap_or_else(|e| panic::resume_unwind(e)));
-        ended.collect()
+        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(run_worker)).collect();
+        let results = handles.into_iter().map(thread::ScopedJoinHandle::join);
+        let results = results.map(|result| result.unwrap_or_else(|e| panic::resume_unwind(e)));
+        results.collect()
     })
 }
 
@@ -75,7 +75,7 @@ pub(super) fn for_each_chunk<T>(
     let chunk_blocks = (CHUNK_BYTES / block_bytes).max(1);
     let blocks = header.block_crcs.len() as u64;
     let done = Mutex::new(done);
-    let of_chunk = |buffer: &mut Vec<u8>, index: usize| {
+    let run_chunk = |buffer: &mut Vec<u8>, index: usize| {
         let first = index as u64 * chunk_blocks;
         let blocks = first..(first + chunk_blocks).min(blocks);
         let start = header.header_len() + blocks.start * block_bytes;
@@ -89,5 +89,5 @@ pub(super) fn for_each_chunk<T>(
         Ok(())
     };
     let chunks = blocks.div_ceil(chunk_blocks) as usize;
-    run((of_cores(), chunks), Vec::new, of_chunk, |_| Ok(())).map(drop)
+    run((worker_count(), chunks), Vec::new, run_chunk, |_| Ok(())).map(drop)
 }

@@ -19,13 +19,13 @@ pub struct Mount {
     /// Options of the mount: `rw,relatime`.
     pub options: String,
     /// Options of the file system, such as `rsize` of NFS.
-    pub of_filesystem: String,
+    pub filesystem_options: String,
 }
 
 /// Returns the innermost mount that holds a folder. Of two on one folder, the later hides the other.
-pub fn holding(mountinfo: &str, folder: &Path) -> Option<Mount> {
-    let holding = all(mountinfo).filter(|mount| folder.starts_with(&mount.folder));
-    holding.max_by_key(|mount| mount.folder.as_os_str().len())
+pub fn mount_of(mountinfo: &str, folder: &Path) -> Option<Mount> {
+    let containing = all(mountinfo).filter(|mount| folder.starts_with(&mount.folder));
+    containing.max_by_key(|mount| mount.folder.as_os_str().len())
 }
 
 /// Returns all mounts, in order; malformed lines are skipped.
@@ -43,7 +43,7 @@ fn line(line: &str) -> Option<Mount> {
         kind: (*right.first()?).to_owned(),
         source: unescaped(right.get(1)?),
         options: (*left.get(5)?).to_owned(),
-        of_filesystem: right.get(2).copied().unwrap_or_default().to_owned(),
+        filesystem_options: right.get(2).copied().unwrap_or_default().to_owned(),
     })
 }
 
@@ -58,8 +58,8 @@ impl fmt::Display for Mount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} on {} ({}", self.kind, self.source, self.options)?;
         let own = self.options.split(',');
-        let others = self.of_filesystem.split(',');
-        for option in others.filter(|option| !option.is_empty() && !own.clone().any(|one| one == *option)) {
+        let others = self.filesystem_options.split(',');
+        for option in others.filter(|option| !option.is_empty() && !own.clone().any(|other| other == *option)) {
             write!(out, ",{option}")?;
         }
         out.write_str(")")
@@ -79,7 +79,7 @@ impl Mount {
     }
 
     fn all_options(&self) -> impl Iterator<Item = &str> {
-        self.of_filesystem.split(',').chain(self.options.split(','))
+        self.filesystem_options.split(',').chain(self.options.split(','))
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_innermost_mount_holds_a_folder() {
-        let of = |folder: &str| holding(TEXT, Path::new(folder)).unwrap();
+        let of = |folder: &str| mount_of(TEXT, Path::new(folder)).unwrap();
         let nfs = of("/mnt/a b/c");
         assert_eq!(
             (nfs.kind.as_str(), nfs.device.as_str(), nfs.source.as_str()),
@@ -104,6 +104,6 @@ mod tests {
         assert_eq!(of("/home").to_string(), "ext4 on /dev/vda (rw,relatime,data=ordered)");
         assert_eq!(of("/mnt/a").kind, "tmpfs");
         assert_eq!(of("/home").kind, "ext4");
-        assert_eq!(holding("nonsense - x", Path::new("/")), None);
+        assert_eq!(mount_of("nonsense - x", Path::new("/")), None);
     }
 }

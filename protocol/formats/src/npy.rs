@@ -6,12 +6,12 @@ use tierlab_protocol::tensor::DataType;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// Maximum bytes of a header.
-const HEADER_BYTES: usize = 64 << 10;
+const MAX_HEADER_BYTES: usize = 64 << 10;
 /// Maximum dimensions.
-const RANK: usize = 16;
+const MAX_RANK: usize = 16;
 
 /// Numbers by NumPy's names, without byte order.
-const NUMBERS: [(&str, DataType); 12] = [
+const NUMERIC: [(&str, DataType); 12] = [
     ("b1", DataType::Bool),
     ("i1", DataType::Int8),
     ("i2", DataType::Int16),
@@ -49,7 +49,7 @@ pub struct Array {
 
 /// Returns the header that makes a file of little-endian elements; `None` for a type that NumPy does not have.
 pub fn header(dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
-    let (name, _) = NUMBERS.iter().find(|(_, known)| *known == dtype)?;
+    let (name, _) = NUMERIC.iter().find(|(_, number)| *number == dtype)?;
     let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
     let mut text = format!("{{'descr': '<{name}', 'fortran_order': False, 'shape': ({dims}), }}");
     // The data begins at a multiple of 64, as NumPy writes it.
@@ -88,32 +88,32 @@ pub fn read(bytes: &[u8]) -> Result<Array, String> {
         ));
     }
     let data = match is_fortran {
-        true => in_rows(data, &shape, size),
+        true => to_row_major(data, &shape, size),
         false => data.to_vec(),
     };
-    let (dtype, data) = typed(kind, size, descr.starts_with('>'), data)?;
+    let (dtype, data) = to_protocol(kind, size, descr.starts_with('>'), data)?;
     Ok(Array { dtype, shape, data })
 }
 
 /// Splits a file into the header's text and the data.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
     let rest = bytes.strip_prefix(MAGIC).ok_or("not an .npy file: wrong first bytes")?;
-    let cut = || "cut off in the header".to_owned();
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
+    let truncated = || "cut off in the header".to_owned();
+    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(truncated)?;
     let bytes = match version[0] {
         1 => 2,
         2 | 3 => 4,
         other => return Err(format!("unsupported format version: {other}")),
     };
-    let (len, rest) = rest.split_at_checked(bytes).ok_or_else(cut)?;
+    let (len, rest) = rest.split_at_checked(bytes).ok_or_else(truncated)?;
     let len = len
         .iter()
         .rev()
         .fold(0_usize, |len, &byte| len << 8 | usize::from(byte));
-    if len > HEADER_BYTES {
-        return Err(format!("header of {len} bytes; the limit is {HEADER_BYTES}"));
+    if len > MAX_HEADER_BYTES {
+        return Err(format!("header of {len} bytes; the limit is {MAX_HEADER_BYTES}"));
     }
-    let (header, data) = rest.split_at_checked(len).ok_or_else(cut)?;
+    let (header, data) = rest.split_at_checked(len).ok_or_else(truncated)?;
     let header = std::str::from_utf8(header).map_err(|_| "the header is not text".to_owned())?;
     Ok((header, data))
 }
@@ -145,9 +145,9 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     let parsed = |dim: &str| dim.trim_end_matches('L').parse::<usize>().ok();
     let dims = dims.map(|dim| parsed(dim).ok_or_else(|| format!("invalid dimension: `{dim}`")));
-    let shape: Vec<usize> = dims.take(RANK + 1).collect::<Result<_, _>>()?;
-    if shape.len() > RANK {
-        return Err(format!("more than {RANK} dimensions"));
+    let shape: Vec<usize> = dims.take(MAX_RANK + 1).collect::<Result<_, _>>()?;
+    if shape.len() > MAX_RANK {
+        return Err(format!("more than {MAX_RANK} dimensions"));
     }
     Ok((descr, is_fortran, shape))
 }
@@ -155,7 +155,7 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
 /// Returns the type of elements, and their bytes in the file.
 fn kind(descr: &str) -> Result<(Kind, usize), String> {
     let rest = descr.strip_prefix(['<', '>', '|', '=']).unwrap_or(descr);
-    let number = NUMBERS.iter().find(|(name, _)| *name == rest).map(|(_, dtype)| *dtype);
+    let number = NUMERIC.iter().find(|(name, _)| *name == rest).map(|(_, dtype)| *dtype);
     if let Some(dtype) = number.or((rest == "?").then_some(DataType::Bool)) {
         return Ok((Kind::Number(dtype), dtype.size().unwrap_or(1)));
     }
@@ -172,9 +172,9 @@ fn kind(descr: &str) -> Result<(Kind, usize), String> {
 }
 
 /// Converts elements of `size` bytes to those of the protocol.
-fn typed(kind: Kind, size: usize, is_big: bool, mut data: Vec<u8>) -> Result<(DataType, Vec<u8>), String> {
+fn to_protocol(kind: Kind, size: usize, is_big_endian: bool, mut data: Vec<u8>) -> Result<(DataType, Vec<u8>), String> {
     let unit = if kind == Kind::Text { 4 } else { size };
-    if is_big && kind != Kind::Bytes {
+    if is_big_endian && kind != Kind::Bytes {
         data.chunks_exact_mut(unit).for_each(<[u8]>::reverse);
     }
     if let Kind::Number(dtype) = kind {
@@ -199,17 +199,17 @@ fn typed(kind: Kind, size: usize, is_big: bool, mut data: Vec<u8>) -> Result<(Da
 }
 
 /// Converts elements from column-major to row-major order.
-fn in_rows(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
+fn to_row_major(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len());
-    let mut place = vec![0_usize; shape.len()];
+    let mut position = vec![0_usize; shape.len()];
     for _ in 0..data.len() / size.max(1) {
         let (mut at, mut step) = (0, 1);
-        for (index, dim) in place.iter().zip(shape) {
+        for (index, dim) in position.iter().zip(shape) {
             at += index * step;
             step *= dim;
         }
         out.extend_from_slice(&data[at * size..(at + 1) * size]);
-        for (index, dim) in place.iter_mut().zip(shape).rev() {
+        for (index, dim) in position.iter_mut().zip(shape).rev() {
             *index += 1;
             if *index < *dim {
                 break;
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for (_, dtype) in NUMBERS {
+        for (_, dtype) in NUMERIC {
             for shape in [vec![], vec![1], vec![2, 3]] {
                 let count: i64 = shape.iter().product();
                 let data = vec![1; count as usize * dtype.size().unwrap()];

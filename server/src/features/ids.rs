@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use std::borrow::Cow;
-use tierlab_formats::table::{KeyKind, shown};
+use tierlab_formats::table::{KeyKind, quoted};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::{DataType, element_count};
 
@@ -108,7 +108,7 @@ fn key_of(kind: KeyKind, key: Bytes) -> Result<Bytes, String> {
         return Ok(key);
     }
     let text =
-        std::str::from_utf8(&key).map_err(|_| format!("invalid UUID: {}", shown(&String::from_utf8_lossy(&key))))?;
+        std::str::from_utf8(&key).map_err(|_| format!("invalid UUID: {}", quoted(&String::from_utf8_lossy(&key))))?;
     Ok(Bytes::from(kind.of_text(text)?.into_owned()))
 }
 

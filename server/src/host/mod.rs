@@ -128,7 +128,7 @@ impl CgroupVersion {
         match mount.kind.as_str() {
             "cgroup2" => Some(Self::V2),
             "cgroup" => {
-                let mut options = mount.of_filesystem.split(',');
+                let mut options = mount.filesystem_options.split(',');
                 options.any(|option| option == controller).then_some(Self::V1)
             }
             _ => None,

@@ -9,8 +9,8 @@ use tierlab_layouts::Layout;
 use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
-use tierlab_models::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, NullRule, TableRequest, TypeOf, Vector, import_table,
+use tierlab_models::tables::import::{
+    ColumnRequest, ColumnType, CsvOptions, DuplicateRule, NullRule, TableRequest, Vector, import_table,
 };
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
@@ -50,7 +50,7 @@ fn import(data: &Data, key: impl Fn(i64) -> String, kind: &str) {
             max_key_bytes: 64,
             only: vec![],
             vectors: vec![vector("dense", dense), vector("categorical", categorical)],
-            types: vec![TypeOf {
+            types: vec![ColumnType {
                 column: "dense".to_owned(),
                 dtype: DataType::Fp32,
             }],

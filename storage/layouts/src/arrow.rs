@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-use tierlab_formats::arrow::{bare, check_message};
+use tierlab_formats::arrow::{check_message, without_prefix};
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::{Object, StorageError, Tier};
 
@@ -208,7 +208,7 @@ fn rows_of<'a>(
 fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
     let at = usize::try_from(batch.block.metaDataLength()).unwrap_or(usize::MAX);
     let (metadata, body) = bytes.split_at_checked(at).ok_or("it is shorter than its metadata")?;
-    check_message(bare(metadata)?, body, columns::max_bytes(header, BATCH_ROWS))?;
+    check_message(without_prefix(metadata)?, body, columns::max_bytes(header, BATCH_ROWS))?;
     let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
     decoded

@@ -56,19 +56,19 @@ pub(super) fn seeded_rows(
     let mut rng = ChaCha8Rng::from_seed(stream_seed(name, kind as u64, 0));
     // An empty string is four zero bytes.
     let row_bytes = width * dtype.size().unwrap_or(4);
-    let mut drawn: Vec<Vec<u8>> = Vec::with_capacity(rows);
+    let mut generated: Vec<Vec<u8>> = Vec::with_capacity(rows);
     for row in 0..rows {
         let mut bytes = Vec::with_capacity(row_bytes);
         if kind == InputKind::Wide && row % 3 == 2 {
-            bytes.clone_from(&drawn[row - 1]);
+            bytes.clone_from(&generated[row - 1]);
         } else if kind == InputKind::Wide && row % 5 == 4 {
             bytes.resize(row_bytes, 0);
         } else {
             (0..width).for_each(|_| push_element(dtype, rng.next_u32(), kind, limit, &mut bytes));
         }
-        drawn.push(bytes);
+        generated.push(bytes);
     }
-    drawn
+    generated
 }
 
 /// Appends the element that a random number gives.
@@ -136,7 +136,7 @@ impl Elements {
     }
 
     /// Returns the shape and the elements of an output.
-    pub(super) fn of(value: &DynValue) -> Result<(Vec<i64>, Self), String> {
+    pub(super) fn from_value(value: &DynValue) -> Result<(Vec<i64>, Self), String> {
         let text = |e: ort::Error| e.to_string();
         macro_rules! numbers {
             ($kind:ident, $element:ty, $convert:expr) => {{

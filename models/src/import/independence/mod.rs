@@ -13,7 +13,7 @@ use super::runtime;
 use crate::error::ModelsError;
 use crate::stop::Stop;
 use elements::{Elements, InputKind, Row};
-use model::{Failed, InputRows, MAX_ELEMENTS, Model, Output, Result};
+use model::{InputRows, MAX_ELEMENTS, Model, Output, Result, TestFailure};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::collections::btree_map::Entry;
@@ -27,9 +27,9 @@ pub use elements::{FLOAT_TOLERANCE, HALF_TOLERANCE};
 /// Tested batch sizes, besides the maximum.
 const SIZES: [usize; 4] = [1, 2, 3, 8];
 /// Rows of each batch that run alone, besides its last one.
-const ALONE: usize = 8;
+const SINGLES: usize = 8;
 /// Time after which no larger batch is started.
-const BUDGET: Duration = Duration::from_secs(30);
+const TIME_BUDGET: Duration = Duration::from_secs(30);
 
 /// Result of the test.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,8 +76,8 @@ pub fn test_rows(
     let result = Model::open(&environment, file).and_then(|mut model| BatchTest::new(&mut model, max, stop)?.run());
     match result {
         Ok(evidence) => Ok(Verdict::Independent(evidence)),
-        Err(Failed::Refused(why)) => Ok(Verdict::Refused(why)),
-        Err(Failed::Stopped(error)) => Err(error),
+        Err(TestFailure::Refused(reason)) => Ok(Verdict::Refused(reason)),
+        Err(TestFailure::Stopped(error)) => Err(error),
     }
 }
 
@@ -86,29 +86,29 @@ struct BatchTest<'a> {
     model: &'a mut Model,
     batch_sizes: BTreeSet<usize>,
     stop: &'a Stop,
-    began: Instant,
+    started: Instant,
     largest_difference: f64,
     /// For each output, true if two rows of it ever differed.
     varied: Vec<bool>,
-    tried: BTreeSet<usize>,
+    tested_sizes: BTreeSet<usize>,
 }
 
 impl<'a> BatchTest<'a> {
     fn new(model: &'a mut Model, max: usize, stop: &'a Stop) -> Result<Self> {
-        let most = max.min(MAX_ELEMENTS / model.row_elements().max(1));
-        let batch_sizes: BTreeSet<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= most).collect();
+        let cap = max.min(MAX_ELEMENTS / model.row_elements().max(1));
+        let batch_sizes: BTreeSet<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= cap).collect();
         if batch_sizes.last().is_none_or(|&largest| largest < 2) {
             let what = "two rows of its inputs are too large to test";
-            return Err(Failed::Refused(what.to_owned()));
+            return Err(TestFailure::Refused(what.to_owned()));
         }
         Ok(Self {
             varied: vec![false; model.outputs.len()],
             model,
             batch_sizes,
             stop,
-            began: Instant::now(),
+            started: Instant::now(),
             largest_difference: 0.0,
-            tried: BTreeSet::new(),
+            tested_sizes: BTreeSet::new(),
         })
     }
 
@@ -118,13 +118,13 @@ impl<'a> BatchTest<'a> {
         }
         let mut outputs = self.model.outputs.iter().zip(&self.varied);
         if let Some((Output { name, .. }, _)) = outputs.find(|(_, varied)| !**varied) {
-            return Err(Failed::Refused(format!(
+            return Err(TestFailure::Refused(format!(
                 "output `{name}` is the same for every tested row, which proves nothing; if its rows are \
                      known to be independent, set `max_batch_size` in config.toml"
             )));
         }
         Ok(Evidence {
-            sizes: self.tried.into_iter().collect(),
+            sizes: self.tested_sizes.into_iter().collect(),
             largest_difference: self.largest_difference,
         })
     }
@@ -132,34 +132,34 @@ impl<'a> BatchTest<'a> {
     /// Tests every batch size with one kind of inputs.
     fn run_kind(&mut self, kind: InputKind) -> Result<()> {
         let count = self.batch_sizes.last().copied().unwrap_or_default();
-        let inputs = self.model.inputs(kind, count);
+        let inputs = self.model.seeded_inputs(kind, count);
         let mut rng = ChaCha8Rng::seed_from_u64(kind as u64);
-        let mut alone: BTreeMap<usize, Vec<Elements>> = BTreeMap::new();
+        let mut single: BTreeMap<usize, Vec<Elements>> = BTreeMap::new();
         for size in self.batch_sizes.clone() {
-            if size > SIZES[2] && self.began.elapsed() > BUDGET {
+            if size > SIZES[2] && self.started.elapsed() > TIME_BUDGET {
                 break;
             }
             let rows: Vec<usize> = (0..size).collect();
-            let together = self.run_rows(&inputs, &rows)?;
-            for row in rows.iter().copied().filter(|&row| row < ALONE || row + 1 == size) {
-                if let Entry::Vacant(entry) = alone.entry(row) {
+            let batched = self.run_rows(&inputs, &rows)?;
+            for row in rows.iter().copied().filter(|&row| row < SINGLES || row + 1 == size) {
+                if let Entry::Vacant(entry) = single.entry(row) {
                     entry.insert(self.run_rows(&inputs, &[row])?);
                 }
-                for (output, (together, alone)) in together.iter().zip(&alone[&row]).enumerate() {
+                for (output, (batched, single)) in batched.iter().zip(&single[&row]).enumerate() {
                     let what = || format!("row {row} of {size}, run alone, ");
-                    self.compare(output, &together.row(row, size), &alone.row(0, 1), what)?;
+                    self.compare(output, &batched.row(row, size), &single.row(0, 1), what)?;
                 }
             }
             let order = shuffled(&rows, &mut rng);
             let permuted = self.run_rows(&inputs, &order)?;
-            for (output, (together, permuted)) in together.iter().zip(&permuted).enumerate() {
-                for (place, &row) in order.iter().enumerate() {
-                    let what = || format!("row {row} of {size}, run at position {place} among the same rows, ");
-                    self.compare(output, &together.row(row, size), &permuted.row(place, size), what)?;
+            for (output, (batched, permuted)) in batched.iter().zip(&permuted).enumerate() {
+                for (position, &row) in order.iter().enumerate() {
+                    let what = || format!("row {row} of {size}, run at position {position} among the same rows, ");
+                    self.compare(output, &batched.row(row, size), &permuted.row(position, size), what)?;
                 }
-                self.varied[output] |= together.rows_vary(size, self.model.outputs[output].tolerance);
+                self.varied[output] |= batched.rows_vary(size, self.model.outputs[output].tolerance);
             }
-            self.tried.insert(size);
+            self.tested_sizes.insert(size);
         }
         Ok(())
     }
@@ -172,9 +172,9 @@ impl<'a> BatchTest<'a> {
     /// Compares a row of an output with the same row of another run.
     fn compare(&mut self, output: usize, a: &Row<'_>, b: &Row<'_>, what: impl Fn() -> String) -> Result<()> {
         let spec = &self.model.outputs[output];
-        let differ = |how: String| Failed::Refused(format!("output `{}`: {}{how}", spec.name, what()));
+        let mismatch = |text: String| TestFailure::Refused(format!("output `{}`: {}{text}", spec.name, what()));
         if a.len() != b.len() {
-            return Err(differ(format!("has {} elements instead of {}", b.len(), a.len())));
+            return Err(mismatch(format!("has {} elements instead of {}", b.len(), a.len())));
         }
         let difference = a.difference(b);
         let largest = a.elements.largest().max(b.elements.largest());
@@ -183,7 +183,7 @@ impl<'a> BatchTest<'a> {
                 0.0 => "it must be the same".to_owned(),
                 share => format!("rounding explains at most {share} of the largest value, {largest:.6}"),
             };
-            return Err(differ(format!("differs by {difference:.6}; {allowed}")));
+            return Err(mismatch(format!("differs by {difference:.6}; {allowed}")));
         }
         if largest > 0.0 {
             self.largest_difference = self.largest_difference.max(difference / largest);

@@ -19,20 +19,20 @@ const INT_LIMITS: [u32; 3] = [100, 8, 2];
 
 /// Reason for an early end of a test.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum TestFailure {
     /// Rows depend on each other, or the test shows nothing.
     Refused(String),
     /// A stop, or an error of this program.
     Stopped(ModelsError),
 }
 
-impl From<ModelsError> for Failed {
+impl From<ModelsError> for TestFailure {
     fn from(error: ModelsError) -> Self {
         Self::Stopped(error)
     }
 }
 
-pub(super) type Result<T> = std::result::Result<T, Failed>;
+pub(super) type Result<T> = std::result::Result<T, TestFailure>;
 
 /// Input of the model.
 struct ModelInput {
@@ -55,31 +55,31 @@ pub(super) struct Model {
     inputs: Vec<ModelInput>,
     pub(super) outputs: Vec<Output>,
     /// Size of free dimensions.
-    free: usize,
+    free_size: usize,
     /// Limit of integers.
-    limit: u32,
+    int_limit: u32,
 }
 
 impl Model {
     /// Builds a session with one thread, so that every run gives the same result, and finds sizes with which it runs.
     pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
         let session = builder(environment).and_then(|mut builder| builder.commit_from_file(file));
-        let session = session.map_err(|e| Failed::Refused(format!("ONNX Runtime refuses the graph: {e}")))?;
+        let session = session.map_err(|e| TestFailure::Refused(format!("ONNX Runtime refuses the graph: {e}")))?;
         let (inputs, outputs) = session_tensors(&session);
-        let untried = |tensor: &SessionTensor| {
-            let (name, words) = (&tensor.name, &tensor.type_words);
-            Failed::Refused(format!("`{name}` is of type {words}, which is not tested"))
+        let unsupported_type = |tensor: &SessionTensor| {
+            let (name, type_name) = (&tensor.name, &tensor.type_name);
+            TestFailure::Refused(format!("`{name}` is of type {type_name}, which is not tested"))
         };
-        check_batch_axis(&inputs, &outputs).map_err(Failed::Refused)?;
+        check_batch_axis(&inputs, &outputs).map_err(TestFailure::Refused)?;
         let input = |tensor: SessionTensor| {
-            let dtype = tensor.dtype.ok_or_else(|| untried(&tensor))?;
+            let dtype = tensor.dtype.ok_or_else(|| unsupported_type(&tensor))?;
             let dims = tensor.shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok());
             let dims = dims.collect();
             let name = tensor.name;
             Ok(ModelInput { name, dtype, dims })
         };
         let output = |tensor: SessionTensor| {
-            let tolerance = tolerance(tensor.dtype.ok_or_else(|| untried(&tensor))?);
+            let tolerance = tolerance(tensor.dtype.ok_or_else(|| unsupported_type(&tensor))?);
             let name = tensor.name;
             Ok(Output { name, tolerance })
         };
@@ -87,8 +87,8 @@ impl Model {
             inputs: inputs.into_iter().map(input).collect::<Result<Vec<_>>>()?,
             outputs: outputs.into_iter().map(output).collect::<Result<Vec<_>>>()?,
             session,
-            free: 1,
-            limit: 1,
+            free_size: 1,
+            int_limit: 1,
         };
         model.find_sizes()?;
         Ok(model)
@@ -98,32 +98,32 @@ impl Model {
     fn find_sizes(&mut self) -> Result<()> {
         let mut first_error = None;
         let sizes = FREE_SIZES.into_iter();
-        for (free, limit) in sizes.flat_map(|free| INT_LIMITS.map(|limit| (free, limit))) {
-            (self.free, self.limit) = (free, limit);
+        for (free_size, int_limit) in sizes.flat_map(|free_size| INT_LIMITS.map(|int_limit| (free_size, int_limit))) {
+            (self.free_size, self.int_limit) = (free_size, int_limit);
             if self.row_elements() > MAX_ELEMENTS {
                 continue;
             }
-            let inputs = self.inputs(InputKind::Small, 1);
-            match self.attempt(&inputs, &[0]) {
+            let inputs = self.seeded_inputs(InputKind::Small, 1);
+            match self.try_run(&inputs, &[0]) {
                 Ok(_) => return Ok(()),
                 Err(error) => first_error.get_or_insert(error),
             };
         }
         let error = first_error.unwrap_or_else(|| "all of them are too large".to_owned());
-        Err(Failed::Refused(format!("it fails on all tested inputs: {error}")))
+        Err(TestFailure::Refused(format!("it fails on all tested inputs: {error}")))
     }
 
     /// Returns the elements of one row of all inputs.
     pub(super) fn row_elements(&self) -> usize {
-        let widths = self.inputs.iter().map(|input| input.width(self.free));
+        let widths = self.inputs.iter().map(|input| input.width(self.free_size));
         widths.fold(0, usize::saturating_add)
     }
 
     /// Creates seeded inputs of `rows` rows.
-    pub(super) fn inputs(&self, kind: InputKind, rows: usize) -> Vec<InputRows> {
+    pub(super) fn seeded_inputs(&self, kind: InputKind, rows: usize) -> Vec<InputRows> {
         let seeded = |input: &ModelInput| {
-            let layout = (rows, input.width(self.free));
-            seeded_rows(&input.name, input.dtype, layout, kind, self.limit)
+            let layout = (rows, input.width(self.free_size));
+            seeded_rows(&input.name, input.dtype, layout, kind, self.int_limit)
         };
         self.inputs.iter().map(seeded).collect()
     }
@@ -132,31 +132,31 @@ impl Model {
     pub(super) fn run(&mut self, inputs: &[InputRows], rows: &[usize]) -> Result<Vec<Elements>> {
         let count = rows.len();
         let outputs = self
-            .attempt(inputs, rows)
-            .map_err(|error| Failed::Refused(format!("it does not run on {count} seeded row(s): {error}")))?;
+            .try_run(inputs, rows)
+            .map_err(|error| TestFailure::Refused(format!("it does not run on {count} seeded row(s): {error}")))?;
         let check = |((shape, elements), Output { name, .. }): ((Vec<i64>, Elements), &Output)| {
             if shape.first() == Some(&(count as i64)) {
                 return Ok(elements);
             }
             let what = format!("output `{name}` has shape {shape:?} for {count} row(s)");
-            Err(Failed::Refused(what))
+            Err(TestFailure::Refused(what))
         };
         outputs.into_iter().zip(&self.outputs).map(check).collect()
     }
 
-    fn attempt(&mut self, inputs: &[InputRows], rows: &[usize]) -> Attempt {
-        let value = |(input, drawn): (&ModelInput, &InputRows)| {
-            let dims = std::iter::once(rows.len()).chain(input.dims(self.free));
+    fn try_run(&mut self, inputs: &[InputRows], rows: &[usize]) -> RunResult {
+        let value = |(input, input_rows): (&ModelInput, &InputRows)| {
+            let dims = std::iter::once(rows.len()).chain(input.dims(self.free_size));
             let tensor = WarmupTensor {
                 shape: dims.map(|dim| dim as i64).collect(),
-                data: rows.iter().flat_map(|&row| drawn[row].iter().copied()).collect(),
+                data: rows.iter().flat_map(|&row| input_rows[row].iter().copied()).collect(),
             };
             Ok((Cow::Owned(input.name.clone()), value(input.dtype, &tensor)?))
         };
         let values = self.inputs.iter().zip(inputs).map(value);
         let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<std::result::Result<_, String>>()?;
         let outputs = self.session.run(values).map_err(|e| e.to_string())?;
-        let outputs = (0..self.outputs.len()).map(|index| Elements::of(&outputs[index]));
+        let outputs = (0..self.outputs.len()).map(|index| Elements::from_value(&outputs[index]));
         outputs.collect()
     }
 }
@@ -164,16 +164,16 @@ impl Model {
 /// Bytes of an input's rows.
 pub(super) type InputRows = Vec<Vec<u8>>;
 /// Shape and elements of each output, or the error of the run.
-type Attempt = std::result::Result<Vec<(Vec<i64>, Elements)>, String>;
+type RunResult = std::result::Result<Vec<(Vec<i64>, Elements)>, String>;
 
 impl ModelInput {
     /// Dimensions of a row.
-    fn dims(&self, free: usize) -> Vec<usize> {
-        self.dims.iter().map(|dim| dim.unwrap_or(free)).collect()
+    fn dims(&self, free_size: usize) -> Vec<usize> {
+        self.dims.iter().map(|dim| dim.unwrap_or(free_size)).collect()
     }
 
     /// Elements of a row.
-    fn width(&self, free: usize) -> usize {
-        self.dims(free).into_iter().fold(1, usize::saturating_mul)
+    fn width(&self, free_size: usize) -> usize {
+        self.dims(free_size).into_iter().fold(1, usize::saturating_mul)
     }
 }

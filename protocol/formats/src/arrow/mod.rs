@@ -28,39 +28,39 @@ const TRAILER_BYTES: u64 = 10;
 /// its end; a failed read.
 pub fn check(file: &mut (impl Read + Seek), limit: u64) -> Result<(), String> {
     let size = file.seek(SeekFrom::End(0)).map_err(|e| unreadable(0, &e))?;
-    let mut walk = Walk { file, size, limit };
-    let head = walk.bytes(0, size.min(MAGIC.len() as u64))?;
+    let mut checker = MessageChecker { file, size, limit };
+    let head = checker.bytes(0, size.min(MAGIC.len() as u64))?;
     if head == MAGIC {
-        walk.blocks()
+        checker.blocks()
     } else {
-        let end = walk.stream()?;
-        walk.check_end(end)
+        let end = checker.stream()?;
+        checker.check_end(end)
     }
 }
 
-struct Walk<'a, R> {
+struct MessageChecker<'a, R> {
     file: &'a mut R,
     size: u64,
     limit: u64,
 }
 
-impl<R: Read + Seek> Walk<'_, R> {
+impl<R: Read + Seek> MessageChecker<'_, R> {
     /// Checks the messages named in the footer of a file.
     fn blocks(&mut self) -> Result<(), String> {
         let end = self.size.saturating_sub(TRAILER_BYTES);
         let trailer = self.bytes(end, self.size - end)?;
         let Some([a, b, c, d, magic @ ..]) = trailer.first_chunk::<{ TRAILER_BYTES as usize }>() else {
-            return Err(at(end, "too short for an Arrow IPC file"));
+            return Err(fault(end, "too short for an Arrow IPC file"));
         };
         if magic != MAGIC {
             let what = "it does not end with ARROW1: it was cut off, or its writer did not finish it";
-            return Err(at(end, what));
+            return Err(fault(end, what));
         }
         let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
         let start = end.checked_sub(len);
-        let start = start.ok_or_else(|| at(end, &format!("footer of {len} bytes exceeds the file")))?;
+        let start = start.ok_or_else(|| fault(end, &format!("footer of {len} bytes exceeds the file")))?;
         let bytes = self.bytes(start, len)?;
-        let footer = root_as_footer(&bytes).map_err(|e| at(start, &format!("invalid footer: {e}")))?;
+        let footer = root_as_footer(&bytes).map_err(|e| fault(start, &format!("invalid footer: {e}")))?;
         let blocks = footer.dictionaries().into_iter().chain(footer.recordBatches());
         for block in blocks.flatten() {
             self.block(block, start)?;
@@ -74,12 +74,12 @@ impl<R: Read + Seek> Walk<'_, R> {
         let outside = || {
             let what =
                 format!("the footer names a batch at {offset}, of {metadata} and {body} bytes, outside of the file");
-            at(end, &what)
+            fault(end, &what)
         };
-        let (start, len) = inside(offset, metadata, end).ok_or_else(outside)?;
-        let (body_start, body_len) = inside(offset.saturating_add(metadata), body, end).ok_or_else(outside)?;
+        let (start, len) = range_within(offset, metadata, end).ok_or_else(outside)?;
+        let (body_start, body_len) = range_within(offset.saturating_add(metadata), body, end).ok_or_else(outside)?;
         let bytes = self.bytes(start, len)?;
-        let bytes = bare(&bytes).map_err(|what| at(start, &what))?;
+        let bytes = without_prefix(&bytes).map_err(|what| fault(start, &what))?;
         self.message(start, bytes, body_start, body_len)
     }
 
@@ -87,28 +87,29 @@ impl<R: Read + Seek> Walk<'_, R> {
     fn stream(&mut self) -> Result<u64, String> {
         let mut offset = 0;
         while offset < self.size {
-            let begin = offset;
+            let pos = offset;
             let mut length: [u8; 4] = self.array(offset)?;
             offset += 4;
-            if length == MARK {
+            if length == CONTINUATION {
                 length = self.array(offset)?;
                 offset += 4;
             }
             let length = i32::from_le_bytes(length);
-            let length = u64::try_from(length).map_err(|_| at(begin, &format!("invalid metadata length: {length}")))?;
+            let length =
+                u64::try_from(length).map_err(|_| fault(pos, &format!("invalid metadata length: {length}")))?;
             if length == 0 {
                 return Ok(offset);
             }
             let bytes = self.bytes(offset, length)?;
             offset += length;
-            let body = parse(&bytes).map_err(|what| at(begin, &what))?.bodyLength();
-            let body = u64::try_from(body).map_err(|_| at(begin, &format!("invalid body length: {body}")))?;
+            let body = parse(&bytes).map_err(|what| fault(pos, &what))?.bodyLength();
+            let body = u64::try_from(body).map_err(|_| fault(pos, &format!("invalid body length: {body}")))?;
             if body > self.size - offset {
                 let left = self.size - offset;
                 let what = format!("a body of {body} bytes, but {left} are left: it was cut off");
-                return Err(at(begin, &what));
+                return Err(fault(pos, &what));
             }
-            self.message(begin, &bytes, offset, body)?;
+            self.message(pos, &bytes, offset, body)?;
             offset += body;
         }
         Ok(offset)
@@ -133,24 +134,24 @@ impl<R: Read + Seek> Walk<'_, R> {
         ))
     }
 
-    fn message(&mut self, begin: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<(), String> {
-        let says = |what: String| at(begin, &what);
+    fn message(&mut self, pos: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<(), String> {
+        let error = |what: String| fault(pos, &what);
         let limit = self.limit;
-        let message = parse(metadata).map_err(says)?;
+        let message = parse(metadata).map_err(error)?;
         let mut prefix = |within: u64| self.array(body + within);
-        buffers(&message, body_bytes, limit, &mut prefix).map_err(says)
+        buffers(&message, body_bytes, limit, &mut prefix).map_err(error)
     }
 
     fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N], String> {
         let bytes = self.bytes(offset, N as u64)?;
-        bytes.try_into().map_err(|_| at(offset, "it was cut off"))
+        bytes.try_into().map_err(|_| fault(offset, "it was cut off"))
     }
 
     /// Reads `len` bytes, after checking that the file has them.
     fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, String> {
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
             let what = format!("{len} bytes are missing: it was cut off, or is damaged");
-            return Err(at(offset, &what));
+            return Err(fault(offset, &what));
         }
         let mut bytes = vec![0; len as usize];
         let found = self.file.seek(SeekFrom::Start(offset));
@@ -160,18 +161,18 @@ impl<R: Read + Seek> Walk<'_, R> {
     }
 }
 
-fn at(offset: u64, what: &str) -> String {
+fn fault(offset: u64, what: &str) -> String {
     format!("offset {offset}: {what}")
 }
 
 /// Returns the start and the length of a range that ends at `end` or before.
-fn inside(offset: i64, length: i64, end: u64) -> Option<(u64, u64)> {
+fn range_within(offset: i64, length: i64, end: u64) -> Option<(u64, u64)> {
     let (start, len) = (u64::try_from(offset).ok()?, u64::try_from(length).ok()?);
     (start.checked_add(len)? <= end).then_some((start, len))
 }
 
 fn unreadable(offset: u64, error: &Error) -> String {
-    at(offset, &format!("cannot be read: {error}"))
+    fault(offset, &format!("cannot be read: {error}"))
 }
 
 /// Bytes of the length at the start of a compressed buffer.
@@ -179,9 +180,9 @@ const PREFIX_BYTES: u64 = 8;
 /// Length of a buffer that is stored uncompressed.
 const NOT_COMPRESSED: i64 = -1;
 /// Maximum expansion of a byte of LZ4: each byte of a match's length stands for 255 (LZ4 block format, "Match length").
-const LZ4_MOST: u64 = 255;
+const MAX_LZ4_EXPANSION: u64 = 255;
 /// Marker before the length of metadata since version 0.15 of the format; older metadata has the length alone.
-const MARK: [u8; 4] = [0xff; 4];
+const CONTINUATION: [u8; 4] = [0xff; 4];
 
 /// Checks a message against its body. `metadata` is bare; `limit` is the maximum total size of the unpacked buffers, in
 /// bytes.
@@ -201,10 +202,10 @@ pub fn check_message(metadata: &[u8], body: &[u8], limit: u64) -> Result<(), Str
 ///
 /// # Errors
 /// Too few bytes.
-pub fn bare(encapsulated: &[u8]) -> Result<&[u8], String> {
-    let skipped = if encapsulated.starts_with(&MARK) { 8 } else { 4 };
-    let bare = encapsulated.get(skipped..);
-    bare.ok_or_else(|| format!("metadata of {} bytes: too few", encapsulated.len()))
+pub fn without_prefix(encapsulated: &[u8]) -> Result<&[u8], String> {
+    let skipped = if encapsulated.starts_with(&CONTINUATION) { 8 } else { 4 };
+    let without_prefix = encapsulated.get(skipped..);
+    without_prefix.ok_or_else(|| format!("metadata of {} bytes: too few", encapsulated.len()))
 }
 
 fn parse(metadata: &[u8]) -> Result<Message<'_>, String> {
@@ -225,8 +226,8 @@ fn buffers(
     };
     let mut total = 0_u64;
     for (at, buffer) in batch.buffers().into_iter().flatten().enumerate() {
-        let says = |what: String| format!("buffer {at}: {what}");
-        total = total.saturating_add(grown(&batch, buffer, body_bytes, prefix).map_err(says)?);
+        let describe = |what: String| format!("buffer {at}: {what}");
+        total = total.saturating_add(unpacked_bytes(&batch, buffer, body_bytes, prefix).map_err(describe)?);
         if total > limit {
             return Err(format!(
                 "the first {} buffers grow to {total} bytes; the limit of a batch is {limit}: write smaller batches, unless the file is damaged",
@@ -238,14 +239,14 @@ fn buffers(
 }
 
 /// Returns the size that a buffer grows to, in bytes.
-fn grown(
+fn unpacked_bytes(
     batch: &RecordBatch<'_>,
     buffer: &Buffer,
     body_bytes: u64,
     prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize], String>,
 ) -> Result<u64, String> {
     let (offset, length) = (buffer.offset(), buffer.length());
-    let (start, len) = inside(offset, length, body_bytes)
+    let (start, len) = range_within(offset, length, body_bytes)
         .ok_or_else(|| format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}"))?;
     let Some(codec) = batch.compression().as_ref().map(BodyCompression::codec) else {
         return Ok(len);
@@ -261,7 +262,7 @@ fn grown(
         return Ok(packed);
     }
     let claimed = u64::try_from(claimed).map_err(|_| format!("claims {claimed} bytes"))?;
-    if codec == CompressionType::LZ4_FRAME && claimed > packed.saturating_mul(LZ4_MOST) {
+    if codec == CompressionType::LZ4_FRAME && claimed > packed.saturating_mul(MAX_LZ4_EXPANSION) {
         return Err(format!(
             "claims {claimed} bytes, but {packed} bytes of LZ4 cannot grow to that"
         ));
@@ -284,12 +285,12 @@ mod tests {
 
     fn ends_at(bytes: &[u8], offset: u64) -> Result<(), String> {
         let (file, size) = (&mut Cursor::new(bytes), bytes.len() as u64);
-        let mut walk = Walk {
+        let mut checker = MessageChecker {
             file,
             size,
             limit: LIMIT,
         };
-        walk.check_end(offset)
+        checker.check_end(offset)
     }
 
     #[test]

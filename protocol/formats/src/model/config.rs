@@ -51,13 +51,13 @@ pub struct JoinedInput {
 }
 
 /// Keys of `[batching]` without effect if batching is disabled.
-const KEYS_OF_BATCHES: [&str; 3] = ["max_delay_us", "preferred_rows", "max_request_rows"];
+const BATCHING_KEYS: [&str; 3] = ["max_delay_us", "preferred_rows", "max_request_rows"];
 
 /// Overlays keys on a table, recursively for tables in it.
-fn lay_over(table: &mut toml::Table, keys: &toml::Table) {
+fn overlay(table: &mut toml::Table, keys: &toml::Table) {
     for (key, value) in keys {
         match (table.get_mut(key), value) {
-            (Some(toml::Value::Table(below)), toml::Value::Table(keys)) => lay_over(below, keys),
+            (Some(toml::Value::Table(inner)), toml::Value::Table(keys)) => overlay(inner, keys),
             _ => {
                 table.insert(key.clone(), value.clone());
             }
@@ -85,9 +85,9 @@ impl ModelConfig {
         let mut table = toml::Table::try_from(self).map_err(|e| e.to_string())?;
         let is_unbatched = keys.get("max_batch_size").and_then(toml::Value::as_integer) == Some(0);
         if let Some(toml::Value::Table(batching)) = table.get_mut("batching").filter(|_| is_unbatched) {
-            batching.retain(|key, _| !KEYS_OF_BATCHES.contains(&key));
+            batching.retain(|key, _| !BATCHING_KEYS.contains(&key));
         }
-        lay_over(&mut table, keys);
+        overlay(&mut table, keys);
         let config: Self = table.try_into().map_err(|e: toml::de::Error| e.to_string())?;
         config.check()?;
         Ok(config)
@@ -371,10 +371,10 @@ impl InstanceConfig {
         check_range("instances.intra_op_threads", intra as usize, 1, MAX_SESSION_THREADS)?;
         check_range("instances.inter_op_threads", inter as usize, 1, MAX_SESSION_THREADS)?;
         check_range("instances.cpus", self.cpus.len(), 0, MAX_CPUS)?;
-        let all = count * (intra + inter);
-        if all > MAX_MODEL_THREADS {
+        let threads = count * (intra + inter);
+        if threads > MAX_MODEL_THREADS {
             return Err(format!(
-                "`instances.count` ({count}) times the threads of each session ({intra} and {inter}) is {all}; the limit is {MAX_MODEL_THREADS}"
+                "`instances.count` ({count}) times the threads of each session ({intra} and {inter}) is {threads}; the limit is {MAX_MODEL_THREADS}"
             ));
         }
         Ok(())
@@ -514,13 +514,13 @@ fn check_warmup(samples: &[WarmupSample], max_batch_size: u32) -> Result<(), Str
                 "`warmup.count` of `{name}` is {count}, which is not between 1 and {MAX_WARMUP_COUNT}"
             ));
         }
-        for (input, wanted) in &sample.inputs {
-            if wanted.dims.iter().flatten().any(|&dim| dim < 0) {
+        for (input, declared) in &sample.inputs {
+            if declared.dims.iter().flatten().any(|&dim| dim < 0) {
                 return Err(format!(
                     "`warmup.inputs.{input}.dims` of `{name}` has a negative dimension"
                 ));
             }
-            if let WarmupData::File(file) = &wanted.data
+            if let WarmupData::File(file) = &declared.data
                 && !is_plain_name(file)
             {
                 return Err(format!(

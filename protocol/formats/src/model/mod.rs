@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::TensorSpec;
 
 /// Checks a number, or the length of a list.
-fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<(), String> {
+fn check_range(key: &str, value: usize, min: usize, max: usize) -> Result<(), String> {
     match value {
-        _ if value < least => Err(format!("`{key}` must be at least {least}")),
-        _ if value > most => Err(format!("`{key}` is {value}; the limit is {most}")),
+        _ if value < min => Err(format!("`{key}` must be at least {min}")),
+        _ if value > max => Err(format!("`{key}` is {value}; the limit is {max}")),
         _ => Ok(()),
     }
 }

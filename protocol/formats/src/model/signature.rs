@@ -29,7 +29,7 @@ pub struct SessionTensor {
     /// Data type; `None` if the protocol does not have it.
     pub dtype: Option<DataType>,
     /// Type as written by the runtime.
-    pub type_words: String,
+    pub type_name: String,
     /// Dimensions; a free one is negative.
     pub shape: Vec<i64>,
     /// Names of the free dimensions, if they have any.
@@ -73,10 +73,10 @@ impl Signature {
         if inputs.is_empty() || outputs.is_empty() {
             return Err("the graph has no inputs or no outputs".into());
         }
-        let most = inputs.len().max(outputs.len());
-        if most > MAX_TENSORS {
+        let count = inputs.len().max(outputs.len());
+        if count > MAX_TENSORS {
             return Err(format!(
-                "the graph has {most} inputs or outputs; the limit of a request is {MAX_TENSORS}"
+                "the graph has {count} inputs or outputs; the limit of a request is {MAX_TENSORS}"
             ));
         }
         if signature.batched {
@@ -140,7 +140,7 @@ impl Signature {
                     let have = have.join(", ");
                     return Err(format!("the config declares {role} `{name}`, the graph has {have}"));
                 };
-                let reshape = declare_one(tensor, &mut specs[index], batched, role == "output");
+                let reshape = declare_tensor(tensor, &mut specs[index], batched, role == "output");
                 reshapes[index] = reshape.map_err(|what| format!("{role} `{name}`: {what}"))?;
             }
         }
@@ -202,13 +202,13 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
         ));
     }
     let unsupported = || {
-        let words = &tensor.type_words;
-        let hint = match words.contains("Map") {
+        let type_name = &tensor.type_name;
+        let hint = match type_name.contains("Map") {
             true => " (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
             false => "",
         };
         format!(
-            "`{name}` is {words}, which the Open Inference Protocol does not support: export the model with tensors only{hint}"
+            "`{name}` is {type_name}, which the Open Inference Protocol does not support: export the model with tensors only{hint}"
         )
     };
     Ok(TensorSpec {
@@ -220,7 +220,7 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
 
 /// Name prefix that tf2onnx (`make_onnx_shape`) and ONNX's shape inference give to unknown dimensions, followed by a number.
 /// Two such dimensions may be equal.
-const UNKNOWN: &str = "unk__";
+const UNKNOWN_DIM_PREFIX: &str = "unk__";
 
 /// Checks that the first dimensions of a graph's tensors can be one batch axis. Dimensions with one name (ONNX's
 /// `dim_param`) have one size; without names, the graph does not show it. It never shows if its rows are independent.
@@ -238,7 +238,7 @@ pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> 
             Some(size @ 0..) => return Err(format!("the first dimension of {role} `{name}` is fixed at {size}")),
             Some(_) => symbols.first().map_or("", String::as_str),
         };
-        if symbol.is_empty() || symbol.starts_with(UNKNOWN) {
+        if symbol.is_empty() || symbol.starts_with(UNKNOWN_DIM_PREFIX) {
             continue;
         }
         let (other_role, other, batch) = *batch.get_or_insert((role, name.as_str(), symbol));
@@ -259,14 +259,14 @@ fn is_compatible(one: &TensorSpec, other: &TensorSpec) -> bool {
         && dims.all(|(&one, &other)| one < 0 || other < 0 || one == other)
 }
 
-fn only_in(role: &str, spec: &TensorSpec, there: &str, missing: &str) -> String {
+fn only_in(role: &str, spec: &TensorSpec, present: &str, absent: &str) -> String {
     format!(
-        "{role} `{}`, {} {:?}, is in the {there} and not in the {missing}: import or generate the model again",
+        "{role} `{}`, {} {:?}, is in the {present} and not in the {absent}: import or generate the model again",
         spec.name, spec.dtype, spec.shape
     )
 }
 
-fn declare_one(
+fn declare_tensor(
     declared: &DeclaredTensor,
     spec: &mut TensorSpec,
     batched: bool,
@@ -278,19 +278,19 @@ fn declare_one(
     }
     let batch = usize::from(batched).min(spec.shape.len());
     let in_graph = declared.reshape.as_ref().unwrap_or(&declared.dims);
-    let behind_batch = spec.shape.get_mut(batch..).unwrap_or_default();
+    let row_dims = spec.shape.get_mut(batch..).unwrap_or_default();
     // An output may be free in the config and fixed in the graph, if the runtime infers more than the exporter wrote.
-    let fits_one = |declared: i64, have: i64| have < 0 || declared == have || (is_output && declared < 0);
-    let mut dims = in_graph.iter().zip(&*behind_batch);
-    if in_graph.len() != behind_batch.len() || !dims.all(|(&declared, &have)| fits_one(declared, have)) {
-        let at = if batched { "after the batch dimension " } else { "" };
+    let dim_fits = |declared: i64, have: i64| have < 0 || declared == have || (is_output && declared < 0);
+    let mut dims = in_graph.iter().zip(&*row_dims);
+    if in_graph.len() != row_dims.len() || !dims.all(|(&declared, &have)| dim_fits(declared, have)) {
+        let prefix = if batched { "after the batch dimension " } else { "" };
         let reshaped = declared.reshape.as_ref().map_or("", |_| " after `reshape`");
         return Err(format!(
-            "the config declares dimensions {in_graph:?}{reshaped}, the graph has {at}{behind_batch:?}"
+            "the config declares dimensions {in_graph:?}{reshaped}, the graph has {prefix}{row_dims:?}"
         ));
     }
     if declared.reshape.is_none() {
-        for (have, &declared) in behind_batch.iter_mut().zip(in_graph) {
+        for (have, &declared) in row_dims.iter_mut().zip(in_graph) {
             if declared >= 0 {
                 *have = declared;
             }
@@ -298,14 +298,14 @@ fn declare_one(
         return Ok(None);
     }
     let with_batch = |dims: &[i64]| [&spec.shape[..batch], dims].concat();
-    let (outside, inside) = (with_batch(&declared.dims), with_batch(in_graph));
+    let (client_shape, graph_shape) = (with_batch(&declared.dims), with_batch(in_graph));
     let (from, to) = if is_output {
-        (&inside, &outside)
+        (&graph_shape, &client_shape)
     } else {
-        (&outside, &inside)
+        (&client_shape, &graph_shape)
     };
     let reshape = Reshape::new(from, to)?;
-    spec.shape = outside;
+    spec.shape = client_shape;
     Ok(Some(reshape))
 }
 

@@ -104,12 +104,12 @@ fn nonsense_is_refused_by_key() {
         ("intra_op_threads", "4294967295", "1024"),
         ("inter_op_threads", "1025", "1024"),
     ] {
-        let said = message(&format!("[instances]\n{key} = {value}"));
+        let error = message(&format!("[instances]\n{key} = {value}"));
         let parts = [&format!("instances.{key}"), value, most];
-        assert!(parts.iter().all(|part| said.contains(*part)), "{said}");
+        assert!(parts.iter().all(|part| error.contains(*part)), "{error}");
     }
-    let said = message("[instances]\ncount = 100\nintra_op_threads = 100");
-    assert!(said.contains("instances.count") && said.contains("4096"), "{said}");
+    let error = message("[instances]\ncount = 100\nintra_op_threads = 100");
+    assert!(error.contains("instances.count") && error.contains("4096"), "{error}");
     let rows = format!("max_batch_size = 8\n[batching]\npreferred_rows = {:?}", vec![1; 65]);
     assert!(message(&rows).contains("64"), "{}", message(&rows));
 }

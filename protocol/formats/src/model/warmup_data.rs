@@ -35,13 +35,13 @@ pub fn sample_inputs(
     files: &BTreeMap<String, Bytes>,
     signature: &Signature,
 ) -> Result<Vec<WarmupTensor>, String> {
-    let known = |name: &String| signature.inputs.iter().any(|spec| spec.name == *name);
-    if let Some(unknown) = sample.inputs.keys().find(|name| !known(name)) {
+    let is_input = |name: &String| signature.inputs.iter().any(|spec| spec.name == *name);
+    if let Some(unknown) = sample.inputs.keys().find(|name| !is_input(name)) {
         return Err(format!("the graph has no input `{unknown}`"));
     }
     let batch = signature.batched.then(|| i64::from(sample.batch_size));
     let input = |spec: &TensorSpec| match sample.inputs.get(&spec.name) {
-        Some(wanted) => wanted_input(spec, wanted, files, batch),
+        Some(wanted) => declared_input(spec, wanted, files, batch),
         None => zeros(spec, batch),
     };
     let named = |spec: &TensorSpec| input(spec).map_err(|what| format!("input `{}`: {what}", spec.name));
@@ -57,13 +57,13 @@ pub fn zero_inputs(signature: &Signature, rows: u32) -> Result<Vec<WarmupTensor>
     signature.inputs.iter().map(|spec| zeros(spec, batch)).collect()
 }
 
-fn wanted_input(
+fn declared_input(
     spec: &TensorSpec,
-    wanted: &WarmupInput,
+    declared: &WarmupInput,
     files: &BTreeMap<String, Bytes>,
     batch: Option<i64>,
 ) -> Result<WarmupTensor, String> {
-    let shape = match &wanted.dims {
+    let shape = match &declared.dims {
         Some(dims) => batch.iter().chain(dims).copied().collect(),
         None => free_as_one(spec, batch),
     };
@@ -71,15 +71,15 @@ fn wanted_input(
     if shape.len() != spec.shape.len() || !dims.all(|(&have, &want)| want < 0 || have == want) {
         return Err(format!("shape {shape:?} does not fit the graph's {:?}", spec.shape));
     }
-    let data = match &wanted.data {
+    let data = match &declared.data {
         WarmupData::Zero => zero_bytes(spec.dtype, &shape)?,
         WarmupData::Random => random(spec.dtype, zero_bytes(spec.dtype, &shape)?),
         WarmupData::File(file) => {
             let bytes = files.get(file).ok_or_else(|| format!("`{file}` was not read"))?;
             let rows = usize::try_from(batch.unwrap_or(1)).unwrap_or(usize::MAX);
-            let whole = zero_bytes(spec.dtype, &shape)?.len();
-            if spec.dtype != DataType::Bytes && bytes.len().checked_mul(rows) != Some(whole) {
-                let row = whole / rows.max(1);
+            let expected_bytes = zero_bytes(spec.dtype, &shape)?.len();
+            if spec.dtype != DataType::Bytes && bytes.len().checked_mul(rows) != Some(expected_bytes) {
+                let row = expected_bytes / rows.max(1);
                 return Err(format!("`{file}` has {} bytes, one row has {row}", bytes.len()));
             }
             bytes.repeat(rows)

@@ -74,14 +74,14 @@ pub fn external<'a>(
                 "the weights of `{name}` are outside the version's folder: {location:?}"
             ));
         }
-        let end = number(tensor, "offset").saturating_add(least_bytes(tensor));
+        let end = number(tensor, "offset").saturating_add(min_bytes(tensor));
         let file = found.files.entry(location.to_owned()).or_default();
         file.path = path;
         if end > file.bytes {
             file.bytes = end;
             file.tensor.clone_from(name);
         }
-        found.largest_tensor = found.largest_tensor.max(most_bytes(tensor));
+        found.largest_tensor = found.largest_tensor.max(max_bytes(tensor));
     }
     Ok(found)
 }
@@ -115,7 +115,7 @@ fn number(tensor: &TensorProto, key: &str) -> u64 {
 }
 
 /// Minimum bytes of a tensor in its file: by its shape, or by its record if its type is unknown.
-fn least_bytes(tensor: &TensorProto) -> u64 {
+fn min_bytes(tensor: &TensorProto) -> u64 {
     match element_bits(tensor.data_type) {
         Some(bits) => elements(tensor).saturating_mul(bits).div_ceil(8),
         None => number(tensor, "length"),
@@ -124,7 +124,7 @@ fn least_bytes(tensor: &TensorProto) -> u64 {
 
 /// Maximum bytes of a tensor's elements: by its record or its shape, whichever is larger. Later types count as the
 /// largest, parts of bytes as whole bytes.
-fn most_bytes(tensor: &TensorProto) -> u64 {
+fn max_bytes(tensor: &TensorProto) -> u64 {
     let bytes = element_bits(tensor.data_type).map_or(16, |bits| bits.div_ceil(8));
     elements(tensor).saturating_mul(bytes).max(number(tensor, "length"))
 }
@@ -140,13 +140,13 @@ pub enum Placeholder {
 
 impl Placeholder {
     /// Detects a placeholder from the first bytes of a file; 1 KiB of it is enough.
-    pub fn of(beginning: &[u8]) -> Option<Self> {
-        if beginning.starts_with(LFS_POINTER) {
-            let text = String::from_utf8_lossy(&beginning[..beginning.len().min(LFS_POINTER_BYTES)]);
+    pub fn of(first_bytes: &[u8]) -> Option<Self> {
+        if first_bytes.starts_with(LFS_POINTER) {
+            let text = String::from_utf8_lossy(&first_bytes[..first_bytes.len().min(LFS_POINTER_BYTES)]);
             let size = text.lines().find_map(|line| line.strip_prefix("size "));
             return Some(Self::LfsPointer(size.and_then(|size| size.trim().parse().ok())));
         }
-        let text = beginning.trim_ascii_start();
+        let text = first_bytes.trim_ascii_start();
         let is_page = |tag: &[u8]| text.get(..tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag));
         (is_page(b"<!doctype html") || is_page(b"<html")).then_some(Self::WebPage)
     }
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!((file.bytes, file.tensor.as_str()), (4156, "second"));
         file.check("w.bin", 4156).unwrap();
         let error = file.check("w.bin", 4000).unwrap_err();
-        for told in ["`w.bin` have 4000 bytes", "`second` ends at byte 4156", "again"] {
-            assert!(error.contains(told), "{error}");
+        for expected in ["`w.bin` have 4000 bytes", "`second` ends at byte 4156", "again"] {
+            assert!(error.contains(expected), "{error}");
         }
         // Four bits, of which two share a byte.
         assert_eq!(read(&[of(22, &[3], &[])]).unwrap().files["w.bin"].bytes, 2);

@@ -24,7 +24,7 @@ fn what_is_no_model_is_told_by_what_it_is() {
     let mut latin = bytes.clone();
     let at = latin.windows(5).position(|name| name == b"first").unwrap();
     latin[at] = 0xe9;
-    for (bytes, told) in [
+    for (bytes, expected) in [
         (latin, "is not UTF-8"),
         (bytes[..bytes.len() - 3].to_vec(), "damaged or truncated"),
         (Vec::new(), "missing graph"),
@@ -36,7 +36,7 @@ fn what_is_no_model_is_told_by_what_it_is() {
         (b"PK\x03\x04 a zip file".to_vec(), "not an ONNX model"),
     ] {
         let error = decode(bytes.into()).unwrap_err();
-        assert!(error.contains(told), "{error}\n  should say {told}");
+        assert!(error.contains(expected), "{error}\n  should say {expected}");
     }
 }
 

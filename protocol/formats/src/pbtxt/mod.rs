@@ -14,7 +14,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 const MAX_DEPTH: usize = 32;
 
 /// Parses a text to a field without a name, whose message holds the others.
-fn parse(text: &str) -> Result<Field, Refusal> {
+fn parse(text: &str) -> Result<Field, FieldError> {
     let mut parser = Parser {
         text,
         rest: text,
@@ -22,12 +22,12 @@ fn parse(text: &str) -> Result<Field, Refusal> {
     };
     if text.len() > MAX_BYTES {
         let what = format!("{} bytes; the limit is {MAX_BYTES}", text.len());
-        return parser.refuse(0, what);
+        return parser.fail(0, what);
     }
     Ok(Field {
         name: String::new(),
         key: String::new(),
-        at: 0,
+        offset: 0,
         value: Value::Message(parser.message(None)?),
     })
 }
@@ -49,20 +49,20 @@ fn is_in_word(char: char) -> bool {
 }
 
 impl<'a> Parser<'a> {
-    fn at(&self) -> usize {
+    fn offset(&self) -> usize {
         self.text.len() - self.rest.len()
     }
 
-    fn refuse<T>(&self, at: usize, what: impl Into<String>) -> Result<T, Refusal> {
-        Err(Refusal {
-            at,
+    fn fail<T>(&self, offset: usize, what: impl Into<String>) -> Result<T, FieldError> {
+        Err(FieldError {
+            offset,
             key: self.path.join("."),
             what: what.into(),
         })
     }
 
     /// Refuses the next piece of the text.
-    fn expected<T>(&mut self, wanted: &str) -> Result<T, Refusal> {
+    fn expected<T>(&mut self, wanted: &str) -> Result<T, FieldError> {
         let found = match self.peek() {
             None => "the end of the text".to_owned(),
             Some('"' | '\'') => "a string".to_owned(),
@@ -74,7 +74,7 @@ impl<'a> Parser<'a> {
                 }
             }
         };
-        self.refuse(self.at(), format!("expected {wanted}, found {found}"))
+        self.fail(self.offset(), format!("expected {wanted}, found {found}"))
     }
 
     /// Skips blanks and comments, and returns the next character; `None` at the end of the text.
@@ -98,9 +98,9 @@ impl<'a> Parser<'a> {
     }
 
     fn take_bytes(&mut self, count: usize) -> &'a str {
-        let (taken, rest) = self.rest.split_at(count);
+        let (head, rest) = self.rest.split_at(count);
         self.rest = rest;
-        taken
+        head
     }
 
     fn take_while(&mut self, keep: impl Fn(char) -> bool) -> &'a str {
@@ -109,7 +109,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses fields up to the closing mark, or to the end of the text without one.
-    fn message(&mut self, close: Option<char>) -> Result<Vec<Field>, Refusal> {
+    fn message(&mut self, close: Option<char>) -> Result<Vec<Field>, FieldError> {
         let mut fields = Vec::new();
         loop {
             match (self.peek(), close) {
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
                     self.path.pop();
                     let _ = self.take(',') || self.take(';');
                 }
-                (Some('['), _) => return self.refuse(self.at(), "extensions and `Any` messages are not supported"),
+                (Some('['), _) => return self.fail(self.offset(), "extensions and `Any` messages are not supported"),
                 (_, Some(close)) => return self.expected(&format!("a field or `{close}`")),
                 (_, None) => return self.expected("a field"),
             }
@@ -133,7 +133,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the value or list of values after a field's name.
-    fn values(&mut self, name: &str, fields: &mut Vec<Field>) -> Result<(), Refusal> {
+    fn values(&mut self, name: &str, fields: &mut Vec<Field>) -> Result<(), FieldError> {
         let has_colon = self.take(':');
         if self.take('[') {
             if self.take(']') {
@@ -157,13 +157,13 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses one value; `may_be_scalar` is false without a colon after the field's name.
-    fn value(&mut self, name: &str, may_be_scalar: bool) -> Result<Field, Refusal> {
+    fn value(&mut self, name: &str, may_be_scalar: bool) -> Result<Field, FieldError> {
         let first = self.peek();
-        let at = self.at();
+        let offset = self.offset();
         let value = match first {
             Some(open @ ('{' | '<')) => {
                 if self.path.len() > MAX_DEPTH {
-                    return self.refuse(at, format!("messages nested more than {MAX_DEPTH} deep"));
+                    return self.fail(offset, format!("messages nested more than {MAX_DEPTH} deep"));
                 }
                 self.take(open);
                 Value::Message(self.message(Some(if open == '{' { '}' } else { '>' }))?)
@@ -183,14 +183,14 @@ impl<'a> Parser<'a> {
         Ok(Field {
             name: name.to_owned(),
             key: self.path.join("."),
-            at,
+            offset,
             value,
         })
     }
 
     /// Parses a number, or a word behind a minus sign (`-inf`).
-    fn number(&mut self) -> Result<Value, Refusal> {
-        let at = self.at();
+    fn number(&mut self) -> Result<Value, FieldError> {
+        let offset = self.offset();
         let sign = if self.take('-') { -1 } else { 1 };
         self.peek();
         let digits = self.rest;
@@ -214,13 +214,13 @@ impl<'a> Parser<'a> {
         let float = float.or_else(|e| text.strip_suffix(['f', 'F']).ok_or(e)?.parse());
         match float {
             Ok(float) if may_be_float => Ok(Value::Float(float * sign as f64)),
-            _ => self.refuse(at, format!("invalid number: `{}`", short(text))),
+            _ => self.fail(offset, format!("invalid number: `{}`", short(text))),
         }
     }
 
     /// Parses one string in quotes and appends its bytes.
-    fn string(&mut self, quote: char, bytes: &mut Vec<u8>) -> Result<(), Refusal> {
-        let opened = self.at();
+    fn string(&mut self, quote: char, bytes: &mut Vec<u8>) -> Result<(), FieldError> {
+        let opened = self.offset();
         self.take(quote);
         loop {
             bytes.extend(
@@ -228,11 +228,11 @@ impl<'a> Parser<'a> {
                     .bytes(),
             );
             match self.rest.chars().next() {
-                None | Some('\n') => return self.refuse(opened, "a string begins here and does not end on its line"),
+                None | Some('\n') => return self.fail(opened, "a string begins here and does not end on its line"),
                 Some('\\') => {
-                    let at = self.at();
+                    let offset = self.offset();
                     self.take_bytes(1);
-                    self.escape(bytes).or_else(|what| self.refuse(at, what))?;
+                    self.escape(bytes).or_else(|what| self.fail(offset, what))?;
                 }
                 Some(_) => {
                     self.take_bytes(1);
@@ -278,16 +278,16 @@ impl<'a> Parser<'a> {
     }
 
     /// Takes at most `most` digits; returns them and their value.
-    fn digits(&mut self, most: usize, radix: u32) -> (&'a str, Option<u32>) {
+    fn digits(&mut self, max: usize, radix: u32) -> (&'a str, Option<u32>) {
         let is_digit = |char: &char| char.is_digit(radix);
-        let count = self.rest.chars().take(most).take_while(is_digit).count();
+        let count = self.rest.chars().take(max).take_while(is_digit).count();
         let digits = self.take_bytes(count);
         (digits, u32::from_str_radix(digits, radix).ok())
     }
 }
 
-/// Maximum refusals in a message; the rest is counted.
-const MAX_REFUSALS: usize = 100;
+/// Maximum errors in a message; the rest is counted.
+const MAX_ERRORS: usize = 100;
 
 /// Field with one value. A list is as many fields as it has elements.
 #[derive(Debug, Clone, PartialEq)]
@@ -296,7 +296,7 @@ struct Field {
     /// Path from the outermost message, as `dynamic_batching.preserve_ordering`.
     key: String,
     /// Byte offset of the value in the text.
-    at: usize,
+    offset: usize,
     value: Value,
 }
 
@@ -315,18 +315,18 @@ enum Value {
 
 /// Error at a place of a text.
 #[derive(Debug, Clone, PartialEq)]
-struct Refusal {
+struct FieldError {
     /// Byte offset in the text.
-    at: usize,
+    offset: usize,
     /// Path of the field; empty outside of one.
     key: String,
     what: String,
 }
 
-impl Refusal {
+impl FieldError {
     /// Returns the message, with line and column in the text. Columns count characters.
     fn message(&self, text: &str) -> String {
-        let before = &text[..self.at];
+        let before = &text[..self.offset];
         let line = before.rsplit('\n').next().unwrap_or_default();
         let (row, column) = (before.split('\n').count(), line.chars().count() + 1);
         match self.key.as_str() {
@@ -338,123 +338,123 @@ impl Refusal {
 
 /// Errors found so far. A text is read to its end, so that its author sees all of them at once.
 #[derive(Debug, Default)]
-struct Refusals(Vec<Refusal>);
+struct FieldErrors(Vec<FieldError>);
 
-impl Refusals {
+impl FieldErrors {
     /// Keeps the error, if there is one, and returns the value.
-    fn note<T>(&mut self, result: Result<T, Refusal>) -> Option<T> {
-        result.map_err(|refusal| self.0.push(refusal)).ok()
+    fn record<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
+        result.map_err(|error| self.0.push(error)).ok()
     }
 
-    fn push(&mut self, refusal: Refusal) {
-        self.0.push(refusal);
+    fn push(&mut self, error: FieldError) {
+        self.0.push(error);
     }
 
     /// Reads every field of a message. A name that is not in `repeated` may be given once.
-    fn each<'a>(
+    fn for_each<'a>(
         &mut self,
         message: &'a Field,
         repeated: &[&str],
-        mut read: impl FnMut(&mut Self, &'a Field) -> Result<(), Refusal>,
+        mut read: impl FnMut(&mut Self, &'a Field) -> Result<(), FieldError>,
     ) {
         let mut seen = BTreeSet::new();
-        for field in self.note(message.message()).unwrap_or_default() {
+        for field in self.record(message.message()).unwrap_or_default() {
             if !repeated.contains(&field.name.as_str()) && !seen.insert(&field.name) {
-                self.0.push(field.refuse("duplicate field"));
+                self.0.push(field.error("duplicate field"));
             }
             let result = read(self, field);
-            self.note(result);
+            self.record(result);
         }
     }
 
     /// True if there is an error at a field of the outermost message, or below it.
-    fn concern(&self, field: &str) -> bool {
+    fn affect(&self, field: &str) -> bool {
         self.0.iter().any(|error| error.key.split('.').next() == Some(field))
     }
 
     /// Returns a line for each error, in the order of the text; `None` without errors.
     fn message(mut self, text: &str) -> Option<String> {
-        self.0.sort_by_key(|refusal| refusal.at);
+        self.0.sort_by_key(|error| error.offset);
         let count = self.0.len();
-        let first = self.0.iter().take(MAX_REFUSALS);
-        let mut lines: Vec<String> = first.map(|refusal| refusal.message(text)).collect();
+        let first = self.0.iter().take(MAX_ERRORS);
+        let mut lines: Vec<String> = first.map(|error| error.message(text)).collect();
         if count < 2 {
             return lines.pop();
         }
         lines.insert(0, format!("{count} entries cannot be served as they are:"));
-        if count > MAX_REFUSALS {
-            lines.push(format!("and {} more", count - MAX_REFUSALS));
+        if count > MAX_ERRORS {
+            lines.push(format!("and {} more", count - MAX_ERRORS));
         }
         Some(lines.join("\n  "))
     }
 }
 
 impl Field {
-    fn refuse(&self, what: impl Into<String>) -> Refusal {
-        Refusal {
-            at: self.at,
+    fn error(&self, what: impl Into<String>) -> FieldError {
+        FieldError {
+            offset: self.offset,
             key: self.key.clone(),
             what: what.into(),
         }
     }
 
     /// Returns the error of an unsupported field.
-    fn unknown(&self) -> Refusal {
-        self.refuse("not supported: remove it, or use config.toml instead")
+    fn unsupported(&self) -> FieldError {
+        self.error("not supported: remove it, or use config.toml instead")
     }
 
-    fn text(&self) -> Result<&str, Refusal> {
+    fn text(&self) -> Result<&str, FieldError> {
         match &self.value {
-            Value::String(bytes) => std::str::from_utf8(bytes).map_err(|_| self.refuse("not UTF-8")),
-            _ => Err(self.refuse("a string in quotes is expected")),
+            Value::String(bytes) => std::str::from_utf8(bytes).map_err(|_| self.error("not UTF-8")),
+            _ => Err(self.error("a string in quotes is expected")),
         }
     }
 
-    fn word(&self) -> Result<&str, Refusal> {
+    fn word(&self) -> Result<&str, FieldError> {
         match &self.value {
             Value::Word(word) => Ok(word),
-            _ => Err(self.refuse("the name of an enum's value is expected")),
+            _ => Err(self.error("the name of an enum's value is expected")),
         }
     }
 
-    fn flag(&self) -> Result<bool, Refusal> {
+    fn flag(&self) -> Result<bool, FieldError> {
         match &self.value {
             Value::Word(word) if matches!(word.as_str(), "true" | "True" | "t") => Ok(true),
             Value::Word(word) if matches!(word.as_str(), "false" | "False" | "f") => Ok(false),
             Value::Integer(number @ (0 | 1)) => Ok(*number == 1),
-            _ => Err(self.refuse("true or false is expected")),
+            _ => Err(self.error("true or false is expected")),
         }
     }
 
-    fn message(&self) -> Result<&[Field], Refusal> {
+    fn message(&self) -> Result<&[Field], FieldError> {
         match &self.value {
             Value::Message(fields) => Ok(fields),
-            _ => Err(self.refuse("a message in braces is expected")),
+            _ => Err(self.error("a message in braces is expected")),
         }
     }
 
     /// Returns a whole number that is not negative and fits its type.
-    fn unsigned<T: TryFrom<i128>>(&self) -> Result<T, Refusal> {
+    fn unsigned<T: TryFrom<i128>>(&self) -> Result<T, FieldError> {
         let Value::Integer(number) = self.value else {
-            return Err(self.refuse("a whole number is expected"));
+            return Err(self.error("a whole number is expected"));
         };
         let fits = T::try_from(number).ok().filter(|_| number >= 0);
-        fits.ok_or_else(|| self.refuse(format!("{number} is out of range")))
+        fits.ok_or_else(|| self.error(format!("{number} is out of range")))
     }
 
     /// Checks that a switch is off.
-    fn is_false(&self) -> Result<(), Refusal> {
+    fn expect_off(&self) -> Result<(), FieldError> {
         match self.flag()? {
-            true => Err(self.refuse("`true` is not supported")),
+            true => Err(self.error("`true` is not supported")),
             false => Ok(()),
         }
     }
 
     /// Checks that an enum has its default.
-    fn is_word(&self, only: &str) -> Result<(), Refusal> {
+    fn expect_word(&self, only: &str) -> Result<(), FieldError> {
         match self.word()? {
             word if word == only => Ok(()),
-            _ => Err(self.refuse(format!("only {only} is supported"))),
+            _ => Err(self.error(format!("only {only} is supported"))),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! a file that does not list both inputs and outputs if the graph's first dimensions are free, which does not show that
 //! rows are independent. Second, a batch may always be formed of the requests queued at the same moment.
 
-use super::{Field, Refusal, Refusals, Value, parse, short};
+use super::{Field, FieldError, FieldErrors, Value, parse, short};
 use crate::model::{
     BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData, WarmupInput,
     WarmupSample,
@@ -36,51 +36,51 @@ const PARTS: [(&str, &str); 6] = [
 /// # Errors
 /// The first syntax error, or every field that does not map, each with line, column and key.
 pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
-    let root = parse(text).map_err(|refusal| refusal.message(text))?;
-    let mut refusals = Refusals::default();
-    let config = config(&root, model, &mut refusals);
+    let root = parse(text).map_err(|error| error.message(text))?;
+    let mut errors = FieldErrors::default();
+    let config = config(&root, model, &mut errors);
     for (part, what) in config.problems() {
         let field = PARTS.iter().find(|(key, _)| *key == part);
         let field = field.map_or(part, |(_, field)| field);
         // A refused value leaves its default behind, which is not checked.
-        if refusals.concern(field) || refusals.concern("max_batch_size") {
+        if errors.affect(field) || errors.affect("max_batch_size") {
             continue;
         }
         let mut fields = root.message().unwrap_or_default().iter();
         match fields.find(|candidate| candidate.name == field) {
-            Some(at) => refusals.push(at.refuse(what)),
+            Some(found) => errors.push(found.error(what)),
             None => return Err(what),
         }
     }
-    refusals.message(text).map_or(Ok(config), Err)
+    errors.message(text).map_or(Ok(config), Err)
 }
 
-fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
+fn config(root: &Field, model: &str, errors: &mut FieldErrors) -> ModelConfig {
     let mut config = ModelConfig::default();
     // Triton does not batch by default, and does not delay requests without a delay.
     config.batching.max_delay_us = 0;
     let (mut max_batch_size, mut batching) = (None, None);
     let mut groups = Vec::new();
-    refusals.each(root, &REPEATED, |refusals, field| {
+    errors.for_each(root, &REPEATED, |errors, field| {
         match field.name.as_str() {
-            "input" => config.inputs.extend(tensor(field, refusals)),
-            "output" => config.outputs.extend(tensor(field, refusals)),
-            "instance_group" => groups.push((field, instance_group(field, refusals))),
-            "model_warmup" => config.warmup.push(warmup(field, refusals)),
+            "input" => config.inputs.extend(tensor(field, errors)),
+            "output" => config.outputs.extend(tensor(field, errors)),
+            "instance_group" => groups.push((field, instance_group(field, errors))),
+            "model_warmup" => config.warmup.push(warmup(field, errors)),
             "parameters" => parameter(field, &mut config)?,
-            "max_batch_size" => max_batch_size = Some(refusals.note(field.unsigned()).unwrap_or(0)),
+            "max_batch_size" => max_batch_size = Some(errors.record(field.unsigned()).unwrap_or(0)),
             "dynamic_batching" => {
                 batching = Some(field);
-                dynamic_batching(field, &mut config, refusals);
+                dynamic_batching(field, &mut config, errors);
             }
-            "version_policy" => config.version_policy = version_policy(field, refusals)?,
-            _ => check_fixed(field, model, refusals)?,
+            "version_policy" => config.version_policy = version_policy(field, errors)?,
+            _ => check_fixed(field, model, errors)?,
         }
         Ok(())
     });
     if let [(_, (_, kind)), others @ ..] = &groups[..] {
         if let Some((group, _)) = others.iter().find(|(_, (_, other))| other != kind) {
-            refusals.push(group.refuse("groups of different kinds are not supported"));
+            errors.push(group.error("groups of different kinds are not supported"));
         }
         let instances = config.instances.get_or_insert_default();
         instances.count = groups.iter().fold(0, |sum, (_, (count, _))| sum.saturating_add(*count));
@@ -88,7 +88,7 @@ fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
     }
     match (max_batch_size, batching) {
         (None, Some(batching)) => {
-            refusals.push(batching.refuse("`max_batch_size` is missing: set it to the maximum rows of a run"));
+            errors.push(batching.error("`max_batch_size` is missing: set it to the maximum rows of a run"));
         }
         // Without batches no request waits for others.
         (Some(0), _) => config.batching.max_delay_us = 0,
@@ -99,52 +99,52 @@ fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
 }
 
 /// Checks a field that must have this server's value.
-fn check_fixed(field: &Field, model: &str, refusals: &mut Refusals) -> Result<(), Refusal> {
-    let only = |wanted: &str| match field.text()? {
+fn check_fixed(field: &Field, model: &str, errors: &mut FieldErrors) -> Result<(), FieldError> {
+    let expect_text = |wanted: &str| match field.text()? {
         text if text == wanted || text.is_empty() => Ok(()),
-        other => Err(field.refuse(format!("`{}` is not supported, only `{wanted}`", short(other)))),
+        other => Err(field.error(format!("`{}` is not supported, only `{wanted}`", short(other)))),
     };
     let mut all_false = |name: &str| {
-        refusals.each(field, &[], |_, inner| match inner.name == name {
-            true => inner.is_false(),
-            false => Err(inner.unknown()),
+        errors.for_each(field, &[], |_, inner| match inner.name == name {
+            true => inner.expect_off(),
+            false => Err(inner.unsupported()),
         });
         Ok(())
     };
     match field.name.as_str() {
         "name" => match field.text()? {
             name if name == model || name.is_empty() => Ok(()),
-            name => Err(field.refuse(format!("`{}` is not the name of its folder, `{model}`", short(name)))),
+            name => Err(field.error(format!("`{}` is not the name of its folder, `{model}`", short(name)))),
         },
-        "platform" => only(PLATFORM),
-        "backend" => only(BACKEND),
-        "default_model_filename" => only(MODEL_FILE),
-        "optimization" => optimization(field, refusals),
+        "platform" => expect_text(PLATFORM),
+        "backend" => expect_text(BACKEND),
+        "default_model_filename" => expect_text(MODEL_FILE),
+        "optimization" => optimization(field, errors),
         "model_transaction_policy" => all_false("decoupled"),
         "response_cache" => all_false("enable"),
-        "sequence_batching" => Err(field.refuse(
+        "sequence_batching" => Err(field.error(
             "sequences are not supported: make the state an input and an output of the graph, which clients pass on, and remove \
              `sequence_batching`",
         )),
-        "ensemble_scheduling" => Err(field.refuse(
+        "ensemble_scheduling" => Err(field.error(
             "ensembles are not supported: serve one graph of all steps, or call the models one after the other",
         )),
-        _ => Err(field.unknown()),
+        _ => Err(field.unsupported()),
     }
 }
 
-fn version_policy(field: &Field, refusals: &mut Refusals) -> Result<VersionPolicy, Refusal> {
+fn version_policy(field: &Field, errors: &mut FieldErrors) -> Result<VersionPolicy, FieldError> {
     let choice = match field.message()? {
         [] => return Ok(VersionPolicy::default()),
         [choice] => choice,
-        [_, second, ..] => return Err(second.refuse("one of `latest`, `all` and `specific` is expected, not two")),
+        [_, second, ..] => return Err(second.error("one of `latest`, `all` and `specific` is expected, not two")),
     };
     let (mut num_versions, mut versions) = (1, Vec::new());
-    refusals.each(choice, &["versions"], |_, inner| {
+    errors.for_each(choice, &["versions"], |_, inner| {
         match (choice.name.as_str(), inner.name.as_str()) {
             ("latest", "num_versions") => num_versions = inner.unsigned()?,
             ("specific", "versions") => versions.push(inner.unsigned()?),
-            _ => return Err(inner.unknown()),
+            _ => return Err(inner.unsupported()),
         }
         Ok(())
     });
@@ -152,51 +152,51 @@ fn version_policy(field: &Field, refusals: &mut Refusals) -> Result<VersionPolic
         "latest" => Ok(VersionPolicy::Latest { num_versions }),
         "all" => Ok(VersionPolicy::All {}),
         "specific" => Ok(VersionPolicy::Specific { versions }),
-        _ => Err(choice.unknown()),
+        _ => Err(choice.unsupported()),
     }
 }
 
-fn dynamic_batching(field: &Field, config: &mut ModelConfig, refusals: &mut Refusals) {
+fn dynamic_batching(field: &Field, config: &mut ModelConfig, errors: &mut FieldErrors) {
     let batching = &mut config.batching;
-    refusals.each(field, &["preferred_batch_size"], |refusals, inner| {
+    errors.for_each(field, &["preferred_batch_size"], |errors, inner| {
         match inner.name.as_str() {
             "preferred_batch_size" => batching.preferred_rows.push(inner.unsigned()?),
             "max_queue_delay_microseconds" => batching.max_delay_us = inner.unsigned()?,
             "priority_levels" => batching.priority_levels = inner.unsigned()?,
             "default_priority_level" => batching.default_priority_level = inner.unsigned()?,
-            "preserve_ordering" => inner.is_false()?,
-            "default_queue_policy" => queue_policy(inner, batching, refusals),
-            _ => return Err(inner.unknown()),
+            "preserve_ordering" => inner.expect_off()?,
+            "default_queue_policy" => queue_policy(inner, batching, errors),
+            _ => return Err(inner.unsupported()),
         }
         Ok(())
     });
 }
 
 /// Reads the limits of the queue. With them, requests may only set their own timeout if the policy allows it.
-fn queue_policy(field: &Field, batching: &mut BatchingConfig, refusals: &mut Refusals) {
+fn queue_policy(field: &Field, batching: &mut BatchingConfig, errors: &mut FieldErrors) {
     batching.allow_timeout_override = false;
-    refusals.each(field, &[], |_, inner| {
+    errors.for_each(field, &[], |_, inner| {
         match inner.name.as_str() {
-            "timeout_action" => inner.is_word("REJECT")?,
+            "timeout_action" => inner.expect_word("REJECT")?,
             "default_timeout_microseconds" => batching.queue_timeout_us = inner.unsigned()?,
             "allow_timeout_override" => batching.allow_timeout_override = inner.flag()?,
             "max_queue_size" => batching.queue_limit = inner.unsigned()?,
-            _ => return Err(inner.unknown()),
+            _ => return Err(inner.unsupported()),
         }
         Ok(())
     });
 }
 
-fn optimization(field: &Field, refusals: &mut Refusals) -> Result<(), Refusal> {
-    refusals.each(field, &[], |refusals, inner| {
+fn optimization(field: &Field, errors: &mut FieldErrors) -> Result<(), FieldError> {
+    errors.for_each(field, &[], |errors, inner| {
         match inner.name.as_str() {
-            "graph" => refusals.each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
+            "graph" => errors.for_each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
                 ("level", Value::Integer(0)) => Ok(()),
-                ("level", _) => Err(level.refuse("only level 0 is supported: every optimisation")),
-                _ => Err(level.unknown()),
+                ("level", _) => Err(level.error("only level 0 is supported: every optimisation")),
+                _ => Err(level.unsupported()),
             }),
-            "priority" => inner.is_word("PRIORITY_DEFAULT")?,
-            _ => return Err(inner.unknown()),
+            "priority" => inner.expect_word("PRIORITY_DEFAULT")?,
+            _ => return Err(inner.unsupported()),
         }
         Ok(())
     });
@@ -204,12 +204,12 @@ fn optimization(field: &Field, refusals: &mut Refusals) -> Result<(), Refusal> {
 }
 
 /// Reads an instance group: its count and its kind.
-fn instance_group(group: &Field, refusals: &mut Refusals) -> (u32, InstanceKind) {
+fn instance_group(group: &Field, errors: &mut FieldErrors) -> (u32, InstanceKind) {
     let (mut count, mut kind) = (1, InstanceKind::Auto);
-    refusals.each(group, &["gpus"], |_, field| {
+    errors.for_each(group, &["gpus"], |_, field| {
         match field.name.as_str() {
             "gpus" if field.value == Value::Integer(0) => {}
-            "gpus" => return Err(field.refuse("only GPU 0 is supported")),
+            "gpus" => return Err(field.error("only GPU 0 is supported")),
             "name" => drop(field.text()?),
             // Triton reads 0 as its default.
             "count" => count = field.unsigned::<u32>()?.max(1),
@@ -218,11 +218,11 @@ fn instance_group(group: &Field, refusals: &mut Refusals) -> (u32, InstanceKind)
                     "KIND_AUTO" => InstanceKind::Auto,
                     "KIND_CPU" => InstanceKind::Cpu,
                     "KIND_GPU" => InstanceKind::Gpu,
-                    other => return Err(field.refuse(format!("`{}` is not supported", short(other)))),
+                    other => return Err(field.error(format!("`{}` is not supported", short(other)))),
                 }
             }
-            "passive" => field.is_false()?,
-            _ => return Err(field.unknown()),
+            "passive" => field.expect_off()?,
+            _ => return Err(field.unsupported()),
         }
         Ok(())
     });
@@ -230,37 +230,37 @@ fn instance_group(group: &Field, refusals: &mut Refusals) -> (u32, InstanceKind)
 }
 
 /// Splits an entry of a map into its key and its value's field.
-fn entry(field: &Field) -> Result<(&str, &Field), Refusal> {
+fn entry(field: &Field) -> Result<(&str, &Field), FieldError> {
     let fields = field.message()?;
-    if let Some(odd) = fields.iter().find(|inner| inner.name != "key" && inner.name != "value") {
-        return Err(odd.unknown());
+    if let Some(unexpected) = fields.iter().find(|inner| inner.name != "key" && inner.name != "value") {
+        return Err(unexpected.unsupported());
     }
-    let one = |name: &str| {
+    let single = |name: &str| {
         let mut named = fields.iter().filter(|inner| inner.name == name);
         match (named.next(), named.next()) {
-            (Some(one), None) => Ok(one),
-            (None, _) => Err(field.refuse(format!("`{name}` is missing"))),
-            (_, Some(second)) => Err(second.refuse("duplicate field")),
+            (Some(single), None) => Ok(single),
+            (None, _) => Err(field.error(format!("`{name}` is missing"))),
+            (_, Some(second)) => Err(second.error("duplicate field")),
         }
     };
-    Ok((one("key")?.text()?, one("value")?))
+    Ok((single("key")?.text()?, single("value")?))
 }
 
 /// Reads a parameter of the ONNX Runtime backend.
-fn parameter(field: &Field, config: &mut ModelConfig) -> Result<(), Refusal> {
+fn parameter(field: &Field, config: &mut ModelConfig) -> Result<(), FieldError> {
     let (key, value) = entry(field)?;
     let mut text = "";
     for inner in value.message()? {
         match inner.name.as_str() {
             "string_value" => text = inner.text()?,
-            _ => return Err(inner.unknown()),
+            _ => return Err(inner.unsupported()),
         }
     }
     let threads = || {
         let threads = text.parse::<u32>();
         // 0 leaves the number to ONNX Runtime in Triton; here it means the default of 1.
         let threads = threads.map(|threads| threads.max(1));
-        threads.map_err(|_| value.refuse(format!("invalid number of threads in `{key}`: `{}`", short(text))))
+        threads.map_err(|_| value.error(format!("invalid number of threads in `{key}`: `{}`", short(text))))
     };
     match (key, text) {
         ("intra_op_thread_count", _) => config.instances.get_or_insert_default().intra_op_threads = threads()?,
@@ -268,36 +268,36 @@ fn parameter(field: &Field, config: &mut ModelConfig) -> Result<(), Refusal> {
         ("execution_mode", "0") => {}
         _ => {
             let what = format!("parameter `{}` = `{}` is not supported", short(key), short(text));
-            return Err(field.refuse(what));
+            return Err(field.error(what));
         }
     }
     Ok(())
 }
 
-fn data_type(field: &Field) -> Result<DataType, Refusal> {
+fn data_type(field: &Field) -> Result<DataType, FieldError> {
     let word = field.word()?;
     let name = match word {
         "TYPE_STRING" => "BYTES",
         word => word.strip_prefix("TYPE_").unwrap_or(""),
     };
-    let known = name.parse().ok().filter(|_| word != "TYPE_BYTES");
+    let dtype = name.parse().ok().filter(|_| word != "TYPE_BYTES");
     let what = || format!("unknown data type: `{}`; use one such as TYPE_FP32", short(word));
-    known.ok_or_else(|| field.refuse(what()))
+    dtype.ok_or_else(|| field.error(what()))
 }
 
-fn dimension(field: &Field) -> Result<i64, Refusal> {
+fn dimension(field: &Field) -> Result<i64, FieldError> {
     match field.value {
         Value::Integer(-1) => Ok(-1),
-        Value::Integer(dim @ 1..) => i64::try_from(dim).map_err(|_| field.refuse("a dimension is too large")),
-        _ => Err(field.refuse("a dimension is at least 1, or -1 if it is free")),
+        Value::Integer(dim @ 1..) => i64::try_from(dim).map_err(|_| field.error("a dimension is too large")),
+        _ => Err(field.error("a dimension is at least 1, or -1 if it is free")),
     }
 }
 
 /// Reads an input or an output; `None` without a valid type.
-fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
+fn tensor(field: &Field, errors: &mut FieldErrors) -> Option<DeclaredTensor> {
     let (mut name, mut datatype, mut has_type) = (String::new(), None, false);
     let (mut dims, mut reshape, mut labels) = (Vec::new(), None, None);
-    refusals.each(field, &["dims"], |refusals, inner| {
+    errors.for_each(field, &["dims"], |errors, inner| {
         match inner.name.as_str() {
             "dims" => dims.push(dimension(inner)?),
             "name" => inner.text()?.clone_into(&mut name),
@@ -307,29 +307,29 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
             }
             // Describes the layout of images to clients; the tensor is the same.
             "format" if matches!(inner.word()?, "FORMAT_NONE" | "FORMAT_NCHW" | "FORMAT_NHWC") => {}
-            "format" => return Err(inner.refuse("must be FORMAT_NONE, FORMAT_NCHW or FORMAT_NHWC")),
-            "is_shape_tensor" | "allow_ragged_batch" | "optional" | "is_non_linear_format_io" => inner.is_false()?,
+            "format" => return Err(inner.error("must be FORMAT_NONE, FORMAT_NCHW or FORMAT_NHWC")),
+            "is_shape_tensor" | "allow_ragged_batch" | "optional" | "is_non_linear_format_io" => inner.expect_off()?,
             "reshape" => {
                 let mut shape = Vec::new();
-                refusals.each(inner, &["shape"], |_, dim| match dim.name.as_str() {
+                errors.for_each(inner, &["shape"], |_, dim| match dim.name.as_str() {
                     "shape" => dimension(dim).map(|dim| shape.push(dim)),
-                    _ => Err(dim.unknown()),
+                    _ => Err(dim.unsupported()),
                 });
                 reshape = Some((inner, shape));
             }
             "label_filename" => labels = Some(inner.text()?.to_owned()).filter(|file| !file.is_empty()),
-            _ => return Err(inner.unknown()),
+            _ => return Err(inner.unsupported()),
         }
         Ok(())
     });
     if name.is_empty() {
-        refusals.push(field.refuse("`name` is missing"));
+        errors.push(field.error("`name` is missing"));
     }
     if !has_type {
-        refusals.push(field.refuse(format!("`data_type` of `{}` is missing", short(&name))));
+        errors.push(field.error(format!("`data_type` of `{}` is missing", short(&name))));
     }
-    if let Some((at, shape)) = &reshape {
-        refusals.note(Reshape::new(&dims, shape).map_err(|what| at.refuse(what)));
+    if let Some((source, shape)) = &reshape {
+        errors.record(Reshape::new(&dims, shape).map_err(|what| source.error(what)));
     }
     Some(DeclaredTensor {
         name,
@@ -341,14 +341,14 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
 }
 
 /// Reads a warm-up sample.
-fn warmup(field: &Field, refusals: &mut Refusals) -> WarmupSample {
+fn warmup(field: &Field, errors: &mut FieldErrors) -> WarmupSample {
     let mut sample = WarmupSample {
         name: String::new(),
         batch_size: 1,
         count: 1,
         inputs: BTreeMap::new(),
     };
-    refusals.each(field, &["inputs"], |refusals, inner| {
+    errors.for_each(field, &["inputs"], |errors, inner| {
         match inner.name.as_str() {
             "name" => inner.text()?.clone_into(&mut sample.name),
             // Triton reads 0 as one request without a batch dimension, and one run.
@@ -356,36 +356,36 @@ fn warmup(field: &Field, refusals: &mut Refusals) -> WarmupSample {
             "count" => sample.count = inner.unsigned::<u32>()?.max(1),
             "inputs" => {
                 let (name, value) = entry(inner)?;
-                if let Some(input) = warmup_input(value, refusals)
+                if let Some(input) = warmup_input(value, errors)
                     && sample.inputs.insert(name.to_owned(), input).is_some()
                 {
-                    return Err(inner.refuse(format!("duplicate input: `{}`", short(name))));
+                    return Err(inner.error(format!("duplicate input: `{}`", short(name))));
                 }
             }
-            _ => return Err(inner.unknown()),
+            _ => return Err(inner.unsupported()),
         }
         Ok(())
     });
     sample
 }
 
-fn warmup_input(field: &Field, refusals: &mut Refusals) -> Option<WarmupInput> {
-    let (mut dims, mut data, mut is_given) = (Vec::new(), None, false);
-    refusals.each(field, &["dims"], |_, inner| {
+fn warmup_input(field: &Field, errors: &mut FieldErrors) -> Option<WarmupInput> {
+    let (mut dims, mut data, mut has_error) = (Vec::new(), None, false);
+    errors.for_each(field, &["dims"], |_, inner| {
         if inner.name == "dims" {
             dims.push(dimension(inner)?);
             return Ok(());
         }
-        let one = warmup_data(inner);
-        is_given |= one.is_err();
-        let one = one?;
-        if one.is_some() && std::mem::replace(&mut data, one).is_some() {
-            return Err(inner.refuse("one of `zero_data`, `random_data` and `input_data_file` is expected, not two"));
+        let parsed = warmup_data(inner);
+        has_error |= parsed.is_err();
+        let parsed = parsed?;
+        if parsed.is_some() && std::mem::replace(&mut data, parsed).is_some() {
+            return Err(inner.error("one of `zero_data`, `random_data` and `input_data_file` is expected, not two"));
         }
         Ok(())
     });
-    if data.is_none() && !is_given {
-        refusals.push(field.refuse("one of `zero_data`, `random_data` and `input_data_file` is missing"));
+    if data.is_none() && !has_error {
+        errors.push(field.error("one of `zero_data`, `random_data` and `input_data_file` is missing"));
     }
     Some(WarmupInput {
         dims: Some(dims),
@@ -394,14 +394,14 @@ fn warmup_input(field: &Field, refusals: &mut Refusals) -> Option<WarmupInput> {
 }
 
 /// Reads the element values of a field, if it has any.
-fn warmup_data(field: &Field) -> Result<Option<WarmupData>, Refusal> {
+fn warmup_data(field: &Field) -> Result<Option<WarmupData>, FieldError> {
     Ok(match field.name.as_str() {
         // The graph's type is used; a file of another type is detected with the inputs.
         "data_type" => data_type(field).map(|_| None)?,
         "zero_data" => field.flag()?.then_some(WarmupData::Zero),
         "random_data" => field.flag()?.then_some(WarmupData::Random),
         "input_data_file" => Some(WarmupData::File(field.text()?.to_owned())),
-        _ => return Err(field.unknown()),
+        _ => return Err(field.unsupported()),
     })
 }
 

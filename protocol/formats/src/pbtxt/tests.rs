@@ -56,8 +56,8 @@ fn messages_and_lists_are_fields_with_their_places() {
     let text =
         "# a model\nname: \"m\"\ninput [\n  { name: 'a' dims: [1, -1] },\n  < name: 'b' >\n]\nempty {}\nnone: []\n";
     let fields = fields(text);
-    let place = |field: &Field| field.refuse("").message(text);
-    let seen: Vec<String> = fields.iter().map(place).collect();
+    let describe = |field: &Field| field.error("").message(text);
+    let seen: Vec<String> = fields.iter().map(describe).collect();
     assert_eq!(
         seen,
         [
@@ -73,12 +73,12 @@ fn messages_and_lists_are_fields_with_their_places() {
         (dims[0].value.clone(), dims[1].value.clone()),
         (Value::Integer(1), Value::Integer(-1))
     );
-    assert_eq!(place(dims[1]), "line 4, column 25: `input.dims`: ");
+    assert_eq!(describe(dims[1]), "line 4, column 25: `input.dims`: ");
 }
 
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_key() {
-    for (text, told) in [
+    for (text, expected) in [
         (
             "a",
             "line 1, column 2: `a`: expected `:` or `{`, found the end of the text",
@@ -102,7 +102,7 @@ fn what_is_wrong_is_told_with_its_place_and_key() {
         ("a: @", "line 1, column 4: `a`: expected a value, found `@`"),
     ] {
         let error = error(text);
-        assert!(error.contains(told), "{text:?}: {error}\n  should say {told}");
+        assert!(error.contains(expected), "{text:?}: {error}\n  should say {expected}");
     }
     assert!(error(&"a {".repeat(10_000)).contains("messages nested more than"));
     assert!(error(&" ".repeat(MAX_BYTES + 1)).contains("the limit is"));
@@ -143,7 +143,7 @@ fn bare(name: String, value: Value) -> Field {
     Field {
         name,
         key: String::new(),
-        at: 0,
+        offset: 0,
         value: match value {
             Value::Message(inner) => {
                 Value::Message(inner.into_iter().map(|field| bare(field.name, field.value)).collect())

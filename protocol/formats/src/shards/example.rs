@@ -16,13 +16,13 @@ use tierlab_protocol::tensor::DataType;
 pub const KEY_FEATURE: &str = "__key__";
 
 /// Suffix of a column named [`KEY_FEATURE`], which tables made of samples have.
-const COLUMN: &str = ".column";
+const SUFFIX: &str = ".column";
 
 /// Returns the feature of a column.
 fn feature_name(column: &str) -> Cow<'_, str> {
     // Two columns never share a feature.
     match column.strip_prefix(KEY_FEATURE) {
-        Some(rest) if rest.is_empty() || rest.starts_with(COLUMN) => Cow::Owned(format!("{column}{COLUMN}")),
+        Some(rest) if rest.is_empty() || rest.starts_with(SUFFIX) => Cow::Owned(format!("{column}{SUFFIX}")),
         _ => Cow::Borrowed(column),
     }
 }
@@ -80,7 +80,7 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
     let fail = |what: String| ShardError::new("Example", offset, what);
     let example = Example::decode(record).map_err(|e| fail(e.to_string()))?;
     let features = example.features.unwrap_or_default().feature;
-    let of_column = |name: &str| features.get(&*feature_name(name))?.kind.as_ref();
+    let feature_kind = |name: &str| features.get(&*feature_name(name))?.kind.as_ref();
     let key_bytes = features.get(KEY_FEATURE).and_then(|feature| match &feature.kind {
         Some(Kind::BytesList(list)) => list.value.first(),
         _ => None,
@@ -91,14 +91,14 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
         )));
     }
     for column in &schema.columns {
-        let feature = of_column(&column.name).ok_or_else(|| fail(format!("missing feature `{}`", column.name)))?;
+        let feature = feature_kind(&column.name).ok_or_else(|| fail(format!("missing feature `{}`", column.name)))?;
         put(column, feature, row).ok_or_else(|| {
             let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
             fail(format!("feature `{name}` is not a {dtype} of shape {shape:?}"))
         })?;
     }
     match &schema.key {
-        Some(column) if !of_column(&column.name).is_some_and(|feature| put_key(column, feature, row)) => {
+        Some(column) if !feature_kind(&column.name).is_some_and(|feature| put_key(column, feature, row)) => {
             let (name, kind) = (&column.name, column.kind.as_str());
             Err(fail(format!("missing feature `{name}` with a key of kind {kind}")))
         }

@@ -23,7 +23,7 @@ pub const MAX_INDEX_BYTES: u64 = 256 << 20;
 pub const MAX_KEY_BYTES: usize = 4096;
 const PRELUDE: usize = 24;
 /// Minimum bytes of a sample in an index.
-const LEAST: usize = 2 + 8 + 4 + 4;
+const MIN_SAMPLE_BYTES: usize = 2 + 8 + 4 + 4;
 
 /// Position of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,14 +123,14 @@ impl ShardIndex {
         if take(&mut rest) != Some(MAGIC) {
             return Err(fail(0, "not an index of a shard: it does not begin with TLSHRD01"));
         }
-        let cut = || fail(bytes.len(), "cut off inside its header");
-        let crc = take(&mut rest).map(u32::from_le_bytes).ok_or_else(cut)?;
+        let truncated = || fail(bytes.len(), "cut off inside its header");
+        let crc = take(&mut rest).map(u32::from_le_bytes).ok_or_else(truncated)?;
         if crc32c::crc32c(rest) != crc {
             return Err(fail(8, "wrong checksum: damaged or cut off; lay the table out again"));
         }
-        let count = take(&mut rest).map(u32::from_le_bytes).ok_or_else(cut)? as usize;
-        let shard_bytes = take(&mut rest).map(u64::from_le_bytes).ok_or_else(cut)?;
-        if count > (bytes.len() - PRELUDE) / LEAST {
+        let count = take(&mut rest).map(u32::from_le_bytes).ok_or_else(truncated)? as usize;
+        let shard_bytes = take(&mut rest).map(u64::from_le_bytes).ok_or_else(truncated)?;
+        if count > (bytes.len() - PRELUDE) / MIN_SAMPLE_BYTES {
             return Err(fail(12, "more samples than it has bytes for"));
         }
         let mut samples = Vec::new();
@@ -152,8 +152,8 @@ impl ShardIndex {
 
 fn sample(rest: &mut &[u8]) -> Option<Sample> {
     let len = take(rest).map(u16::from_le_bytes)?;
-    let (key, behind) = rest.split_at_checked(usize::from(len))?;
-    *rest = behind;
+    let (key, after) = rest.split_at_checked(usize::from(len))?;
+    *rest = after;
     let key = std::str::from_utf8(key).ok()?.to_owned();
     let start = take(rest).map(u64::from_le_bytes)?;
     let bytes = take(rest).map(u32::from_le_bytes)?;
@@ -163,8 +163,8 @@ fn sample(rest: &mut &[u8]) -> Option<Sample> {
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, behind) = rest.split_first_chunk::<N>()?;
-    *rest = behind;
+    let (head, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
     Some(*head)
 }
 

@@ -14,7 +14,7 @@ pub const MAX_EXTENDED_BYTES: u64 = 64 << 10;
 /// Maximum length of a written name: a ustar header without a prefix.
 pub const MAX_NAME_BYTES: usize = 100;
 /// Bytes of the checksum in a header.
-const SUM: Range<usize> = 148..156;
+const CHECKSUM: Range<usize> = 148..156;
 
 /// A file of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,19 +121,19 @@ impl Walk {
 
     /// Returns the kind of a header and the range of the bytes after it.
     fn header(&mut self, block: &[u8; BLOCK]) -> Result<(u8, Range<u64>), ShardError> {
-        check_sum(block).map_err(|what| match self.has_ended {
+        verify_checksum(block).map_err(|what| match self.has_ended {
             true => self.fail(format!("after the end of an archive: {what}")),
             false => self.fail(what),
         })?;
-        let own = number(&block[124..136]).ok_or_else(|| self.fail("invalid size"))?;
+        let header_size = number(&block[124..136]).ok_or_else(|| self.fail("invalid size"))?;
         let kind = block[156];
         let size = match kind {
-            b'x' | b'g' | b'L' | b'K' => own,
+            b'x' | b'g' | b'L' | b'K' => header_size,
             // A pax size is the member's, not that of another extended header before it. Links, devices and folders do
             // not have bytes, whatever their size says.
             _ => match (self.size.take(), kind) {
                 (_, b'1'..=b'6') => 0,
-                (size, _) => size.unwrap_or(own),
+                (size, _) => size.unwrap_or(header_size),
             },
         };
         if size > MAX_SAMPLE_BYTES {
@@ -153,7 +153,7 @@ impl Walk {
         let offset = self.at;
         let fail = |what: String| Err(ShardError::new("tar", offset, what));
         let kind = block[156];
-        let name = self.name.take().or_else(|| own_name(block));
+        let name = self.name.take().or_else(|| header_name(block));
         let name = name.ok_or_else(|| self.fail("a name is not UTF-8"))?;
         let start = self.start.take().unwrap_or(offset);
         let is_sparse = std::mem::take(&mut self.is_sparse) || kind == b'S';
@@ -219,7 +219,7 @@ impl Walk {
 /// # Errors
 /// Same as [`Walk::next`]; offsets are those in the whole file.
 pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
-    let whole = |e: ShardError| ShardError {
+    let rebased = |e: ShardError| ShardError {
         offset: e.offset + base,
         ..e
     };
@@ -230,7 +230,7 @@ pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
     };
     let mut walk = Walk::new(bytes.len() as u64);
     let mut found = Vec::new();
-    while let Some(member) = walk.next(&mut read).map_err(whole)? {
+    while let Some(member) = walk.next(&mut read).map_err(rebased)? {
         found.push(Member {
             start: member.start + base,
             body: member.body.start + base..member.body.end + base,
@@ -258,12 +258,12 @@ pub struct Expected<'a> {
 pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option<Expected<'a>> {
     let (block, rest) = bytes.split_first_chunk::<BLOCK>()?;
     let after_key = block[..MAX_NAME_BYTES].strip_prefix(key.as_bytes())?;
-    let behind = after_key.strip_prefix(b".")?.strip_prefix(extension.as_bytes())?;
-    let npy = behind.strip_prefix(b".npy");
-    let behind = npy.unwrap_or(behind);
-    let is_whole = behind.first().is_none_or(|&byte| byte == 0);
-    let is_plain = block[156] == b'0' && block[345] == 0;
-    if !is_whole || !is_plain || check_sum(block).is_err() {
+    let suffix = after_key.strip_prefix(b".")?.strip_prefix(extension.as_bytes())?;
+    let npy = suffix.strip_prefix(b".npy");
+    let suffix = npy.unwrap_or(suffix);
+    let ends_name = suffix.first().is_none_or(|&byte| byte == 0);
+    let is_regular = block[156] == b'0' && block[345] == 0;
+    if !ends_name || !is_regular || verify_checksum(block).is_err() {
         return None;
     }
     let size = number(&block[124..136]).filter(|&size| size <= MAX_SAMPLE_BYTES)?;
@@ -295,9 +295,9 @@ pub fn push(name: &str, body: &[u8], out: &mut Vec<u8>) -> Result<(), ShardError
     block[136..148].copy_from_slice(b"00000000000\0");
     block[156] = b'0';
     block[257..265].copy_from_slice(b"ustar\x0000");
-    block[SUM].copy_from_slice(b"        ");
+    block[CHECKSUM].copy_from_slice(b"        ");
     let sum: u32 = block.iter().copied().map(u32::from).sum();
-    block[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     out.extend_from_slice(&block);
     out.extend_from_slice(body);
     out.resize(out.len().next_multiple_of(BLOCK), 0);
@@ -309,11 +309,11 @@ pub fn finish(out: &mut Vec<u8>) {
     out.resize(out.len() + 2 * BLOCK, 0);
 }
 
-fn check_sum(block: &[u8; BLOCK]) -> Result<(), String> {
-    let wanted = number(&block[SUM]);
+fn verify_checksum(block: &[u8; BLOCK]) -> Result<(), String> {
+    let wanted = number(&block[CHECKSUM]);
     // Sums in 32 bits, which are added many at a time.
     let add = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
-    let sum = u64::from(add(block) - add(&block[SUM]) + 8 * u32::from(b' '));
+    let sum = u64::from(add(block) - add(&block[CHECKSUM]) + 8 * u32::from(b' '));
     match wanted == Some(sum) {
         true => Ok(()),
         false => Err(format!(
@@ -338,7 +338,7 @@ fn number(field: &[u8]) -> Option<u64> {
     }
 }
 
-fn own_name(block: &[u8; BLOCK]) -> Option<String> {
+fn header_name(block: &[u8; BLOCK]) -> Option<String> {
     let name = std::str::from_utf8(until_zero(&block[..100])).ok()?;
     match std::str::from_utf8(until_zero(&block[345..500])) {
         _ if !block[257..].starts_with(b"ustar\0") => Some(name.to_owned()),
@@ -421,9 +421,9 @@ mod tests {
     }
 
     fn seal(block: &mut [u8]) {
-        block[SUM].copy_from_slice(b"        ");
+        block[CHECKSUM].copy_from_slice(b"        ");
         let sum: u32 = block.iter().copied().map(u32::from).sum();
-        block[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        block[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
 
     #[test]
@@ -480,9 +480,9 @@ mod tests {
         assert_eq!(number(&[0xff; 12]), None);
         let mut bytes = archive();
         bytes[124..136].copy_from_slice(b"77777777777\0");
-        bytes[SUM].copy_from_slice(b"        ");
+        bytes[CHECKSUM].copy_from_slice(b"        ");
         let sum: u32 = bytes[..BLOCK].iter().copied().map(u32::from).sum();
-        bytes[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        bytes[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         assert!(members(&bytes, 0).unwrap_err().what.contains("the limit is"));
     }
 

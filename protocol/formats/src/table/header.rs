@@ -188,11 +188,11 @@ impl TableHeader {
     /// The fault and its offset: another magic, a wrong checksum, contradictory fields, or a file that is shorter or longer
     /// than its header says.
     pub fn decode(bytes: &[u8], file_len: u64) -> Result<Self, TableError> {
-        let wanted = header_len(bytes)?;
-        let bytes = usize::try_from(wanted)
+        let expected = header_len(bytes)?;
+        let bytes = usize::try_from(expected)
             .ok()
             .and_then(|len| bytes.get(..len))
-            .ok_or_else(|| header_error(bytes.len(), format!("the header is cut off: {wanted} bytes expected")))?;
+            .ok_or_else(|| header_error(bytes.len(), format!("the header is cut off: {expected} bytes expected")))?;
         let sum = u32_at(bytes, 8);
         let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &[0; 4]);
         let crc = crc32c::crc32c_append(crc, &bytes[12..]);
@@ -228,17 +228,17 @@ impl TableHeader {
             index_bytes: u64_at(bytes, 56),
             reserved_bytes: 0,
         };
-        if header.schema.key.is_some() && header.header_len() < wanted {
-            header.reserved_bytes = wanted;
+        if header.schema.key.is_some() && header.header_len() < expected {
+            header.reserved_bytes = expected;
         }
         header.check_limits()?;
-        if header.header_len() != wanted {
-            let what = format!("header length {wanted} is not {}", header.header_len());
+        if header.header_len() != expected {
+            let what = format!("header length {expected} is not {}", header.header_len());
             return Err(header_error(16, what));
         }
         if header.file_len() != file_len {
-            let wanted = header.file_len();
-            let what = format!("table is {file_len} bytes long, its header says {wanted}: truncated or overwritten");
+            let expected = header.file_len();
+            let what = format!("table is {file_len} bytes long, its header says {expected}: truncated or overwritten");
             return Err(TableError(what));
         }
         Ok(header)
@@ -249,12 +249,12 @@ impl TableHeader {
     }
 
     fn check_limits(&self) -> Result<(), TableError> {
-        let stride_ok = match u64::from(self.stride) {
+        let is_valid_stride = match u64::from(self.stride) {
             small @ ..=ALIGN => small.is_power_of_two(),
             large => large.is_multiple_of(ALIGN) && self.stride <= MAX_STRIDE,
         };
         let keyed = self.schema.key.is_some();
-        let (offset, what) = if !stride_ok {
+        let (offset, what) = if !is_valid_stride {
             let what = "the stride is neither a power of two up to 4096 nor a multiple of 4096 up to 64 MiB";
             (12, what)
         } else if self.stride < self.schema.stride()? {

@@ -112,18 +112,18 @@ impl BucketIndex {
             }
             let count = (left.len() * BITS_PER_KEY).div_ceil(64).next_multiple_of(RANK_WORDS);
             level_words.push(u32::try_from(count).map_err(|_| index_error(0, "too many keys in one bucket"))?);
-            let (mut seen, mut again) = (vec![0_u64; count], vec![0_u64; count]);
+            let (mut seen, mut clash) = (vec![0_u64; count], vec![0_u64; count]);
             for hash in &left {
                 let bit = hash.bit(level, count * 64);
                 let (word, mask) = (bit / 64, 1 << (bit % 64));
-                again[word] |= seen[word] & mask;
+                clash[word] |= seen[word] & mask;
                 seen[word] |= mask;
             }
             left.retain(|hash| {
                 let bit = hash.bit(level, count * 64);
-                again[bit / 64] >> (bit % 64) & 1 == 1
+                clash[bit / 64] >> (bit % 64) & 1 == 1
             });
-            words.extend(seen.iter().zip(&again).map(|(seen, again)| seen & !again));
+            words.extend(seen.iter().zip(&clash).map(|(seen, clash)| seen & !clash));
         }
         Ok(Self::new(level_words, words))
     }
@@ -245,8 +245,8 @@ impl KeyIndex {
         let bucket_bytes = BUCKET_BYTES << bucket_bits;
         let level_bytes = u64::from(u32_at(bytes, 32)) * 4;
         let word_bytes = u64_at(bytes, 24).checked_mul(8);
-        let wanted = word_bytes.and_then(|words| words.checked_add((PRELUDE + bucket_bytes) as u64 + level_bytes));
-        if wanted != Some(bytes.len() as u64) {
+        let expected = word_bytes.and_then(|words| words.checked_add((PRELUDE + bucket_bytes) as u64 + level_bytes));
+        if expected != Some(bytes.len() as u64) {
             return Err(index_error(24, "its parts do not sum to the length of the index"));
         }
         let (buckets, rest) = bytes[PRELUDE..].split_at(bucket_bytes);
@@ -268,13 +268,13 @@ impl KeyIndex {
             if level_words.len() < count {
                 return Err(fail("missing levels"));
             }
-            let is_whole = |words: &u32| *words > 0 && (*words as usize).is_multiple_of(RANK_WORDS);
-            if !level_words.iter().all(is_whole) {
+            let is_valid_level = |words: &u32| *words > 0 && (*words as usize).is_multiple_of(RANK_WORDS);
+            if !level_words.iter().all(is_valid_level) {
                 return Err(fail("a level's words are not a multiple of 8"));
             }
-            let wanted = level_words.iter().map(|&words| words as usize).sum();
-            let words: Vec<u64> = words.by_ref().take(wanted).collect();
-            if words.len() < wanted {
+            let expected = level_words.iter().map(|&words| words as usize).sum();
+            let words: Vec<u64> = words.by_ref().take(expected).collect();
+            if words.len() < expected {
                 return Err(fail("missing words"));
             }
             let bucket = BucketIndex::new(level_words, words);
@@ -299,10 +299,10 @@ impl KeyIndex {
 
     /// Returns the memory of the index, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let of_bucket = |(_, bucket): &(u64, BucketIndex)| {
+        let bucket_memory = |(_, bucket): &(u64, BucketIndex)| {
             size_of_val(&bucket.level_words[..]) + size_of_val(&bucket.words[..]) + size_of_val(&bucket.ranks[..])
         };
-        size_of_val(&self.buckets[..]) + self.buckets.iter().map(of_bucket).sum::<usize>()
+        size_of_val(&self.buckets[..]) + self.buckets.iter().map(bucket_memory).sum::<usize>()
     }
 }
 

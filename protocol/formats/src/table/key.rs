@@ -9,7 +9,7 @@ pub const MAX_KEY_BYTES: usize = 4096;
 /// Bytes of a text key's length in a row.
 const LENGTH_BYTES: usize = 2;
 /// Maximum characters of a key in a message.
-const SHOWN_CHARS: usize = 64;
+const QUOTED_CHARS: usize = 64;
 
 /// Type of a table's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,13 +69,13 @@ impl KeyKind {
             Self::String => Ok(Cow::Borrowed(text.as_bytes())),
             Self::Int64 => match text.parse::<i64>() {
                 Ok(id) => Ok(Cow::Owned(id.to_le_bytes().to_vec())),
-                Err(_) => Err(format!("{} is not a 64-bit integer", shown(text))),
+                Err(_) => Err(format!("{} is not a 64-bit integer", quoted(text))),
             },
             Self::Uuid => {
                 let what = "is not a UUID such as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5";
                 // 32 hexadecimal digits, with or without hyphens; braces and URNs are not accepted.
                 let uuid = Uuid::try_parse(text).ok().filter(|_| matches!(len, 32 | 36));
-                let uuid = uuid.ok_or_else(|| format!("{} {what}", shown(text)))?;
+                let uuid = uuid.ok_or_else(|| format!("{} {what}", quoted(text)))?;
                 Ok(Cow::Owned(uuid.into_bytes().to_vec()))
             }
         }
@@ -96,7 +96,7 @@ impl KeyKind {
     /// Returns a key for a message: quoted, escaped, and no longer than a line.
     pub fn for_message(self, key: &[u8]) -> String {
         match self {
-            Self::String => shown(&String::from_utf8_lossy(&key[..key.len().min(4 * SHOWN_CHARS)])),
+            Self::String => quoted(&String::from_utf8_lossy(&key[..key.len().min(4 * QUOTED_CHARS)])),
             _ => self.to_text(key),
         }
     }
@@ -152,16 +152,16 @@ impl KeyColumn {
     }
 
     /// True if the width is valid for the kind.
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         let longest = self.longest();
         longest <= MAX_KEY_BYTES && self.width as usize == self.kind.width(longest)
     }
 }
 
 /// Returns an external text for a message: quoted, escaped, shortened.
-pub fn shown(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut chars = text.chars();
-    let head: String = chars.by_ref().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    let head: String = chars.by_ref().take(QUOTED_CHARS).flat_map(char::escape_debug).collect();
     match chars.next() {
         None => format!("\"{head}\""),
         Some(_) => format!("\"{head}...\""),

@@ -38,7 +38,7 @@ use std::fmt::Display;
 
 pub use header::{MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, TableHeader, header_len};
 pub use index::{BucketIndex, INDEX_MAGIC, IndexWriter, KeyHash, KeyIndex, MAX_BUCKET_BITS, MAX_INDEX_BYTES};
-pub use key::{KeyColumn, KeyKind, MAX_KEY_BYTES, shown};
+pub use key::{KeyColumn, KeyKind, MAX_KEY_BYTES, quoted};
 pub use schema::{ALIGN, Column, MAX_STRIDE, TableSchema};
 
 /// File extension on a tier: `features/NAME.rows`.

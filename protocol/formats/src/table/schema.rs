@@ -64,7 +64,7 @@ impl TableSchema {
     /// A column without a fixed size, an invalid or duplicate name, or a row above [`MAX_STRIDE`].
     pub fn lay_out(name: &str, columns: &[(&str, DataType, &[i64])]) -> Result<Self, TableError> {
         let mut offset = 0_usize;
-        let mut laid = Vec::with_capacity(columns.len());
+        let mut positioned = Vec::with_capacity(columns.len());
         for &(column, dtype, shape) in columns {
             offset = offset.next_multiple_of(dtype.size().unwrap_or(1));
             let column = Column {
@@ -75,11 +75,11 @@ impl TableSchema {
             };
             // Columns without a fixed size are refused below.
             offset = offset.saturating_add(column.byte_len().unwrap_or(0));
-            laid.push(column);
+            positioned.push(column);
         }
         let schema = Self {
             name: name.to_owned(),
-            columns: laid,
+            columns: positioned,
             key: None,
         };
         schema.validate()?;
@@ -97,12 +97,12 @@ impl TableSchema {
         longest: usize,
     ) -> Result<Self, TableError> {
         let mut schema = Self::lay_out(name, columns)?;
-        let small = |bytes: usize| u32::try_from(bytes).map_err(|_| schema_error(key, "rows are larger than 64 MiB"));
+        let to_u32 = |bytes: usize| u32::try_from(bytes).map_err(|_| schema_error(key, "rows are larger than 64 MiB"));
         schema.key = Some(KeyColumn {
             name: key.to_owned(),
             kind,
-            offset: small(schema.payload_len().unwrap_or(usize::MAX))?,
-            width: small(kind.width(longest))?,
+            offset: to_u32(schema.payload_len().unwrap_or(usize::MAX))?,
+            width: to_u32(kind.width(longest))?,
         });
         schema.validate()?;
         Ok(schema)
@@ -160,7 +160,7 @@ impl TableSchema {
             }
         }
         match &self.key {
-            Some(key) if (key.offset as usize) < end || !key.is_sound() => {
+            Some(key) if (key.offset as usize) < end || !key.is_valid() => {
                 let what = "the key overlaps a column, or its width is invalid for its kind";
                 Err(schema_error(&key.name, what))
             }

@@ -82,8 +82,8 @@ proptest! {
         let header = ctr(rows, 0);
         let bytes = header.encode();
         let short = header.file_len().saturating_sub(cut);
-        let kept = usize::try_from(short).unwrap().min(bytes.len());
-        prop_assert!(TableHeader::decode(&bytes[..kept], short).is_err());
+        let length = usize::try_from(short).unwrap().min(bytes.len());
+        prop_assert!(TableHeader::decode(&bytes[..length], short).is_err());
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
     SessionTensor {
         name: outlet.name().to_owned(),
         dtype: outlet.dtype().tensor_type().and_then(tensors::data_type),
-        type_words: outlet.dtype().to_string(),
+        type_name: outlet.dtype().to_string(),
         shape,
         symbols,
     }

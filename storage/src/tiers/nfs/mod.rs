@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierlab_formats::mounts::holding;
+use tierlab_formats::mounts::mount_of;
 use tree::{Tree, describe};
 
 mod client;
@@ -92,14 +92,14 @@ fn mount_notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError
         let hint = "mount the export first, or use `url` (user space) or the tier kind `nvme` (a local disk)";
         Err(ErrorKind::Invalid.error(path.display(), format!("{what}; {hint}")))
     };
-    let Some(mount) = holding(mountinfo, path) else {
+    let Some(mount) = mount_of(mountinfo, path) else {
         return refuse("path is on no known mount".to_owned());
     };
     if mount.kind != "nfs" && mount.kind != "nfs4" {
         return refuse(format!("path is on {}, not on NFS", mount.kind));
     }
     let noted = |option: &&str| NOTED.contains(&option.split('=').next().unwrap_or_default());
-    let options: Vec<&str> = mount.of_filesystem.split(',').filter(noted).collect();
+    let options: Vec<&str> = mount.filesystem_options.split(',').filter(noted).collect();
     let (source, kind, options) = (mount.source, mount.kind, options.join(","));
     Ok(vec![format!("kernel mount of {source} ({kind}: {options})")])
 }

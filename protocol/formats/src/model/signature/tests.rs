@@ -59,14 +59,14 @@ fn free_dimensions_are_narrowed_and_others_must_be_the_same() {
     assert_eq!(narrow(&[3, 16], true).unwrap(), [-1, 3, 16]);
     assert_eq!(narrow(&[3, -1], true).unwrap(), [-1, 3, -1]);
     assert_eq!(narrow(&[8, 3, 16], false).unwrap(), [8, 3, 16]);
-    for (dims, batched, told) in [
+    for (dims, batched, expected) in [
         (&[4, 16][..], true, "[4, 16]"),
         (&[3], true, "after the batch dimension [3, -1]"),
         (&[-1, 3, 16, 1], false, "the graph has [-1, 3, -1]"),
         (&[-1, 16], true, "[-1, 16]"),
     ] {
         let error = narrow(dims, batched).unwrap_err();
-        assert!(error.contains("`x`") && error.contains(told), "{error}");
+        assert!(error.contains("`x`") && error.contains(expected), "{error}");
     }
     let mut double = declared(&[3, 16], None);
     double.datatype = DataType::Fp64;
@@ -82,8 +82,8 @@ fn what_a_runtime_infers_fits_what_a_file_leaves_free_and_nothing_else() {
     }
     for found in [&[1, 1, 64][..], &[1, 128], &[2, 1, 128]] {
         let error = graph(found).check_manifest(&listed).unwrap_err();
-        let told = format!("output `y` is FP32 [1, -1, 128] in the manifest and FP32 {found:?} in the graph");
-        assert!(error.contains(&told), "{error}\n  should say {told}");
+        let expected = format!("output `y` is FP32 [1, -1, 128] in the manifest and FP32 {found:?} in the graph");
+        assert!(error.contains(&expected), "{error}\n  should say {expected}");
     }
     let other = graph(&[1]).check_manifest(&manifest(spec("z", &[1]))).unwrap_err();
     assert!(
@@ -162,13 +162,13 @@ fn joined_inputs_are_those_of_the_graph() {
         columns.iter().map(|column| column.column.as_str()).collect::<Vec<_>>(),
         ["b", "a"]
     );
-    for (inputs, told) in [
+    for (inputs, expected) in [
         (&[("c", "t")][..], "`joined.c`: the graph has no such input"),
         (&[("a", "t"), ("b", "u")], "`t` and `u`"),
         (&[("s", "t")], "`joined.s`: the input has no dimension"),
     ] {
         let error = graph.joined(&config(inputs)).unwrap_err();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
@@ -177,7 +177,7 @@ fn what_the_protocol_cannot_carry_is_named() {
     let tensor = |name: &str, dtype| SessionTensor {
         name: name.into(),
         dtype,
-        type_words: "Sequence".into(),
+        type_name: "Sequence".into(),
         shape: vec![-1],
         symbols: vec!["n".into()],
     };
@@ -211,7 +211,7 @@ fn session_tensor(name: &str, first: FirstDim) -> SessionTensor {
     SessionTensor {
         name: name.into(),
         dtype: Some(DataType::Fp32),
-        type_words: "tensor(float)".into(),
+        type_name: "tensor(float)".into(),
         shape,
         symbols,
     }
@@ -234,7 +234,7 @@ fn names_that_differ_are_no_batch_axis_and_unknown_ones_say_nothing() {
     ] {
         assert_eq!(refused(inputs, output), "", "{inputs:?} {output:?}");
     }
-    for (inputs, output, told) in [
+    for (inputs, output, expected) in [
         (
             &[Free("N"), Free("M")][..],
             Free("N"),
@@ -250,6 +250,6 @@ fn names_that_differ_are_no_batch_axis_and_unknown_ones_say_nothing() {
         (&[Free("N")], FirstDim::None, "output `y` has no first dimension"),
     ] {
         let error = refused(inputs, output);
-        assert!(error.contains(told), "{error} should say {told}");
+        assert!(error.contains(expected), "{error} should say {expected}");
     }
 }

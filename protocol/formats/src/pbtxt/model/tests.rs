@@ -122,7 +122,7 @@ fn what_is_left_out_means_what_it_means_to_triton() {
 
 #[test]
 fn what_does_not_map_is_refused_by_line_column_and_key() {
-    for (text, told) in [
+    for (text, expected) in [
         (
             "name: \"other\"",
             "line 1, column 7: `name`: `other` is not the name of its folder, `resnet`",
@@ -258,7 +258,7 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ("nome: 'x'", "line 1, column 7: `nome`: not supported"),
     ] {
         let error = read(text).unwrap_err();
-        assert!(error.contains(told), "{text}: {error}\n  should say {told}");
+        assert!(error.contains(expected), "{text}: {error}\n  should say {expected}");
     }
 }
 
@@ -284,7 +284,7 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         model_warmup { batch_size: 9 inputs { key: 'x' value: { dims: -2 zero_data: true } } }\n\
         colour: 'red'\n";
     let error = read(text).unwrap_err();
-    let told = [
+    let expected = [
         "12 entries cannot be served as they are",
         "line 1, column 10: `backend`: `python`",
         "line 3, column 30: `input.data_type`: unknown data type: `TYPE_FP8`",
@@ -300,17 +300,17 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         "line 12, column 9: `colour`",
     ];
     let lines: Vec<&str> = error.lines().map(str::trim).collect();
-    assert_eq!(lines.len(), told.len(), "{error}");
-    for (line, told) in lines.iter().zip(told) {
-        assert!(line.starts_with(told), "{line}\n  should begin with {told}");
+    assert_eq!(lines.len(), expected.len(), "{error}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line}\n  should begin with {expected}");
     }
     let ranges = read("max_batch_size: 4 model_warmup { batch_size: 9 } dynamic_batching { preferred_batch_size: 5 }");
     let ranges = ranges.unwrap_err();
-    for told in [
+    for expected in [
         "line 1, column 32: `model_warmup`: `warmup.batch_size`",
         "column 67: `dynamic_batching`: `batching.preferred_rows` has 5",
     ] {
-        assert!(ranges.contains(told), "{ranges}\n  should say {told}");
+        assert!(ranges.contains(expected), "{ranges}\n  should say {expected}");
     }
 }
 

@@ -1,0 +1,185 @@
+//! Samples of shards as columns: typed values become batches of one schema. In: named values, sample by sample. Out:
+//! the schema of the first samples, and batches; misfit samples are separated. Knows no format.
+
+use super::super::batch::BatchBuilder;
+use super::super::layout::element_of;
+use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tierlab_protocol::tensor::DataType;
+use tierlab_storage::tiers::flight::schema::element;
+
+/// Maximum samples, and approximate bytes, from which types are detected.
+pub(super) const TYPE_SAMPLES: usize = 100;
+pub(super) const TYPE_SAMPLE_BYTES: usize = 32 << 20;
+
+/// Value of a sample.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    /// Little-endian elements. `is_list` is `None` if one element may be a list or a number.
+    Numbers {
+        dtype: DataType,
+        is_list: Option<bool>,
+        bytes: Vec<u8>,
+    },
+    Text(String),
+    /// Bytes of an unknown kind.
+    Bytes(Vec<u8>),
+    /// Unsupported value: an object or a list of texts.
+    Nested(Vec<u8>),
+}
+
+impl Value {
+    /// Creates an integer.
+    pub(super) fn int(value: i64) -> Self {
+        Self::Numbers {
+            dtype: DataType::Int64,
+            is_list: Some(false),
+            bytes: value.to_le_bytes().to_vec(),
+        }
+    }
+
+    /// Creates a text if the bytes are valid UTF-8, else bytes.
+    pub(super) fn bytes(bytes: Vec<u8>) -> Self {
+        String::from_utf8(bytes).map_or_else(|e| Self::Bytes(e.into_bytes()), Self::Text)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Numbers { bytes, .. } | Self::Bytes(bytes) | Self::Nested(bytes) => bytes.len(),
+            Self::Text(text) => text.len(),
+        }
+    }
+
+    /// Type of numbers; true if they are a list, false if one number, `None` if one element may be either.
+    fn numbers(&self) -> Option<(DataType, Option<bool>)> {
+        match self {
+            Self::Numbers { dtype, is_list, .. } => Some((*dtype, *is_list)),
+            _ => None,
+        }
+    }
+
+    fn type_name(&self) -> &'static str {
+        match self {
+            Self::Numbers { dtype, .. } => dtype.as_str(),
+            Self::Text(_) => "text",
+            Self::Bytes(_) => "bytes that are no text",
+            Self::Nested(_) => "an object or a list of texts",
+        }
+    }
+}
+
+/// Sample of a shard.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ShardSample {
+    /// Name for people.
+    pub(super) name: String,
+    pub(super) values: BTreeMap<String, Value>,
+    /// Reason for which it cannot be used.
+    pub(super) error: Option<String>,
+}
+
+impl ShardSample {
+    /// Bytes of its values.
+    pub(super) fn len(&self) -> usize {
+        self.values.values().map(Value::len).sum()
+    }
+}
+
+/// Returns the schema of samples.
+pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
+    let mut columns: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for sample in samples.iter().filter(|sample| sample.error.is_none()) {
+        for (name, value) in &sample.values {
+            columns.entry(name).or_default().push(value);
+        }
+    }
+    let field = |(name, values): (&str, Vec<&Value>)| Field::new(name, type_of(&values), true);
+    let fields = columns.into_iter().map(field);
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn type_of(values: &[&Value]) -> Arrow {
+    let list = |item: Arrow| Arrow::List(Arc::new(Field::new_list_field(item, true)));
+    let first = values[0];
+    if values.iter().all(|value| matches!(value, Value::Text(_))) {
+        return Arrow::Utf8;
+    }
+    if let Some((mut dtype, _)) = first.numbers() {
+        let mut is_list = false;
+        for value in values {
+            let Some((other, declared)) = value.numbers() else {
+                continue;
+            };
+            if (dtype, other) == (DataType::Int64, DataType::Fp64) {
+                dtype = other;
+            }
+            is_list |= declared.unwrap_or_else(|| value.len() != other.size().unwrap_or(1));
+        }
+        let item = arrow_of(dtype);
+        return if is_list { list(item) } else { item };
+    }
+    // Raw tensors all have one size; encoded data has many.
+    let len = first.len();
+    let is_flat = |value: &&Value| value.len() == len && !matches!(value, Value::Nested(_));
+    match len > 0 && values.len() > 1 && values.iter().all(is_flat) {
+        true => list(Arrow::UInt8),
+        false => Arrow::Binary,
+    }
+}
+
+/// Booleans are bytes here; Arrow's own are bits.
+fn arrow_of(dtype: DataType) -> Arrow {
+    match dtype {
+        DataType::Bool | DataType::Bf16 => Arrow::UInt8,
+        dtype => element(dtype).unwrap_or(Arrow::UInt8),
+    }
+}
+
+/// Adds a sample as a row.
+pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
+    let (name, mut values, error) = (sample.name, sample.values, sample.error);
+    let result = match error {
+        Some(error) => Err(error),
+        None => rows.push(|_, field, bytes| match values.remove(field.name()) {
+            Some(value) => append_value(value, field.data_type(), bytes).map(|()| true),
+            None => Ok(false),
+        }),
+    };
+    if let Err(error) = result {
+        rows.push_bad(error, name);
+    }
+}
+
+/// Appends the bytes of a value in a column of this type.
+fn append_value(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
+    let is_list = matches!(arrow, Arrow::List(_));
+    let item = element_of(arrow);
+    let bytes: Vec<u8> = match (item, value) {
+        (Arrow::Utf8 | Arrow::Binary, Value::Text(text)) => text.into_bytes(),
+        (Arrow::Binary, Value::Bytes(bytes) | Value::Nested(bytes)) => bytes,
+        (Arrow::UInt8, Value::Bytes(bytes)) if is_list => bytes,
+        (Arrow::UInt8, Value::Text(text)) if is_list => text.into_bytes(),
+        (item, Value::Numbers { dtype, bytes, .. }) if arrow_of(dtype) == *item => bytes,
+        (
+            Arrow::Float64,
+            Value::Numbers {
+                dtype: DataType::Int64,
+                bytes,
+                ..
+            },
+        ) => {
+            let (values, _) = bytes.as_chunks::<8>();
+            let float = |le: &[u8; 8]| (i64::from_le_bytes(*le) as f64).to_le_bytes();
+            values.iter().flat_map(float).collect()
+        }
+        (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.type_name())),
+    };
+    // Texts and bytes have no width.
+    if let Some(width) = item.primitive_width().filter(|width| !is_list && bytes.len() != *width) {
+        let count = bytes.len() / width;
+        return Err(format!("{count} values, where the first samples have one"));
+    }
+    out.extend_from_slice(&bytes);
+    Ok(())
+}
