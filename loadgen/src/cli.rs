@@ -5,7 +5,7 @@ use crate::commands::{advise, init, judge, lab, report, sweep};
 use crate::environment::build_commit;
 use crate::error::RunError;
 use crate::plan;
-use crate::runner::load_process::{self, Allowed};
+use crate::runner::load_process::{self, AllowedSecrets};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::{self, null_endpoint};
 use anyhow::Context as _;
@@ -64,7 +64,7 @@ enum Command {
     Init(init::Options),
     /// Prints the JSON Schema of a file, for editors
     #[command(after_help = "Example:\n  tierlab-loadgen schema plan > plan.schema.json")]
-    Schema { file: Described },
+    Schema { file: SchemaFile },
     /// Starts origins and a server for every tier and cache state, measures all of them interleaved, and stops them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
@@ -74,7 +74,7 @@ enum Command {
         #[command(flatten)]
         options: lab::Options,
         #[command(flatten)]
-        judged: judge::JudgedAnswer,
+        checks: judge::AnswerChecks,
     },
     /// Rewrites summary and report of finished runs, and prints their answers
     #[command(
@@ -127,7 +127,7 @@ enum Command {
         #[command(flatten)]
         agent: AgentOptions,
         #[command(flatten)]
-        allowed: Allowed,
+        allowed: AllowedSecrets,
     },
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
@@ -139,7 +139,7 @@ enum Command {
 
 /// File with a schema.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Described {
+enum SchemaFile {
     /// Plan of a sweep or lab
     Plan,
     /// `run.json` of a run's results
@@ -174,20 +174,20 @@ impl Command {
             Self::Init(options) => init::run(&options).map(|()| 0),
             Self::Schema { file } => {
                 let schema = match file {
-                    Described::Plan => plan::schema(),
-                    Described::Run => tierlab_program::schema::of_json::<Run>(),
+                    SchemaFile::Plan => plan::schema(),
+                    SchemaFile::Run => tierlab_program::schema::of_json::<Run>(),
                 };
                 println!("{:#}", schema.as_value());
                 Ok(0)
             }
-            Self::Lab { options, judged } => {
-                judged.check(&options.plan)?;
+            Self::Lab { options, checks } => {
+                checks.check(&options.plan)?;
                 let run = Box::pin(lab::run(&options, interrupt()?)).await?;
-                judged.exit_code(&run)
+                checks.exit_code(&run)
             }
-            Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
+            Self::LoadProcess => Box::pin(load_process::serve_parent()).await.map(|()| 0),
             Self::Agent { agent, allowed } => {
-                let serving = load_process::serve_others(&agent, &allowed, interrupt()?);
+                let serving = load_process::serve_remote(&agent, &allowed, interrupt()?);
                 Box::pin(serving).await.map(|()| 0)
             }
             Self::Report(options) => report::rewrite(&options).map(|()| 0),

@@ -79,7 +79,7 @@ impl Family {
 }
 
 /// Families of the kept table: those by which the rule's constants were chosen, and others with other laws of service, numbers of
-/// variants and gaps, and weather that lasts.
+/// variants and gaps, and noise that lasts.
 pub(super) fn families() -> Vec<Family> {
     use Kind::{Deterministic, Exponential, HitMiss, Hyperexponential, Lognormal, NoneMeets, Two};
     let no_noise = (0.0, 0.0, 0.0);

@@ -24,7 +24,7 @@ pub use fault::{Fault, PlanError};
 pub use journeys::{Ask, Content, JourneyPlan, StepPlan};
 pub use lab::{Data, LabPlan};
 pub use loads::{ClosedLoopPlan, Mix, Part};
-pub use question::{Reasked, Until};
+pub use question::{QuestionChanges, Until};
 pub use raw::schema;
 pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};

@@ -12,11 +12,11 @@ use tierlab_analysis::record::{Mode, Objective, Slo};
 use tierlab_load::schedule::Load;
 
 /// Default of `max_rate`, in requests per second.
-const HIGHEST_RATE: f64 = 20_000.0;
+const DEFAULT_HIGHEST_RATE: f64 = 20_000.0;
 /// Default of `resolution`.
-const RESOLUTION: f64 = 0.05;
+const DEFAULT_RESOLUTION: f64 = 0.05;
 /// Default time for all searches of a run: an hour.
-const LIMIT_S: f64 = 3_600.0;
+const DEFAULT_LIMIT_S: f64 = 3_600.0;
 
 /// A validated `[search]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,10 +83,10 @@ pub(super) fn validate(
             error_share,
             lowest_rps,
             highest_rps,
-            resolution: raw.resolution.unwrap_or(RESOLUTION),
+            resolution: raw.resolution.unwrap_or(DEFAULT_RESOLUTION),
         },
         only: raw.only,
-        limit: Duration::from_secs_f64(raw.limit_s.unwrap_or(LIMIT_S)),
+        limit: Duration::from_secs_f64(raw.limit_s.unwrap_or(DEFAULT_LIMIT_S)),
         modes: modes(raw.modes.as_deref(), loads)?,
     }))
 }
@@ -96,37 +96,39 @@ fn range(raw: &RawSearch, objective: Objective, source: Source<'_>) -> Result<(f
     let (figure, samples) = (objective.figure(), objective.samples_needed());
     let Source { repeats, step, .. } = source;
     let fewest = lowest_rate(samples, repeats, step.step_s);
-    let most = step.highest_rate();
+    let max_rate = step.highest_rate();
     let lowest = raw.min_rate.unwrap_or(fewest);
-    let highest = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
-    within("search.max_rate", highest, 0.01, most)?;
-    within("search.min_rate", lowest, 0.01, most)?;
-    let has = format!("{repeats} repeats of `step_s` = {}", step.step_s);
+    let highest = raw.max_rate.unwrap_or(DEFAULT_HIGHEST_RATE.min(max_rate));
+    within("search.max_rate", highest, 0.01, max_rate)?;
+    within("search.min_rate", lowest, 0.01, max_rate)?;
+    let all = format!("{repeats} repeats of `step_s` = {}", step.step_s);
     if lowest < fewest {
         refuse!(
             "search.min_rate",
-            "{lowest} is too low: a {figure} needs {samples} samples, which {has} give from {fewest:.1} per second on"
+            "{lowest} is too low: a {figure} needs {samples} samples, which {all} give from {fewest:.1} per second on"
         );
     }
     if lowest >= highest {
         refuse!(
             "search",
             "the lowest rate, {lowest:.1}, is not below the highest, {highest:.1} (a {figure} needs {samples} \
-                 samples, which {has} give from {fewest:.1} per second on); raise `search.max_rate`, `step_s` or `repeats`"
+                 samples, which {all} give from {fewest:.1} per second on); raise `search.max_rate`, `step_s` or `repeats`"
         );
     }
     Ok((lowest, highest))
 }
 
 fn modes(given: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
-    let mut there: Vec<Mode> = loads.iter().map(|load| load.mode).collect();
-    there.sort_unstable();
-    there.dedup();
-    let Some(given) = given else { return Ok(there) };
+    let mut modes: Vec<Mode> = loads.iter().map(|load| load.mode).collect();
+    modes.sort_unstable();
+    modes.dedup();
+    let Some(given) = given else {
+        return Ok(modes);
+    };
     if given.is_empty() {
         return empty("search.modes");
     }
-    match given.iter().find(|mode| !there.contains(mode)) {
+    match given.iter().find(|mode| !modes.contains(mode)) {
         Some(mode) => Err(fault!("search.modes", "no `[[load]]` has `mode = \"{mode}\"`")),
         None => Ok(given.to_vec()),
     }
