@@ -175,7 +175,7 @@ impl TargetOptions {
             let what = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
             return Err(RunError::Usage(what));
         }
-        let target = plan.unwrap_or_default().with(flags);
+        let target = plan.unwrap_or_default().overridden_by(flags);
         if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
             let what = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
             return Err(RunError::Usage(what.to_owned()));

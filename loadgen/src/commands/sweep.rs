@@ -50,7 +50,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         Some(file) => Plan::load(file)?,
         None => options.inline_plan.plan(options.target.grpc_url.is_some())?,
     };
-    let plan = options.run.apply_to(plan)?.held_to(&options.checks.slo)?;
+    let plan = options.run.apply_to(plan)?.with_slo(&options.checks.slo)?;
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(
             "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",

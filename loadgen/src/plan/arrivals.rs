@@ -2,7 +2,7 @@
 //! [`tierlab_load::schedule`] draws from them.
 
 use super::check::Base;
-use super::fault::{Fault, counted, missing, only_with, refuse, within};
+use super::fault::{Fault, check_count, check_range, missing, only_with, refuse};
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -121,9 +121,9 @@ pub(super) fn validate(
 fn profile(shape: &RawShape) -> Result<Shape, Fault> {
     match shape {
         RawShape::Steps { shares } => {
-            counted("shape.shares", shares.len(), 2, MAX_PIECES)?;
+            check_count("shape.shares", shares.len(), 2, MAX_PIECES)?;
             for &share in shares {
-                within("shape.shares", share, 0.0, 1_000.0)?;
+                check_range("shape.shares", share, 0.0, 1_000.0)?;
             }
             let mean = shares.iter().sum::<f64>() / shares.len() as f64;
             if mean <= 0.0 {
@@ -132,8 +132,8 @@ fn profile(shape: &RawShape) -> Result<Shape, Fault> {
             Ok(Shape::Steps(shares.iter().map(|share| share / mean).collect()))
         }
         &RawShape::Ramp { from, to } => {
-            within("shape.from", from, 0.0, 1_000.0)?;
-            within("shape.to", to, 0.0, 1_000.0)?;
+            check_range("shape.from", from, 0.0, 1_000.0)?;
+            check_range("shape.to", to, 0.0, 1_000.0)?;
             let mean = f64::midpoint(from, to);
             if mean <= 0.0 {
                 refuse!("shape.from", "0, as `shape.to`: nothing would be sent");

@@ -1,7 +1,7 @@
 //! `[question]`: the question to a lab. In: TOML. Out: a validated [`Question`] with every default filled in.
 
-use super::check::{Base, Source};
-use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
+use super::check::{Base, PlanFacts};
+use super::fault::{Fault, check_range, duplicate, fault, misplaced, missing, refuse};
 use super::search::objective;
 use super::value::{self, Period, Share, Within, not_a_share};
 use clap::{Args, ValueEnum};
@@ -98,23 +98,23 @@ struct RawTrace {
     column: Option<String>,
 }
 
-pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question, Fault> {
-    let (objectives, error_share) = objectives(&raw.slo, source.limits)?;
-    let demand = raw.demand_rps.as_ref().map(|demand| self::demand(demand, source.base));
+pub(super) fn validate(raw: &RawQuestion, facts: PlanFacts<'_>) -> Result<Question, Fault> {
+    let (objectives, error_share) = objectives(&raw.slo, facts.limits)?;
+    let demand = raw.demand_rps.as_ref().map(|demand| self::demand(demand, facts.base));
     let demand = demand.transpose()?;
     let budget_s = raw.budget.0.as_secs_f64();
-    within("question.budget", budget_s, 1.0, MAX_BUDGET_S)?;
+    check_range("question.budget", budget_s, 1.0, MAX_BUDGET_S)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
-    let max_rate = source.step.highest_rate();
+    let max_rate = facts.step.highest_rate();
     let highest_rps = raw.max_rate.unwrap_or(DEFAULT_HIGHEST_RATE.min(max_rate));
-    within("question.max_rate", highest_rps, 1.0, max_rate)?;
-    if raw.table_gib.is_some() && !source.has_prices {
+    check_range("question.max_rate", highest_rps, 1.0, max_rate)?;
+    if raw.table_gib.is_some() && !facts.has_prices {
         return misplaced("question.table_gib", "`prices`: it only changes what storage costs");
     }
     check_numbers(Question {
         objectives,
         error_share,
-        minimise: minimise(raw.minimise, demand.as_ref(), source.has_prices)?,
+        minimise: minimise(raw.minimise, demand.as_ref(), facts.has_prices)?,
         demand,
         mode,
         batch_size: batch_size(mode, raw.batch_size)?,
@@ -129,11 +129,11 @@ pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question
 
 /// Checks the numbers that can be asked again.
 fn check_numbers(question: Question) -> Result<Question, Fault> {
-    within("question.confidence", question.confidence, 0.5, 0.9999)?;
-    within("question.tie", question.tie, 0.0, 0.5)?;
-    within("question.utilisation", question.utilisation, 0.05, 1.0)?;
+    check_range("question.confidence", question.confidence, 0.5, 0.9999)?;
+    check_range("question.tie", question.tie, 0.0, 0.5)?;
+    check_range("question.utilisation", question.utilisation, 0.05, 1.0)?;
     let least_instances = f64::from(question.least_instances);
-    within("question.least_instances", least_instances, 1.0, 10_000.0)?;
+    check_range("question.least_instances", least_instances, 1.0, 10_000.0)?;
     Ok(question)
 }
 
@@ -142,7 +142,7 @@ fn batch_size(mode: Mode, requested: Option<u32>) -> Result<u32, Fault> {
     match (mode, requested) {
         (Mode::Realtime, None | Some(1)) => Ok(1),
         (Mode::Realtime, Some(_)) => misplaced(KEY, "`mode = \"batch\"`"),
-        (Mode::Batch, Some(size)) => within(KEY, f64::from(size), 1.0, 65_536.0).map(|()| size),
+        (Mode::Batch, Some(size)) => check_range(KEY, f64::from(size), 1.0, 65_536.0).map(|()| size),
         (Mode::Batch, None) => missing(KEY, "the number of entities of a batch request"),
     }
 }
@@ -274,8 +274,8 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
 
 fn checked_demand(average_rps: f64, peak_rps: f64) -> Result<Demand, Fault> {
     const KEY: &str = "question.demand_rps";
-    within(KEY, average_rps, 0.001, 1e7)?;
-    within(KEY, peak_rps, 0.001, 1e7)?;
+    check_range(KEY, average_rps, 0.001, 1e7)?;
+    check_range(KEY, peak_rps, 0.001, 1e7)?;
     if peak_rps < average_rps {
         refuse!(KEY, "the peak, {peak_rps}, is below the average, {average_rps}");
     }
@@ -333,8 +333,8 @@ mod tests {
             "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.2\nstep_s = 1.5\ndrain_s = 1\nprices = \"p\"\n";
         let text = format!("{HEAD}[question]\n{text}");
         let raw: RawPlan = crate::plan::fault::read(&text).map_err(|(_, fault)| fault.to_string())?;
-        let source = raw.source(Base::here(Path::new("")));
-        let question = validate(raw.question.as_ref().unwrap(), source);
+        let facts = raw.facts(Base::local(Path::new("")));
+        let question = validate(raw.question.as_ref().unwrap(), facts);
         question.map_err(|fault| fault.to_string())
     }
 

@@ -1,8 +1,8 @@
 //! `[search]`: search for the highest rate that meets an objective. In: TOML. Out: a validated search.
 //! [`tierlab_analysis::curves::search`] chooses its rates.
 
-use super::check::Source;
-use super::fault::{Fault, empty, fault, refuse, within};
+use super::check::PlanFacts;
+use super::fault::{Fault, check_range, empty, fault, refuse};
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -62,11 +62,11 @@ pub(super) struct RawSearch {
 
 pub(super) fn validate(
     raw: Option<&RawSearch>,
-    source: Source<'_>,
+    facts: PlanFacts<'_>,
     loads: &[Load],
 ) -> Result<Option<SearchPlan>, Fault> {
     let Some(raw) = raw else { return Ok(None) };
-    let limits = source.limits;
+    let limits = facts.limits;
     let objective = objective(&raw.slo).map_err(|what| Fault::new("search.slo", what))?;
     let error_share = raw.error_share.unwrap_or(limits.error_share);
     if error_share > limits.error_share {
@@ -76,7 +76,7 @@ pub(super) fn validate(
             limits.error_share
         );
     }
-    let (lowest_rps, highest_rps) = range(raw, objective, source)?;
+    let (lowest_rps, highest_rps) = range(raw, objective, facts)?;
     Ok(Some(SearchPlan {
         slo: Slo {
             objective,
@@ -92,15 +92,15 @@ pub(super) fn validate(
 }
 
 /// Range of rates. A step needs the percentile's samples and has a maximum of requests.
-fn range(raw: &RawSearch, objective: Objective, source: Source<'_>) -> Result<(f64, f64), Fault> {
+fn range(raw: &RawSearch, objective: Objective, facts: PlanFacts<'_>) -> Result<(f64, f64), Fault> {
     let (figure, samples) = (objective.figure(), objective.samples_needed());
-    let Source { repeats, step, .. } = source;
+    let PlanFacts { repeats, step, .. } = facts;
     let fewest = lowest_rate(samples, repeats, step.step_s);
     let max_rate = step.highest_rate();
     let lowest = raw.min_rate.unwrap_or(fewest);
     let highest = raw.max_rate.unwrap_or(DEFAULT_HIGHEST_RATE.min(max_rate));
-    within("search.max_rate", highest, 0.01, max_rate)?;
-    within("search.min_rate", lowest, 0.01, max_rate)?;
+    check_range("search.max_rate", highest, 0.01, max_rate)?;
+    check_range("search.min_rate", lowest, 0.01, max_rate)?;
     let all = format!("{repeats} repeats of `step_s` = {}", step.step_s);
     if lowest < fewest {
         refuse!(

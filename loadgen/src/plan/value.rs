@@ -1,7 +1,7 @@
 //! Values with a form of their own: lists to cross, shares, times, objectives, numbers with a range. In: TOML. Out: typed values, or
 //! an error with the form to write. Knows no key.
 
-use super::fault::outside;
+use super::fault::out_of_range;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -133,7 +133,7 @@ pub(super) struct ExponentialTime {
 pub(super) fn think_time_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Think>, D::Error> {
     let checked = |ms: f64, least: f64| match (least..=MAX_THINK_MS).contains(&ms) {
         true => Ok(ms),
-        false => Err(D::Error::custom(outside(ms, least, MAX_THINK_MS))),
+        false => Err(D::Error::custom(out_of_range(ms, least, MAX_THINK_MS))),
     };
     let written = match toml::Value::deserialize(deserializer)? {
         list @ toml::Value::Array(_) => part(list).map(ThinkTime::Uniform),
@@ -177,7 +177,7 @@ impl<R: Range> Within<R> {
         let number = R::Number::deserialize(deserializer)?;
         match (R::LEAST..=R::MOST).contains(&number) {
             true => Ok(T::from(number)),
-            false => Err(D::Error::custom(outside(number, R::LEAST, R::MOST))),
+            false => Err(D::Error::custom(out_of_range(number, R::LEAST, R::MOST))),
         }
     }
 

@@ -200,7 +200,7 @@ impl Check<'_> {
             entities: population.map(|population| Entities { population, ids: &ids }),
         };
         let prepared = inputs.prepare(&wish);
-        let mut prepared = prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(model, &what)))?;
+        let mut prepared = prepared.map_err(|what| RunError::Usage(plan.inputs_error(model, &what)))?;
         prepared.bodies.truncate(requests);
         Ok(prepared.bodies)
     }

@@ -10,7 +10,7 @@ use super::requests::grpc_connections;
 use super::send::{Part, Sent, StepContext};
 use super::target::{Content as Asked, Target};
 use crate::error::RunError;
-use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
+use crate::plan::{Content, JourneyPlan, Plan, Request, StepPlan};
 use crate::server::control::Control;
 use crate::server::delta;
 use reqwest::Method;
@@ -65,9 +65,9 @@ pub(super) fn steps<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
 /// Returns the point of the whole, then those of its steps.
 fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> impl Iterator<Item = Factors> {
     let of = move |step: Option<&StepPlan>| {
-        let model = step.map_or(plan.model.as_str(), |step| match &step.ask {
-            Ask::Model { model, .. } => model.as_str(),
-            Ask::Http { path_text, .. } => path_text.as_str(),
+        let model = step.map_or(plan.model.as_str(), |step| match &step.request {
+            Request::Model { model, .. } => model.as_str(),
+            Request::Http { path_text, .. } => path_text.as_str(),
         });
         let load = JourneyPlan::load(rate);
         Factors {
@@ -135,7 +135,7 @@ pub(super) async fn send(
     };
     // Steps without a model are not among the server's requests.
     let of_models = journey.steps.iter().zip(&travelled.steps);
-    let of_models = of_models.filter(|(step, _)| matches!(step.ask, Ask::Model { .. }));
+    let of_models = of_models.filter(|(step, _)| matches!(step.request, Request::Model { .. }));
     let counted = delta::Requests::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
     let mut parts = vec![whole(journey, &travelled, &schedule, seed)];
     for (samples, examples) in travelled.steps.iter().zip(&travelled.examples) {
@@ -241,7 +241,7 @@ impl<'a> Prepared<'a> {
         };
         let mut steps = Vec::new();
         for step in &journey.steps {
-            let names = &journey.values[..step.known];
+            let names = &journey.values[..step.available];
             let made = made(plan, &target.control, step, names, &known, connections.as_ref());
             steps.push(made.map_err(|what| refuse(step, what))?);
         }
@@ -335,8 +335,8 @@ fn made(
     known: &BTreeMap<&str, ModelMetadata>,
     connections: Option<&Arc<Connections>>,
 ) -> Result<JourneyStep, String> {
-    match &step.ask {
-        Ask::Http {
+    match &step.request {
+        Request::Http {
             method,
             path,
             headers,
@@ -360,7 +360,7 @@ fn made(
                 take: step.take.clone(),
             })
         }
-        Ask::Model {
+        Request::Model {
             model,
             protocol,
             content,

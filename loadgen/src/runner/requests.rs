@@ -182,7 +182,7 @@ impl Requests<'_> {
             seed: self.seed,
             entities: population.map(|population| Entities { population, ids: &ids }),
         });
-        prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
+        prepared.map_err(|what| RunError::Usage(plan.inputs_error(self.model, &what)))
     }
 }
 

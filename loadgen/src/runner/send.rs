@@ -41,11 +41,11 @@ impl Senders {
     pub async fn new(plan: &Plan, workers: u32, agents: Option<Agents>) -> Result<Self, RunError> {
         let workers = match (agents, workers) {
             (Some(agents), _) => {
-                let text = plan.text_elsewhere().map_err(RunError::io(&plan.file))?;
+                let text = plan.remote_text().map_err(RunError::io(&plan.file))?;
                 Some(Workers::connect(agents, text, plan.step_limit()).await?)
             }
             (None, 0 | 1) => None,
-            (None, more) => Some(Workers::start(more, plan.text_here(), plan.step_limit()).await?),
+            (None, more) => Some(Workers::start(more, plan.local_text(), plan.step_limit()).await?),
         };
         Ok(Self { workers })
     }

@@ -43,7 +43,7 @@ pub(super) fn closed_loops<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
         let attempt = round.attempt(OF_LOAD + number);
         let load = PLACE + 2 * number;
         for (index, target) in targets.iter().enumerate() {
-            let beside = driven_factors(plan, target, closed.load(0.0), &plan.model, closed.beside());
+            let beside = driven_factors(plan, target, closed.load(0.0), &plan.model, closed.paired());
             let both = [
                 (Work::Closed(closed), (load, closed_factors(plan, target, closed))),
                 (Work::Beside(closed), (load + 1, beside)),

@@ -20,7 +20,7 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
     fs::create_dir_all(&lab.work).map_err(RunError::io(&lab.work))?;
     let (repository, features, stamp) = match &lab.data {
         Data::None => return Ok(PreparedData::default()),
-        Data::Given { repository, features } => {
+        Data::Existing { repository, features } => {
             let stamp = format!("given {} {}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
         }
