@@ -5,7 +5,7 @@ use crate::commands::{advise, init, judge, lab, report, sweep};
 use crate::environment::build_commit;
 use crate::error::RunError;
 use crate::plan;
-use crate::runner::load_process::{self, AllowedSecrets};
+use crate::runner::load_process::{self, Secrets};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::{self, null_endpoint};
 use anyhow::Context as _;
@@ -127,7 +127,7 @@ enum Command {
         #[command(flatten)]
         agent: AgentOptions,
         #[command(flatten)]
-        allowed: AllowedSecrets,
+        allowed: Secrets,
     },
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]

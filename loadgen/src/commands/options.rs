@@ -210,7 +210,7 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u
     Control::of(&spec).map_err(usage)?;
     let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
     let scrape = control.scrape().await?;
-    let (target, table_bytes) = Target::ask(plan, &spec, control).await?;
+    let (target, table_bytes) = Target::fetch(plan, &spec, control).await?;
     print_notes(&notes);
     Ok((target, scrape, table_bytes))
 }

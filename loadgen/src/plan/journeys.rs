@@ -67,7 +67,7 @@ pub enum Request {
         /// Transport of the request.
         protocol: Protocol,
         /// Inputs of the request.
-        content: Content,
+        content: StepInputs,
     },
     /// Request to a path of the server.
     Http {
@@ -88,7 +88,7 @@ pub enum Request {
 
 /// Inputs of a model.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum StepInputs {
     /// Entity of the journey, whose rows the server joins.
     Entity,
     /// Values by input; strings may be templates.
@@ -121,9 +121,9 @@ impl JourneyPlan {
         let uses_entity = |template: &Template| template.slots().any(|slot| slot == 0);
         self.steps.iter().any(|step| match &step.request {
             Request::Model { content, .. } => match content {
-                Content::Entity => true,
-                Content::Body(body) => uses_entity(body),
-                Content::Inputs(inputs) => inputs.values().any(names_entity),
+                StepInputs::Entity => true,
+                StepInputs::Body(body) => uses_entity(body),
+                StepInputs::Inputs(inputs) => inputs.values().any(names_entity),
             },
             Request::Http { path, body, .. } => uses_entity(path) || body.iter().any(uses_entity),
         })
@@ -235,7 +235,7 @@ fn for_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: P
     only_with(at, owner, &given)?;
     let content = match (&raw.inputs, &raw.body) {
         (Some(_), Some(_)) => refuse!(format!("{at}.body"), "a model takes `inputs` or a `body`, not both"),
-        (None, None) => Content::Entity,
+        (None, None) => StepInputs::Entity,
         (None, Some(body)) => {
             if protocol == Protocol::Grpc && body.contains("\"parameters\"") {
                 refuse!(
@@ -245,7 +245,7 @@ fn for_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: P
                 );
             }
             let body = Template::parse(body, Place::Body, names);
-            Content::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
+            StepInputs::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
         }
         (Some(inputs), None) => {
             let mut given = BTreeMap::new();
@@ -260,7 +260,7 @@ fn for_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: P
             if given.is_empty() {
                 return empty(format!("{at}.inputs"));
             }
-            Content::Inputs(given)
+            StepInputs::Inputs(given)
         }
     };
     Ok(Request::Model {

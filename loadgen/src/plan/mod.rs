@@ -21,7 +21,7 @@ mod value;
 mod variant;
 
 pub use fault::{Fault, PlanError};
-pub use journeys::{Content, JourneyPlan, Request, StepPlan};
+pub use journeys::{JourneyPlan, Request, StepInputs, StepPlan};
 pub use lab::{Data, LabPlan};
 pub use loads::{ClosedLoopPlan, Mix, Part};
 pub use question::{QuestionChanges, Until};

@@ -94,10 +94,10 @@ fn recorded_inputs(model: &ModelMetadata, joined: &JoinedMetadata, recorded: &Re
         let mut requests = recorded.requests.iter();
         requests.any(|request| request.whole.is_some() || request.inputs.iter().any(|tensor| tensor.name == name))
     };
-    let own = model.inputs.iter().chain([&entities]);
-    let brought =
-        own.filter(|spec| is_recorded(&spec.name) || !(joined.inputs.contains(&spec.name) || spec.name == ENTITY_ID));
-    brought.cloned().collect()
+    let candidates = model.inputs.iter().chain([&entities]);
+    let required = candidates
+        .filter(|spec| is_recorded(&spec.name) || !(joined.inputs.contains(&spec.name) || spec.name == ENTITY_ID));
+    required.cloned().collect()
 }
 
 /// One server in one cache state.
@@ -141,7 +141,7 @@ impl Target {
     ///
     /// # Errors
     /// No server, no such model, or requests that cannot be built.
-    pub async fn ask(plan: &Plan, spec: &TargetSpec, control: Control) -> Result<(Self, u64), RunError> {
+    pub async fn fetch(plan: &Plan, spec: &TargetSpec, control: Control) -> Result<(Self, u64), RunError> {
         if let (Some(spec), Some(custom)) = (&spec.custom, &control.custom) {
             let content = Content::custom(plan, spec, custom);
             return Ok((Self::of(control, content, BTreeMap::new()), 0));

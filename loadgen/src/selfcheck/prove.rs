@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan};
 use crate::runner::recorder::record;
 use crate::runner::target::{Content, Target};
-use crate::runner::{Instrument, Requests, asked, factors, measure};
+use crate::runner::{Instrument, Requests, factors, measure, question_load};
 use crate::store::histograms::hdr_file;
 use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             loads.extend(mix.parts.iter().map(|part| mix.load(part, rate)));
         }
     }
-    loads.extend(plan.question.iter().map(asked));
+    loads.extend(plan.question.iter().map(question_load));
     let journeys = plan.journeys.iter().flat_map(|journey| &journey.rates);
     loads.extend(journeys.map(|&rate| JourneyPlan::load(rate)));
     let highest = |mode| {
@@ -111,14 +111,14 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             model: &plan.model,
             seed,
         };
-        let Some((part, beside)) = Box::pin(measure(&requests, interrupt)).await? else {
+        let Some((part, reports)) = Box::pin(measure(&requests, interrupt)).await? else {
             return Err(RunError::InterruptedEarly);
         };
         point.repeats.push(Repeat {
             index,
             seed,
             hdr_file: hdr_file(&point.factors, index),
-            ..record(&part.finished, &part.schedule, beside.server)
+            ..record(&part.finished, &part.schedule, reports.server)
         });
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
