@@ -250,7 +250,7 @@ impl Check<'_> {
         let bodies = custom.bodies(1, &ids, 1, self.plan.seed);
         let body = bodies.map_err(RunError::Usage)?.swap_remove(0);
         let limit = Limit::of_replies(self.plan.reply_limit_bytes, None);
-        let asking = self.target.control.ask_custom(custom, &body, &limit, self.plan.timeout);
+        let asking = self.target.control.try_custom(custom, &body, &limit, self.plan.timeout);
         Ok(asking.await?)
     }
 }

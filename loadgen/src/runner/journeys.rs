@@ -136,7 +136,7 @@ pub(super) async fn send(
     // Steps without a model are not among the server's requests.
     let of_models = journey.steps.iter().zip(&travelled.steps);
     let of_models = of_models.filter(|(step, _)| matches!(step.request, Request::Model { .. }));
-    let counted = delta::Requests::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
+    let counted = delta::RequestCounts::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
     let mut parts = vec![whole(journey, &travelled, &schedule, seed)];
     for (samples, examples) in travelled.steps.iter().zip(&travelled.examples) {
         let samples: Vec<Sample> = samples.iter().map(StepSample::where_due).collect();

@@ -106,7 +106,7 @@ pub(super) struct Results {
     /// Results by point, in the order of the points.
     pub(super) parts: Vec<Part>,
     /// Requests that the server counts.
-    pub(super) counted: delta::Requests,
+    pub(super) counted: delta::RequestCounts,
     /// Start uncertainty of its agents; empty without agents.
     pub(super) agents: Vec<AgentStart>,
 }
@@ -116,7 +116,7 @@ impl Results {
     pub(super) fn of(parts: Vec<Part>) -> Self {
         let samples = parts.iter().flat_map(|part| &part.finished.samples);
         Self {
-            counted: delta::Requests::of(samples),
+            counted: delta::RequestCounts::of(samples),
             parts,
             agents: Vec::new(),
         }

@@ -242,7 +242,7 @@ impl Runner<'_> {
         run.points = points.all().to_vec();
         run.finished_at = rfc3339(SystemTime::now());
         tierlab_analysis::conclude(run);
-        folder::write_anew(run, &self.folder)?;
+        folder::rewrite(run, &self.folder)?;
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ pub async fn prove(
     if let Some(StoppedRun { run, .. }) = earlier {
         return Ok(Instrument {
             selfcheck: run.selfcheck.clone(),
-            certificate: certificates.carried(),
+            certificate: certificates.assess(),
             noise_floor: run.noise_floor.clone(),
         });
     }
@@ -47,11 +47,11 @@ pub async fn prove(
                 check.name, check.expected, check.measured
             );
         }
-        let made = certificate::made(checks.clone())?;
-        if let Err(error) = certificates.keep(&made) {
+        let latest = certificate::new_certificate(checks.clone())?;
+        if let Err(error) = certificates.store(&latest) {
             eprintln!("self-check: its certificate is not stored for later runs: {error}");
         }
-        fresh = Some(certificate::judged(made));
+        fresh = Some(certificate::judge_now(latest));
     }
     let mut floor = None;
     if plan.noise_floor {
@@ -60,7 +60,7 @@ pub async fn prove(
     }
     Ok(Instrument {
         selfcheck: checks,
-        certificate: fresh.unwrap_or_else(|| certificates.carried()),
+        certificate: fresh.unwrap_or_else(|| certificates.assess()),
         noise_floor: floor,
     })
 }

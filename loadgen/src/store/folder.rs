@@ -40,7 +40,7 @@ pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
         }
         write_histograms(dir, repeat)?;
     }
-    write_anew(run, dir)
+    rewrite(run, dir)
 }
 
 /// Writes the data known before the first step, so that after a kill the folder can be read and resumed: `run.json`,
@@ -60,7 +60,7 @@ pub fn begin(run: &Run, dir: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write_anew(run: &Run, dir: &Path) -> Result<(), StoreError> {
+pub fn rewrite(run: &Run, dir: &Path) -> Result<(), StoreError> {
     write_run(run, dir)?;
     write_views(run, dir)
 }
@@ -147,8 +147,8 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     })?;
     let claim = claim(&folder, "--name")?;
     // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
-    let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
-    if taken {
+    let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
+    if is_taken {
         return Err(RunError::Usage(format!(
             "{} already has a result; choose another --name, remove it, or resume it by --resume",
             folder.display()
