@@ -105,9 +105,9 @@ pub(super) struct Noise {
     /// Correlation of a step's factor with that of the one before, whatever was measured.
     pub(super) correlation: f64,
     /// Share of steps that something slows by a factor of three.
-    pub(super) disturbed: f64,
+    pub(super) disturbed_share: f64,
     /// Factor of the last step, in standard deviations.
-    pub(super) push: f64,
+    pub(super) deviation: f64,
 }
 
 impl Noise {

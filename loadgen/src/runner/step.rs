@@ -3,7 +3,7 @@
 //! In: a plan and its targets. Out: a step, stored in its folder's journal as soon as it is finished, so that a kill
 //! loses only the current step.
 
-use super::ledger::{Attempt, Ledger, PlannedStep, Work, beside};
+use super::ledger::{Attempt, Ledger, PlannedStep, Work, annotate};
 use super::naming::{factors, line, name};
 use super::recorder;
 use super::send::{self, Part, Reports, Results, Senders, StepContext};

@@ -2,7 +2,7 @@
 //! stages and caches prepared.
 
 use super::context::{LabContext, Purpose, Replica};
-use super::locations::{Locations, set};
+use super::locations::{Locations, set_keys};
 use super::stage;
 use crate::children::{self, Child};
 use crate::commands::options;
