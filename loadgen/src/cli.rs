@@ -55,13 +55,13 @@ enum Command {
             tierlab-loadgen sweep plan.toml --url http://server:8000 --agents host-a:7070,host-b:7070 \\\n    \
             --agents-token-env AGENTS_TOKEN"
     )]
-    Sweep(Box<sweep::Options>),
+    Sweep(Box<sweep::SweepOptions>),
     /// Writes a commented plan to edit
     #[command(
         after_help = "Examples:\n  tierlab-loadgen init lab my-lab\n  tierlab-loadgen init sweep mine.toml\n  \
         tierlab-loadgen init endpoint mine.toml"
     )]
-    Init(init::Options),
+    Init(init::InitOptions),
     /// Prints the JSON Schema of a file, for editors
     #[command(after_help = "Example:\n  tierlab-loadgen schema plan > plan.schema.json")]
     Schema { file: SchemaFile },
@@ -72,7 +72,7 @@ enum Command {
         tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
         #[command(flatten)]
-        options: lab::Options,
+        options: lab::LabOptions,
         #[command(flatten)]
         checks: judge::AnswerChecks,
     },
@@ -81,7 +81,7 @@ enum Command {
         after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen report results/a results/b --out /tmp/views --combined both.html"
     )]
-    Report(report::Options),
+    Report(report::ReportOptions),
     /// Compares two runs: every figure is worse, better, equivalent or undecided
     ///
     /// Exits with 0 if everything is certainly equivalent or better, with 1 if anything is certainly worse, with 2 if a
@@ -101,7 +101,7 @@ enum Command {
         tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json\n  \
         tierlab-loadgen advise results/quick-20261122T120000Z --prices my-prices.toml --instance aws/c7i.xlarge"
     )]
-    Advise(advise::Options),
+    Advise(advise::AdviseOptions),
     /// Measures the instrument: clock, pacer, histograms, noise floor, and stalls with a known answer
     ///
     /// Stores a certificate, which every sweep and lab of this build on this machine carries for 7 days.
@@ -134,7 +134,7 @@ enum Command {
     LoadProcess,
     /// Runs a server that does nothing, for noise floors and tests
     #[command(hide = true)]
-    NullEndpoint(null_endpoint::Options),
+    NullEndpoint(null_endpoint::NullEndpointOptions),
 }
 
 /// File with a schema.

@@ -14,7 +14,7 @@ use tierlab_instrument::prices;
 
 /// Options of `advise`: changes to the first run's question; the rest stays.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct AdviseOptions {
     /// Folders of labs with a question, for one model and one kind of request; their variants are combined
     #[arg(required = true)]
     runs: Vec<PathBuf>,
@@ -40,7 +40,7 @@ pub struct Options {
 ///
 /// # Errors
 /// A run that cannot be read or has no question, runs that cannot be combined, or a question that contradicts itself.
-pub fn run(options: &Options) -> Result<u8, RunError> {
+pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     let load = |folder: &PathBuf| Ok((folder.display().to_string(), folder::load(folder)?));
     let runs = options.runs.iter().map(load).collect::<Result<_, RunError>>()?;
     let mut run = combine(runs)?;
@@ -99,7 +99,7 @@ fn recorded_price_list(run: &Run) -> Result<PathBuf, RunError> {
 }
 
 /// Prices a run's variants by another price list, and with another table size if one is given.
-fn reprice(run: &Run, file: &Path, options: &Options) -> Result<Pricing, RunError> {
+fn reprice(run: &Run, file: &Path, options: &AdviseOptions) -> Result<Pricing, RunError> {
     let recorded = run.pricing.as_ref();
     let instance = options.instance.as_deref();
     let Some(instance) = instance.or_else(|| recorded.map(|pricing| pricing.instance.as_str())) else {

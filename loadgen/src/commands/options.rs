@@ -207,7 +207,7 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u
     };
     // Wrong arguments have another exit code than a server that does not answer.
     let usage = |error: ControlError| RunError::Usage(error.to_string());
-    Control::of(&spec).map_err(usage)?;
+    Control::new(&spec).map_err(usage)?;
     let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
     let scrape = control.scrape().await?;
     let (target, table_bytes) = Target::fetch(plan, &spec, control).await?;

@@ -13,7 +13,7 @@ use tierlab_report::{Comparison, Outcome};
 
 /// Options of `report`.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Options {
+pub struct ReportOptions {
     /// Folders of runs
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
@@ -53,7 +53,7 @@ pub struct CompareOptions {
 ///
 /// # Errors
 /// Those of [`folder::load`] and [`folder::write_views`].
-pub fn rewrite(options: &Options) -> Result<(), RunError> {
+pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
     let (dirs, out) = (&options.runs, options.out.as_deref());
     let mut runs = Vec::with_capacity(dirs.len());
     let mut written = BTreeSet::new();

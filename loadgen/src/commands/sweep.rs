@@ -24,7 +24,7 @@ use tierlab_protocol::metrics;
 
 /// Options of `sweep`.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct SweepOptions {
     /// Plan, a TOML file without `[lab]`; without one, --url, --model and --rate say what to measure
     pub plan: Option<PathBuf>,
     /// Options of every run.
@@ -45,7 +45,7 @@ pub struct Options {
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError> {
+pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, RunError> {
     let plan = match &options.plan {
         Some(file) => Plan::load(file)?,
         None => options.inline_plan.plan(options.target.grpc_url.is_some())?,
@@ -101,7 +101,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         interrupt,
         senders,
         verbose: options.run.verbose,
-        alive: Box::new(|| Ok(())),
+        health_check: Box::new(|| Ok(())),
         prepare: Box::new(|_| Ok(())),
     };
     let run = Box::pin(runner.run(run)).await?;
@@ -139,7 +139,7 @@ fn label_target(target: Target, server: &TargetPlan, scrape: &Scrape, table_byte
 async fn with_other_models(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
         let model = target.control.model(name).await?;
-        target.others.insert(name.to_owned(), Content::of(plan, &model)?);
+        target.others.insert(name.to_owned(), Content::new(plan, &model)?);
         target.outputs.insert(name.to_owned(), model.outputs);
     }
     Ok(target)

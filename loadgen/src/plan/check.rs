@@ -89,7 +89,7 @@ pub(super) fn below(folder: &Path, path: &Path) -> PathBuf {
 pub(super) struct PlanFacts<'a> {
     /// Folder that its paths are relative to.
     pub(super) base: Base<'a>,
-    pub(super) step: Step,
+    pub(super) step: StepTimes,
     pub(super) repeats: u32,
     pub(super) limits: &'a Limits,
     pub(super) protocol: Protocol,
@@ -101,12 +101,12 @@ pub(super) struct PlanFacts<'a> {
 
 /// Lengths of a step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct StepTimes {
     pub(super) warmup_s: f64,
     pub(super) step_s: f64,
 }
 
-impl Step {
+impl StepTimes {
     /// Highest rate whose requests fit into a step.
     pub(super) fn highest_rate(self) -> f64 {
         (MAX_REQUESTS_PER_STEP / (self.warmup_s + self.step_s)).min(MAX_RATE)

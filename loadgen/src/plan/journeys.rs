@@ -1,7 +1,7 @@
 //! `[[journey]]`: sequences of requests, begun at given rates, that pass values from replies to later requests. In:
 //! TOML. Out: validated journeys with parsed templates.
 
-use super::check::Step;
+use super::check::StepTimes;
 use super::fault::{
     Fault, check_count, check_distinct, check_name, conflict, duplicate, empty, fault, misplaced, missing, only_with,
     refuse, require_goose,
@@ -145,7 +145,7 @@ impl JourneyPlan {
     }
 }
 
-pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>, Fault> {
+pub(super) fn validate(plan: &RawPlan, lengths: StepTimes) -> Result<Vec<JourneyPlan>, Fault> {
     if !plan.journey.is_empty() && plan.encoding == Some(Encoding::Binary) {
         return conflict(
             "encoding",
@@ -166,7 +166,7 @@ pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>
     Ok(journeys)
 }
 
-fn journey(raw: &RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Result<JourneyPlan, Fault> {
+fn journey(raw: &RawJourney, at: &str, lengths: StepTimes, protocol: Protocol) -> Result<JourneyPlan, Fault> {
     check_label(&raw.name, &format!("{at}.name"))?;
     check_count(&format!("{at}.step"), raw.step.len(), 1, MAX_STEPS)?;
     if raw.rates.is_empty() {

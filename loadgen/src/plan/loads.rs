@@ -2,7 +2,7 @@
 //! every load, closed loop and mix, validated, in the plan's order.
 
 use super::Traffic;
-use super::check::Step;
+use super::check::StepTimes;
 use super::fault::{
     Fault, check_count, check_distinct, check_name, check_range, conflict, duplicate, empty, misplaced, missing,
     only_with, refuse, require_goose,
@@ -151,7 +151,7 @@ impl ClosedLoopPlan {
 }
 
 /// Load of a replay, whose recording sets the times.
-pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
+pub(super) fn replayed(arrivals: &Arrivals, step: StepTimes) -> Result<Load, Fault> {
     const KEY: &str = "arrival.file";
     let [warmup, window] = [step.warmup_s, step.step_s].map(Duration::from_secs_f64);
     let schedule = Schedule::new(arrivals, 0.0, warmup, window, 0);
@@ -176,7 +176,7 @@ pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
 }
 
 /// Checks the batch size and the rate of a load, whose key in the plan is `at`.
-pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
+pub(super) fn check(at: &str, load: &Load, step: StepTimes) -> Result<(), Fault> {
     // A batch of one would be real-time under another name.
     let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
     let batch_size = f64::from(load.batch_size);
@@ -185,7 +185,7 @@ pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
 }
 
 /// Adds open and closed loops, each in the plan's order.
-pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Result<(), Fault> {
+pub(super) fn validate(raw: &[RawLoad], step: StepTimes, traffic: &mut Traffic) -> Result<(), Fault> {
     let loads = &mut traffic.loads;
     for (i, load) in raw.iter().enumerate() {
         let at = format!("load[{i}]");
@@ -231,7 +231,7 @@ pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Re
     Ok(())
 }
 
-fn ramp(raw: &RawRamp, at: &str, step: Step) -> Result<RampRates, Fault> {
+fn ramp(raw: &RawRamp, at: &str, step: StepTimes) -> Result<RampRates, Fault> {
     let &RawRamp { from, to, over } = raw;
     for (name, rate) in [("from", from), ("to", to)] {
         check_range(&format!("{at}.{name}"), rate, 0.0, step.highest_rate())?;
@@ -364,12 +364,12 @@ impl fmt::Display for Part {
     }
 }
 
-pub(super) fn validate_mixes(mixes: &[Mix], step: Step) -> Result<(), Fault> {
+pub(super) fn validate_mixes(mixes: &[Mix], step: StepTimes) -> Result<(), Fault> {
     let mut numbered = mixes.iter().enumerate();
     numbered.try_for_each(|(index, mix)| check_mix(mix, &format!("mix[{index}]"), step))
 }
 
-fn check_mix(mix: &Mix, at: &str, step: Step) -> Result<(), Fault> {
+fn check_mix(mix: &Mix, at: &str, step: StepTimes) -> Result<(), Fault> {
     let parts = &mix.parts;
     for (index, part) in parts.iter().enumerate() {
         check_part(part, &format!("{at}.part[{index}]"))?;

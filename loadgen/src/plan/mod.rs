@@ -29,12 +29,12 @@ pub use raw::schema;
 pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};
 pub use target::TargetPlan;
-pub use variant::{NO_TIER, Stage, VariantPlan};
+pub use variant::{NO_TIER, StagePlan, VariantPlan};
 
 pub(crate) use check::pairs;
 pub(crate) use files::redacted;
 
-use check::{Base, PlanFacts, Step};
+use check::{Base, PlanFacts, StepTimes};
 use fault::{check_name, check_range, conflict, exclusive, fault, misplaced, missing, refuse};
 use inputs::InputsPlan;
 use loads::RawLoad;
@@ -178,7 +178,7 @@ impl Plan {
     /// # Errors
     /// A value out of range.
     pub fn check_load(&self, load: &Load) -> Result<(), PlanError> {
-        let step = Step {
+        let step = StepTimes {
             warmup_s: self.warmup.as_secs_f64(),
             step_s: self.window.as_secs_f64(),
         };
@@ -520,7 +520,7 @@ struct Traffic {
     journeys: Vec<JourneyPlan>,
 }
 
-fn traffic(raw: &RawPlan, step: Step) -> Result<Traffic, Fault> {
+fn traffic(raw: &RawPlan, step: StepTimes) -> Result<Traffic, Fault> {
     refuse_search(raw)?;
     let mut traffic = Traffic::default();
     loads::validate(&raw.load, step, &mut traffic)?;

@@ -1,7 +1,7 @@
 //! Plan as written in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`]
 //! checks keys that depend on each other.
 
-use super::check::{Base, PlanFacts, Step};
+use super::check::{Base, PlanFacts, StepTimes};
 use super::value::{self, Within};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -120,7 +120,7 @@ impl RawPlan {
     pub(super) const fn facts<'a>(&'a self, base: Base<'a>) -> PlanFacts<'a> {
         PlanFacts {
             base,
-            step: Step {
+            step: StepTimes {
                 warmup_s: self.warmup_s,
                 step_s: self.step_s,
             },

@@ -55,12 +55,12 @@ impl Share {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.trim().parse::<f64>().ok();
         match text.trim().strip_suffix('%') {
-            Some(percent) => Self::of(number(percent)? / 100.0),
-            None => Self::of(number(text)?),
+            Some(percent) => Self::new(number(percent)? / 100.0),
+            None => Self::new(number(text)?),
         }
     }
 
-    fn of(share: f64) -> Option<Self> {
+    fn new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then_some(Self(share))
     }
 }
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Share {
         let value = toml::Value::deserialize(deserializer)?;
         value
             .as_str()
-            .map_or_else(|| Self::of(number(&value)?), Self::parse)
+            .map_or_else(|| Self::new(number(&value)?), Self::parse)
             .ok_or_else(|| D::Error::custom(not_a_share(&value)))
     }
 }

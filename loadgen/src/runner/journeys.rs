@@ -85,7 +85,7 @@ fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> imp
 pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt) -> Result<(), RunError> {
     for target in targets {
         for journey in &plan.journeys {
-            let prepared = PreparedJourney::of(plan, target, journey).await?;
+            let prepared = PreparedJourney::new(plan, target, journey).await?;
             let single = Arc::new(Schedule {
                 due_us: vec![0],
                 window_start_us: 0,
@@ -126,7 +126,7 @@ pub(super) async fn send(
     workers: Option<&mut Workers>,
 ) -> Result<Option<Results>, RunError> {
     let plan = context.plan;
-    let prepared = PreparedJourney::of(plan, context.target, journey).await?;
+    let prepared = PreparedJourney::new(plan, context.target, journey).await?;
     let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
     context.begin().await;
     let running = prepared.begin(rate, (&schedule, seed), context.watch, workers, context.interrupt);
@@ -136,7 +136,7 @@ pub(super) async fn send(
     // Steps without a model are not among the server's requests.
     let of_models = journey.steps.iter().zip(&travelled.steps);
     let of_models = of_models.filter(|(step, _)| matches!(step.request, Request::Model { .. }));
-    let counted = delta::RequestCounts::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
+    let counted = delta::RequestCounts::new(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
     let mut parts = vec![whole(journey, &travelled, &schedule, seed)];
     for (samples, examples) in travelled.steps.iter().zip(&travelled.examples) {
         let samples: Vec<Sample> = samples.iter().map(StepSample::where_due).collect();
@@ -154,7 +154,7 @@ pub(super) async fn send(
             window_began: travelled.window_began,
             examples: examples.clone(),
         };
-        parts.push(Part::of(finished, Arc::clone(&schedule), seed));
+        parts.push(Part::new(finished, Arc::clone(&schedule), seed));
     }
     Ok(Some(Results { parts, counted, agents }))
 }
@@ -203,7 +203,7 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
             goose: goose_figures(goose_us.collect(), None),
         },
         failures: Some(failures),
-        ..Part::of(finished, Arc::clone(schedule), seed)
+        ..Part::new(finished, Arc::clone(schedule), seed)
     }
 }
 
@@ -224,7 +224,7 @@ enum Entities {
 }
 
 impl<'a> PreparedJourney<'a> {
-    pub(super) async fn of(plan: &'a Plan, target: &'a Target, journey: &'a JourneyPlan) -> Result<Self, RunError> {
+    pub(super) async fn new(plan: &'a Plan, target: &'a Target, journey: &'a JourneyPlan) -> Result<Self, RunError> {
         let mut models: BTreeMap<&str, ModelMetadata> = BTreeMap::new();
         for model in journey.models() {
             if !models.contains_key(model) {
@@ -448,7 +448,7 @@ fn entities(
     }
     let of_steps = journey.models().filter_map(|model| models.get(model));
     // Other inputs of a model belong to its step.
-    let joined = of_steps.filter_map(|metadata| Content::of(plan, metadata).ok());
+    let joined = of_steps.filter_map(|metadata| Content::new(plan, metadata).ok());
     let table = joined
         .chain([target.content.clone()])
         .find_map(|content| match content {

@@ -77,7 +77,7 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// Attempt at a step of a load; each has another seed, because a cache still holds the entities of the last attempt.
-    pub(super) fn of(plan: &Plan, index: u32, attempt: u32, load_number: usize) -> Self {
+    pub(super) fn new(plan: &Plan, index: u32, attempt: u32, load_number: usize) -> Self {
         Self {
             index,
             attempt,
@@ -116,7 +116,7 @@ pub(super) struct Round<'p, 't> {
 impl Round<'_, '_> {
     /// Attempt at a step of a load, by the load's number among all that seeds tell apart.
     pub(super) fn attempt(&self, load_number: usize) -> Attempt {
-        Attempt::of(self.plan, self.repeat, self.attempt, load_number)
+        Attempt::new(self.plan, self.repeat, self.attempt, load_number)
     }
 }
 

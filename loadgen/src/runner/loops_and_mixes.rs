@@ -113,7 +113,7 @@ pub(super) async fn send_closed(
     };
     // More bodies were built than users sent.
     let count = result.finished.samples.len() as u64;
-    Ok(Some(Results::of(vec![Part {
+    Ok(Some(Results::new(vec![Part {
         sent: Some(SentRequests {
             distinct: sent.distinct.min(count),
             ..sent
@@ -122,7 +122,7 @@ pub(super) async fn send_closed(
             closed_loop: result.figures,
             goose: goose_figures(result.goose_us, Some(result.goose_counted)),
         },
-        ..Part::of(result.finished, Arc::new(result.schedule), seed)
+        ..Part::new(result.finished, Arc::new(result.schedule), seed)
     }])))
 }
 
@@ -171,7 +171,7 @@ pub(super) async fn send_mix(shares: &[Share<'_>], context: &mut StepContext<'_>
         .iter()
         .map(|share| Box::pin(send_share(share, &barrier, context)));
     let sent = futures::future::try_join_all(sending).await?;
-    Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Results::of))
+    Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Results::new))
 }
 
 async fn send_share(share: &Share<'_>, barrier: &Barrier, context: &StepContext<'_>) -> Result<Option<Part>, RunError> {
@@ -187,6 +187,6 @@ async fn send_share(share: &Share<'_>, barrier: &Barrier, context: &StepContext<
     Ok(finished.map(|finished| Part {
         sent: Some(sent),
         facts,
-        ..Part::of(finished, schedule, share.seed)
+        ..Part::new(finished, schedule, share.seed)
     }))
 }

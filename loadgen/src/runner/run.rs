@@ -35,7 +35,7 @@ impl<'a> Runner<'a> {
         };
         journeys::check(self.plan, &self.targets, &self.interrupt).await?;
         let (journal, finished) = Journal::open(&self.folder)?;
-        let points = Points::of(finished);
+        let points = Points::new(finished);
         self.check_earlier(&points)?;
         folder::begin(&run, &self.folder)?;
         let grid = match self.measures_loads() {

@@ -141,7 +141,7 @@ impl Runner<'_> {
                 }
                 // Derived from the rate, and so the same for every tier that reaches it, and for a resumed run.
                 let rate_seed = (split_mix(probe.rps.to_bits()) >> 32) as usize;
-                let attempt = Attempt::of(self.plan, index, attempt, rate_seed);
+                let attempt = Attempt::new(self.plan, index, attempt, rate_seed);
                 self.step(ledger, curve.position, curve.load.at(probe.rps), attempt)
                     .await?;
             }

@@ -85,7 +85,7 @@ pub struct Part {
 
 impl Part {
     /// Creates the part of an open loop.
-    pub(super) fn of(finished: Finished, schedule: Arc<Schedule>, seed: u64) -> Self {
+    pub(super) fn new(finished: Finished, schedule: Arc<Schedule>, seed: u64) -> Self {
         Self {
             finished,
             schedule,
@@ -113,10 +113,10 @@ pub(super) struct Results {
 
 impl Results {
     /// Creates the results of a step whose samples are all of requests, sent by this process.
-    pub(super) fn of(parts: Vec<Part>) -> Self {
+    pub(super) fn new(parts: Vec<Part>) -> Self {
         let samples = parts.iter().flat_map(|part| &part.finished.samples);
         Self {
-            counted: delta::RequestCounts::of(samples),
+            counted: delta::RequestCounts::new(samples),
             parts,
             agents: Vec::new(),
         }
@@ -234,7 +234,7 @@ pub(super) async fn send(
     let schedule = requests.schedule();
     let part = |finished, sent| Part {
         sent: Some(sent),
-        ..Part::of(finished, Arc::clone(&schedule), requests.seed)
+        ..Part::new(finished, Arc::clone(&schedule), requests.seed)
     };
     let Some(workers) = workers else {
         let (step, sent) = requests.step(&schedule, context.watch)?;
@@ -242,7 +242,7 @@ pub(super) async fn send(
         context.begin().await;
         let finished = driver::run(step, context.interrupt).await?;
         return Ok(finished.map(|finished| {
-            Results::of(vec![Part {
+            Results::new(vec![Part {
                 facts,
                 ..part(finished, sent)
             }])
@@ -264,7 +264,7 @@ pub(super) async fn send(
     };
     Ok(Some(Results {
         agents: sent.starts,
-        ..Results::of(vec![part(sent.finished, described.sent)])
+        ..Results::new(vec![part(sent.finished, described.sent)])
     }))
 }
 

@@ -49,7 +49,7 @@ pub struct Runner<'a> {
     /// If true, everything is printed at the end, and not only the answer.
     pub verbose: bool,
     /// Check before each step that everything started by the lab still runs.
-    pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
+    pub health_check: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
     /// Preparation of a target before each of its steps.
     pub prepare: Prepare<'a>,
 }
@@ -126,7 +126,7 @@ impl Runner<'_> {
         let (mut seed, mut lost_before) = (step.attempt.seed, Vec::new());
         let (mut sent, reports) = loop {
             let target = &self.targets[target];
-            (self.alive)()?;
+            (self.health_check)()?;
             (self.prepare)(target)?;
             let watch = ledger.progress.begin(&shown);
             let models = step.work.models(self.plan);
@@ -222,7 +222,7 @@ impl Runner<'_> {
         let mut last = None;
         for _ in 0..MAX_RETRIES {
             // A lab knows more about its own processes.
-            (self.alive)()?;
+            (self.health_check)()?;
             match control.check_alive().await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = Some(error),

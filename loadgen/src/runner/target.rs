@@ -49,7 +49,7 @@ impl Content {
     ///
     /// # Errors
     /// Inputs that the plan does not describe, with the lines to add, or that the model does not accept.
-    pub fn of(plan: &Plan, model: &ModelMetadata) -> Result<Self, RunError> {
+    pub fn new(plan: &Plan, model: &ModelMetadata) -> Result<Self, RunError> {
         let rules = plan.inputs_of(&model.name);
         let joined = model.joined.as_ref().filter(|joined| joined.rows > 0);
         let (specs, joined) = match (joined, rules.recorded.as_deref()) {
@@ -123,7 +123,7 @@ pub struct Target {
 
 impl Target {
     /// Creates a target identified by its tier and cache state, with one model.
-    pub fn of(control: Control, content: Content, outputs: BTreeMap<String, Vec<TensorSpec>>) -> Self {
+    pub fn new(control: Control, content: Content, outputs: BTreeMap<String, Vec<TensorSpec>>) -> Self {
         Self {
             variant: String::new(),
             tier: String::new(),
@@ -144,14 +144,14 @@ impl Target {
     pub async fn fetch(plan: &Plan, spec: &TargetSpec, control: Control) -> Result<(Self, u64), RunError> {
         if let (Some(spec), Some(custom)) = (&spec.custom, &control.custom) {
             let content = Content::custom(plan, spec, custom);
-            return Ok((Self::of(control, content, BTreeMap::new()), 0));
+            return Ok((Self::new(control, content, BTreeMap::new()), 0));
         }
         let model = control.model(&plan.model).await?;
         let joined = model.joined.as_ref();
         let table_bytes = joined.map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
-        let content = Content::of(plan, &model)?;
+        let content = Content::new(plan, &model)?;
         let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
-        Ok((Self::of(control, content, outputs), table_bytes))
+        Ok((Self::new(control, content, outputs), table_bytes))
     }
 
     /// Combines the servers of one variant that take turns; `None` without servers.

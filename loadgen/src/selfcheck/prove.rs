@@ -95,7 +95,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
     let target = Target {
         tier: "null".into(),
         cache: "off".into(),
-        ..Target::of(endpoint.control()?, Content::Joined(entities), outputs)
+        ..Target::new(endpoint.control()?, Content::Joined(entities), outputs)
     };
     let mut point = Point {
         factors: factors(plan, &target, load, &plan.model),

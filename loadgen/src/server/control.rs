@@ -61,7 +61,7 @@ impl Control {
     /// # Errors
     /// An invalid address.
     pub fn own(url: &str, grpc_url: Option<String>) -> Result<Self, ControlError> {
-        let mut control = Self::of(&TargetSpec::plain(url, grpc_url))?;
+        let mut control = Self::new(&TargetSpec::plain(url, grpc_url))?;
         control.metrics = vec![control.metrics_below()?];
         Ok(control)
     }
@@ -70,7 +70,7 @@ impl Control {
     ///
     /// # Errors
     /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be built.
-    pub fn of(spec: &TargetSpec) -> Result<Self, ControlError> {
+    pub fn new(spec: &TargetSpec) -> Result<Self, ControlError> {
         let refuse = |what: String| refusal(&tierlab_load::redact::urls(&spec.url), &what);
         let access = spec.access.open().map_err(refuse)?;
         let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse)?;
@@ -83,7 +83,7 @@ impl Control {
             custom: custom.map(Arc::new),
             metrics: Vec::new(),
             has_statistics: false,
-            others: spec.others.iter().map(Self::of).collect::<Result<_, _>>()?,
+            others: spec.others.iter().map(Self::new).collect::<Result<_, _>>()?,
             spec: Arc::new(spec.clone()),
         })
     }
@@ -110,13 +110,13 @@ impl Control {
     /// missing reports.
     ///
     /// # Errors
-    /// Those of [`Control::of`]; a given address without metrics, or with several servers behind it.
+    /// Those of [`Control::new`]; a given address without metrics, or with several servers behind it.
     pub async fn open(
         spec: &TargetSpec,
         metrics_urls: Option<&[String]>,
         model: &str,
     ) -> Result<(Self, Vec<String>), ControlError> {
-        let mut control = Self::of(spec)?;
+        let mut control = Self::new(spec)?;
         let mut notes = Vec::new();
         match metrics_urls {
             Some(urls) => {
@@ -534,7 +534,7 @@ mod tests {
             model_version: Some("3".into()),
             ..TargetSpec::plain("http://h", None)
         };
-        let route = Control::of(&versioned).unwrap().route("ctr").unwrap();
+        let route = Control::new(&versioned).unwrap().route("ctr").unwrap();
         assert_eq!(route.shown(), "http://h/v2/models/ctr/versions/3/infer");
     }
 

@@ -60,7 +60,7 @@ pub struct RequestCounts {
 
 impl RequestCounts {
     /// Counts samples.
-    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+    pub fn new<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
         samples.fold(Self::default(), |counted, sample| Self {
             sent: counted.sent + 1,
             answered: counted.answered + u64::from(sample.is_ok()),

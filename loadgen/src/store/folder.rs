@@ -97,7 +97,7 @@ pub fn load(dir: &Path) -> Result<Run, StoreError> {
         repeat.histograms = read_histograms(&hdr_path(dir, repeat)?)?;
     }
     if !steps.is_empty() {
-        run.points = Points::of(steps).all().to_vec();
+        run.points = Points::new(steps).all().to_vec();
         tierlab_analysis::conclude(&mut run);
     }
     Ok(run)

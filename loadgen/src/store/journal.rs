@@ -93,7 +93,7 @@ pub struct Points {
 
 impl Points {
     /// Creates the points of some steps.
-    pub fn of(steps: Vec<FinishedStep>) -> Self {
+    pub fn new(steps: Vec<FinishedStep>) -> Self {
         let mut points = Self::default();
         for step in steps {
             points.add(step);
@@ -209,7 +209,7 @@ mod tests {
             ((0, 1), 1),
             ((1, 0), 1),
         ];
-        let points = Points::of(steps.iter().map(|&(position, index)| step(position, index)).collect());
+        let points = Points::new(steps.iter().map(|&(position, index)| step(position, index)).collect());
         let found: Vec<(String, f64, usize)> = points
             .all()
             .iter()
@@ -238,7 +238,7 @@ mod tests {
             step
         };
         for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
-            let points = Points::of(order.map(take).to_vec());
+            let points = Points::new(order.map(take).to_vec());
             assert_eq!(points.all()[0].repeats.len(), 1);
             assert_eq!(points.step(&take(0).factors, 0).unwrap().seed, 2);
         }

@@ -19,7 +19,7 @@ enum Kind {
 
 /// Options of `init`.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct InitOptions {
     /// Kind of plan
     #[arg(value_enum)]
     kind: Kind,
@@ -64,7 +64,7 @@ const PLAN: &str = "plan.toml";
 ///
 /// # Errors
 /// A file or folder that is taken, or that cannot be written.
-pub fn run(options: &Options) -> Result<(), RunError> {
+pub fn run(options: &InitOptions) -> Result<(), RunError> {
     let path = |default: &str| options.path.clone().unwrap_or_else(|| default.into());
     let command = match options.kind {
         Kind::Lab => format!("lab {}", lab(&path("my-lab"))?.display()),

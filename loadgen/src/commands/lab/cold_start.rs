@@ -114,7 +114,7 @@ impl ColdStartLab<'_> {
             ColdWay::Load => {
                 let is_of = |target: &&Target| target.label() == variant.label();
                 // A tier in several cache states has a server for each; one suffices.
-                let targets = self.targets.each.iter().filter(is_of).take(offsets.len());
+                let targets = self.targets.single_servers.iter().filter(is_of).take(offsets.len());
                 let targets: Vec<&Target> = targets.collect();
                 for target in &targets {
                     target.control.unload(&self.context.plan.model).await?;

@@ -40,7 +40,7 @@ use tierlab_load::interrupt::Interrupt;
 
 /// Options of `lab`.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct LabOptions {
     /// Plan, a TOML file with `[lab]`
     pub plan: PathBuf,
     /// Working folder for data, stages and logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that
@@ -65,7 +65,7 @@ pub struct Options {
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
+pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunError> {
     let mut plan = options.run.apply_to(Plan::load(&options.plan)?)?;
     plan.selfcheck |= options.selfcheck;
     plan.until = options.until;
@@ -120,7 +120,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
 }
 
 /// Returns the lab of a plan, in its working folder.
-fn lab_plan(plan: &Plan, options: &Options) -> Result<LabPlan, RunError> {
+fn lab_plan(plan: &Plan, options: &LabOptions) -> Result<LabPlan, RunError> {
     let Some(mut lab) = plan.lab.clone() else {
         return Err(RunError::Usage(format!(
             "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
@@ -153,13 +153,13 @@ async fn measure(
     let result = {
         let runner = Runner {
             plan: context.plan,
-            targets: targets.all,
+            targets: targets.by_variant,
             folder,
             earlier,
             interrupt: context.interrupt.clone(),
             senders,
             verbose: context.verbose,
-            alive: Box::new(|| servers.check()),
+            health_check: Box::new(|| servers.check()),
             prepare: Box::new(|target| {
                 let dropped = dropped.get(&(target.label().to_owned(), target.cache.clone()));
                 dropped.map_or(Ok(()), |folder| drop_cached_below(folder).map_err(RunError::io(folder)))
@@ -208,7 +208,7 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     Err(RunError::about(&plan.file, what))
 }
 
-fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
+fn shared_cores(lab: &LabPlan, options: &LabOptions) -> Vec<String> {
     let started = lab.variants.iter().filter(|variant| variant.target.is_none());
     let variants = started.clone().count();
     let servers: u32 = started.map(|variant| variant.servers).sum();

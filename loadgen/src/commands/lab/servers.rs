@@ -24,9 +24,9 @@ pub(super) struct Targets {
     /// Processes that the lab has started.
     pub(super) servers: Servers,
     /// One target a variant.
-    pub(super) all: Vec<Target>,
+    pub(super) by_variant: Vec<Target>,
     /// Servers of all fleets, one by one.
-    pub(super) each: Vec<Target>,
+    pub(super) single_servers: Vec<Target>,
     /// Named variants as the result has them.
     pub(super) variants: Vec<Variant>,
 }
@@ -41,8 +41,8 @@ impl Targets {
         let servers = Vec::new();
         let mut targets = Self {
             servers: Servers { servers, locations },
-            all: Vec::new(),
-            each: Vec::new(),
+            by_variant: Vec::new(),
+            single_servers: Vec::new(),
             variants: Vec::new(),
         };
         for variant in &context.lab.variants {
@@ -75,7 +75,7 @@ impl Targets {
         let origin = format!("real; served at {}", target.control.base);
         environment::add_server(environment, variant.label(), &origin, &scrape);
         self.variants.push(variant_record(variant, None));
-        self.all.push(target);
+        self.by_variant.push(target);
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Targets {
                 stage::fill_cache(plan, target, context.interrupt).await?;
             }
         }
-        self.each.extend(servers.iter().cloned());
+        self.single_servers.extend(servers.iter().cloned());
         let Some(target) = Target::fleet(servers) else {
             return Ok(());
         };
@@ -116,7 +116,7 @@ impl Targets {
         if !variant.name.is_empty() {
             self.variants.push(variant_record(variant, staged));
         }
-        self.all.push(target);
+        self.by_variant.push(target);
         Ok(())
     }
 }
@@ -276,14 +276,14 @@ impl Launched {
                 "does not join features, although the model's config requires it",
             ));
         }
-        let content = Content::of(plan, &model)?;
+        let content = Content::new(plan, &model)?;
         let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
         Ok(Target {
             variant: variant.name.clone(),
             tier: variant.tier.name.clone(),
             cache: cache.name.clone(),
             cache_share: cache.share,
-            ..Target::of(control, content, outputs)
+            ..Target::new(control, content, outputs)
         })
     }
 }

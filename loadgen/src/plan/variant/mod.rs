@@ -55,7 +55,7 @@ pub struct VariantPlan {
     /// Profile of a remote service to emulate over the tier, or the file of a recorded one.
     pub emulated: Option<String>,
     /// Copy on a local folder.
-    pub staged: Option<Stage>,
+    pub staged: Option<StagePlan>,
     /// Feature table layout (default: row files).
     pub layout: Option<String>,
     /// Entry of the price list for its tier.
@@ -118,9 +118,9 @@ impl VariantPlan {
 }
 
 /// Number of servers of a fleet.
-struct Servers(u32);
+struct FleetSize(u32);
 
-impl Display for Servers {
+impl Display for FleetSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-server{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
@@ -275,7 +275,7 @@ fn crossed(raw: &RawVariant, at: &str, parts: &Parts<'_>) -> Result<Vec<VariantP
     })?;
     // An existing server is always one.
     if let Some(fleet) = fleet.filter(|_| !raw.is_running()) {
-        let sizes = Factor::Several(fleet.sizes()?.iter().copied().map(Servers).collect());
+        let sizes = Factor::Several(fleet.sizes()?.iter().copied().map(FleetSize).collect());
         variants.cross("fleet.servers", Some(&sizes), |variant, servers, _| {
             variant.servers = servers.0;
             Ok(())
@@ -475,7 +475,7 @@ const STAGED_BYTES: u64 = 1 << 30;
 
 /// Copy on a local folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stage {
+pub struct StagePlan {
     /// Content at the start of measuring.
     pub fill: StageFill,
     /// If true, all servers of a fleet share it, as processes of one host do; else each is a host of its own.
@@ -542,13 +542,13 @@ pub(super) enum RawStaged {
 }
 
 impl RawStaged {
-    pub(super) fn stage(self, bytes: Option<u64>) -> Option<Stage> {
+    pub(super) fn stage(self, bytes: Option<u64>) -> Option<StagePlan> {
         let fill = match self {
             Self::None => return None,
             Self::Empty | Self::Shared => StageFill::Empty,
             Self::Filled => StageFill::Filled,
         };
-        Some(Stage {
+        Some(StagePlan {
             fill,
             is_shared: self == Self::Shared,
             capacity_bytes: bytes.unwrap_or(STAGED_BYTES),

@@ -188,7 +188,7 @@ async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, chosen: &Jour
         let what = format!("journey `{}` is missing in its plan", chosen.name);
         return Err(RunError::Usage(what));
     };
-    let prepared = PreparedJourney::of(plan, target, journey).await?;
+    let prepared = PreparedJourney::new(plan, target, journey).await?;
     let arrivals = Schedule::new(&plan.arrivals, order.load.rate, plan.warmup, plan.window, order.seed);
     Ok(prepared.journey(&Arc::new(arrivals), order.seed, &Watch::default()))
 }
@@ -210,7 +210,7 @@ async fn receive_plan(
 
 /// Reads the model's metadata from a server. The run knows its tier and cache.
 async fn fetch_target(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
-    let (target, _) = Target::fetch(plan, spec, Control::of(spec)?).await?;
+    let (target, _) = Target::fetch(plan, spec, Control::new(spec)?).await?;
     // The outputs with a row for each row are found by a request, as in the run itself; entities need none, and would
     // touch the cache.
     if matches!(target.content, Content::Inline(_) | Content::Mixed(..)) {
