@@ -119,15 +119,15 @@ impl Progress {
     }
 
     /// Starts a step and returns a watch on its progress.
-    pub fn begin(&mut self, what: &str) -> Watch {
+    pub fn begin(&mut self, label: &str) -> Watch {
         self.view = None;
         let Some(bar) = self.bar.clone() else {
             return Watch::default();
         };
-        let (status, limit, what, start) = (self.status(), self.limit, what.to_owned(), Instant::now());
+        let (status, limit, label, start) = (self.status(), self.limit, label.to_owned(), Instant::now());
         let draw = move |seen: Seen| {
             let width = usize::from(Term::stderr().size().1);
-            let mut lines = lay_out(&[status(start.elapsed()), what.clone()], width);
+            let mut lines = lay_out(&[status(start.elapsed()), label.clone()], width);
             lines.extend(lay_out(&describe(&seen), width));
             if let Some(limit) = limit {
                 bar.set_position(limit.start.elapsed().as_secs());

@@ -103,16 +103,16 @@ fn reprice(run: &Run, file: &Path, options: &AdviseOptions) -> Result<Pricing, R
     let recorded = run.pricing.as_ref();
     let instance = options.instance.as_deref();
     let Some(instance) = instance.or_else(|| recorded.map(|pricing| pricing.instance.as_str())) else {
-        let what = format!(
+        let problem = format!(
             "the run names no instance: pass one of {} by `--instance`",
             file.display()
         );
-        return Err(RunError::about(Path::new(&run.name), what));
+        return Err(RunError::about(Path::new(&run.name), problem));
     };
     let Some(priced) = recorded.and_then(|pricing| pricing.priced.as_ref()) else {
-        let what = "the run has no pricing inputs of its variants: it was measured without prices or by an earlier version; \
+        let problem = "the run has no pricing inputs of its variants: it was measured without prices or by an earlier version; \
                     measure it again for `--prices`";
-        return Err(RunError::about(Path::new(&run.name), what));
+        return Err(RunError::about(Path::new(&run.name), problem));
     };
     let mut pricing = prices::load(file, instance, &[])?;
     match options.table_gib {
@@ -133,26 +133,26 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             .question
             .as_ref()
             .map(|question| (question.mode, question.batch_size));
-        let what = "this run has no question; `report` shows its results";
-        kind.ok_or_else(|| RunError::about(Path::new(name), what))
+        let problem = "this run has no question; `report` shows its results";
+        kind.ok_or_else(|| RunError::about(Path::new(name), problem))
     };
     let model = |run: &Run| run.points.first().map(|point| point.factors.model.clone());
     let kind = request_kind(&first, &all)?;
     for (name, run) in runs {
         if request_kind(&name, &run)? != kind {
-            let what = format!("{name} and {first} ask about different kinds of requests");
-            return Err(RunError::Usage(what));
+            let problem = format!("{name} and {first} ask about different kinds of requests");
+            return Err(RunError::Usage(problem));
         }
         if let (Some(of), Some(other)) = (model(&run), model(&all))
             && of != other
         {
-            let what = format!("{name} and {first} ask about different models, `{of}` and `{other}`");
-            return Err(RunError::Usage(what));
+            let problem = format!("{name} and {first} ask about different models, `{of}` and `{other}`");
+            return Err(RunError::Usage(problem));
         }
         let [of_run, of_all] = [&run, &all].map(request_settings);
         let pairs = of_run.into_iter().zip(of_all).filter(|(of, other)| of != other);
-        for ((what, of), (_, other)) in pairs {
-            let both = format!("{name} and {first} were measured with different {what}, {of} and {other}");
+        for ((setting, of), (_, other)) in pairs {
+            let both = format!("{name} and {first} were measured with different {setting}, {of} and {other}");
             eprintln!("{both}: differences may come from that");
         }
         if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {

@@ -203,8 +203,8 @@ impl AnswerChecks {
         }
         let plan = Plan::load(plan)?;
         if plan.question.is_none() {
-            let what = "--fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`";
-            return Err(RunError::about(&plan.file, what));
+            let problem = "--fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`";
+            return Err(RunError::about(&plan.file, problem));
         }
         self.junit.as_deref().map_or(Ok(()), can_write)?;
         self.baseline
@@ -242,7 +242,7 @@ impl AnswerChecks {
 /// Its folder does not exist, or must not be written to.
 fn can_write(file: &Path) -> Result<(), RunError> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let refuse = |what: String| RunError::about(file, format!("cannot be written: {what}"));
+    let refuse = |problem: String| RunError::about(file, format!("cannot be written: {problem}"));
     if file.is_dir() {
         return Err(refuse("it is a folder".into()));
     }
@@ -257,8 +257,8 @@ fn can_write(file: &Path) -> Result<(), RunError> {
 fn baseline(dir: &Path) -> Result<Answer, RunError> {
     let mut run = load_earlier(dir)?;
     tierlab_analysis::conclude(&mut run);
-    let what = "this run has no question, so it has no answer to compare with";
-    run.answer.ok_or_else(|| RunError::about(dir, what))
+    let problem = "this run has no question, so it has no answer to compare with";
+    run.answer.ok_or_else(|| RunError::about(dir, problem))
 }
 
 /// Compares a run with an earlier answer and returns the exit code: 1 if a variant is certainly worse, 3 if anything
@@ -297,11 +297,11 @@ fn compare_answers(baseline: &Answer, latest: &Answer) -> AnswerComparison {
     let has_demand = a.demand == b.demand && a.utilisation == b.utilisation && a.least_instances == b.least_instances;
     let has_month = has_objective && has_demand;
     if !has_month {
-        let what = match has_objective {
+        let figure = match has_objective {
             true => "monthly costs are",
             false => "objectives, highest rates and monthly costs are",
         };
-        let note = format!("the baseline has another question: {what} not compared");
+        let note = format!("the baseline has another question: {figure} not compared");
         result.notes.push(note);
     }
     for old in &baseline.ranking {
@@ -324,9 +324,9 @@ fn compare_answers(baseline: &Answer, latest: &Answer) -> AnswerComparison {
         let comparable = [true, has_objective, has_month];
         for (pair, _) in figures(old, new).into_iter().zip(comparable).filter(|(_, can)| *can) {
             result.worse.extend(regression(&new.variant, pair, latest.question.tie));
-            let (what, old_figure, latest, _) = pair;
+            let (figure, old_figure, latest, _) = pair;
             if old_figure.is_some() != latest.is_some() {
-                let note = format!("{}: {what} is known in only one of the two answers", new.variant);
+                let note = format!("{}: {figure} is known in only one of the two answers", new.variant);
                 result.notes.push(note);
             }
         }
@@ -335,7 +335,7 @@ fn compare_answers(baseline: &Answer, latest: &Answer) -> AnswerComparison {
 }
 
 /// Describes a figure that is certainly worse.
-fn regression(variant: &str, (what, old, new, is_higher_worse): FigurePair, tie: f64) -> Option<String> {
+fn regression(variant: &str, (figure, old, new, is_higher_worse): FigurePair, tie: f64) -> Option<String> {
     let (old, new) = (old?, new?);
     let is_worse = match is_higher_worse {
         true => new.lo > old.hi * (1.0 + tie),
@@ -343,7 +343,7 @@ fn regression(variant: &str, (what, old, new, is_higher_worse): FigurePair, tie:
     };
     is_worse.then(|| {
         format!(
-            "{variant}: {what} was {:.4} [{:.4}-{:.4}] and is {:.4} [{:.4}-{:.4}]: worse than the baseline",
+            "{variant}: {figure} was {:.4} [{:.4}-{:.4}] and is {:.4} [{:.4}-{:.4}]: worse than the baseline",
             old.value, old.lo, old.hi, new.value, new.lo, new.hi
         )
     })

@@ -172,13 +172,13 @@ impl TargetOptions {
             ..TargetPlan::default()
         };
         if let Some(version) = flags.model_version.as_ref().filter(|version| !is_plain_name(version)) {
-            let what = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
-            return Err(RunError::Usage(what));
+            let problem = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
+            return Err(RunError::Usage(problem));
         }
         let target = plan.unwrap_or_default().overridden_by(flags);
         if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
-            let what = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
-            return Err(RunError::Usage(what.to_owned()));
+            let problem = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
+            return Err(RunError::Usage(problem.to_owned()));
         }
         Ok(target)
     }
@@ -202,8 +202,8 @@ fn header(text: &str) -> Result<Header, String> {
 /// No address, no server, no such model, or files of the target that cannot be read.
 pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u64), RunError> {
     let Some(spec) = server.spec() else {
-        let what = "server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan";
-        return Err(RunError::about(&plan.file, what));
+        let problem = "server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan";
+        return Err(RunError::about(&plan.file, problem));
     };
     // Wrong arguments have another exit code than a server that does not answer.
     let usage = |error: ControlError| RunError::Usage(error.to_string());

@@ -171,8 +171,8 @@ impl InlinePlan {
     /// A name or rate that no plan could have.
     pub fn plan(&self, is_grpc: bool) -> Result<Plan, RunError> {
         let Some(name) = self.model.as_deref() else {
-            let what = "give a plan, or measure without one: sweep --url http://HOST:PORT --model NAME --rate RPS";
-            return Err(RunError::Usage(what.into()));
+            let problem = "give a plan, or measure without one: sweep --url http://HOST:PORT --model NAME --rate RPS";
+            return Err(RunError::Usage(problem.into()));
         };
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);
         let window_s = (REQUESTS / REPEATS / slowest).ceil().clamp(WINDOW_S.0, WINDOW_S.1);

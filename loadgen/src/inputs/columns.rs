@@ -88,7 +88,7 @@ fn collected(
     column: &str,
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
 ) -> Result<Records, InputError> {
-    let column_error = |what: String| err(path)(format!("column `{column}`: {what}"));
+    let column_error = |problem: String| err(path)(format!("column `{column}`: {problem}"));
     let mut all = Column::default();
     for batch in batches {
         let batch = batch.map_err(|error| column_error(error.to_string()))?;
@@ -260,14 +260,14 @@ mod tests {
         let cut = writer.get_ref().clone();
         writer.write(&batch).unwrap();
         let whole = writer.into_inner().unwrap();
-        for (bytes, what) in [
+        for (bytes, problem) in [
             (cut[..cut.len() - 8].to_vec(), "are left: it was cut off"),
             (cut, "without an end marker"),
             ([&whole[..], &whole].concat(), "bytes follow"),
         ] {
             std::fs::write(&path, bytes).unwrap();
             let refused = arrow(&path, "id").unwrap_err().to_string();
-            assert!(refused.contains("x.arrows") && refused.contains(what), "{refused}");
+            assert!(refused.contains("x.arrows") && refused.contains(problem), "{refused}");
         }
         std::fs::write(&path, whole).unwrap();
         assert_eq!(arrow(&path, "id").unwrap().count(), 6);

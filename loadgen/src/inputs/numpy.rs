@@ -63,7 +63,7 @@ fn arrays(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, Strin
         let Some(name) = entry.name.strip_suffix(".npy") else {
             return Err(format!("`{}` in it is not an array", entry.name));
         };
-        let fault = |what: String| format!("`{name}`: {what}");
+        let fault = |problem: String| format!("`{name}`: {problem}");
         remaining = remaining
             .checked_sub(entry.plain)
             .ok_or_else(|| fault(format!("more than {} MiB with the arrays before it", MAX_BYTES >> 20)))?;
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn what_is_no_array_is_told_apart() {
         let good = file("<f4", false, &[2], &[0; 8]);
-        for (bytes, what) in [
+        for (bytes, problem) in [
             (b"PK".to_vec(), "wrong first bytes"),
             (good[..20].to_vec(), "cut off"),
             (good[..good.len() - 1].to_vec(), "requires 8 bytes, found 7"),
@@ -235,7 +235,7 @@ mod tests {
             (file("<f4", false, &[0, 4], &[]), "no records"),
         ] {
             let refused = array("x.npy".into(), &bytes).unwrap_err();
-            assert!(refused.contains(what), "{refused}");
+            assert!(refused.contains(problem), "{refused}");
         }
     }
 

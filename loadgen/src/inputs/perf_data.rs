@@ -123,7 +123,7 @@ fn step(place: String, text: &RawValue) -> Result<RecordedRequest, String> {
         serde_json::from_str(text.get()).map_err(|error| format!("{place}: {error}"))?;
     let named = tensors
         .into_iter()
-        .map(|(name, text)| tensor(name.clone(), text).map_err(|what| format!("{place}: `{name}`: {what}")));
+        .map(|(name, text)| tensor(name.clone(), text).map_err(|problem| format!("{place}: `{name}`: {problem}")));
     Ok(RecordedRequest {
         inputs: named.collect::<Result<_, _>>()?,
         place,
@@ -174,8 +174,8 @@ fn folder(path: &Path) -> Result<Recorded, InputError> {
             return Err(refuse("a file whose name is not UTF-8".into()));
         };
         if !entry.path().is_file() {
-            let what = format!("`{name}` is not a file; perf_analyzer's folder has a file for each input");
-            return Err(refuse(what));
+            let problem = format!("`{name}` is not a file; perf_analyzer's folder has a file for each input");
+            return Err(refuse(problem));
         }
         if inputs.len() == MAX_FILES {
             return Err(refuse(format!("more than {MAX_FILES} files")));
@@ -187,8 +187,8 @@ fn folder(path: &Path) -> Result<Recorded, InputError> {
         });
     }
     if inputs.is_empty() {
-        let what = "an empty folder; perf_analyzer's has a file for each input";
-        return Err(refuse(what.into()));
+        let problem = "an empty folder; perf_analyzer's has a file for each input";
+        return Err(refuse(problem.into()));
     }
     inputs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Recorded {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        for (text, what) in [
+        for (text, problem) in [
             ("[]", "`data` is missing or empty"),
             ("{}", "`data` is missing"),
             (
@@ -245,7 +245,7 @@ mod tests {
             (r#"{"data": [], "weights": 1}"#, "unknown field `weights`"),
         ] {
             let refused = recorded("d.json".into(), text.as_bytes()).unwrap_err();
-            assert!(refused.contains(what), "{refused} does not say {what}");
+            assert!(refused.contains(problem), "{refused} does not say {problem}");
         }
     }
 

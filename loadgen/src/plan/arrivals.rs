@@ -88,7 +88,7 @@ pub(super) fn validate(
     }
     let (mut calls, mut of_others) = (Vec::new(), 0);
     if let Some(recording) = recording {
-        let read = recording.read().map_err(|what| Fault::new("arrival.file", what))?;
+        let read = recording.read().map_err(|text| Fault::new("arrival.file", text))?;
         (calls, of_others) = (read.calls, read.of_others);
     } else {
         let (file, column) = (arrival.file.is_some(), arrival.column.is_some());

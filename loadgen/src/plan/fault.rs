@@ -40,11 +40,11 @@ pub struct Fault {
 
 impl Fault {
     /// Problem in words, without the key.
-    pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
-        let (key, what) = (key.into(), what.into());
+    pub(super) fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        let (key, problem) = (key.into(), problem.into());
         let text = match key.as_str() {
-            "" => what,
-            key => format!("`{key}`: {what}"),
+            "" => problem,
+            key => format!("`{key}`: {problem}"),
         };
         Self { key, text }
     }
@@ -109,15 +109,15 @@ fn without_goose(key: &str) -> Fault {
 
 /// Fault of a key, with a formatted message.
 macro_rules! fault {
-    ($key:expr, $($what:tt)+) => {
-        $crate::plan::fault::Fault::new($key, format_args!($($what)+).to_string())
+    ($key:expr, $($problem:tt)+) => {
+        $crate::plan::fault::Fault::new($key, format_args!($($problem)+).to_string())
     };
 }
 
 /// Returns a [`fault!`] from the function.
 macro_rules! refuse {
-    ($key:expr, $($what:tt)+) => {
-        return Err($crate::plan::fault::fault!($key, $($what)+))
+    ($key:expr, $($problem:tt)+) => {
+        return Err($crate::plan::fault::fault!($key, $($problem)+))
     };
 }
 
@@ -167,13 +167,13 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, (Option<usize>,
     T::deserialize(document).map_err(|error| {
         let key = error.span().and_then(|span| key_at(text, &span)).unwrap_or_default();
         let is_of = |old: &str| error.message().starts_with(&format!("unknown field `{old}`"));
-        let what = match REPLACED.iter().find(|(old, _)| is_of(old)) {
+        let problem = match REPLACED.iter().find(|(old, _)| is_of(old)) {
             Some((_, new)) => {
                 format!("`matrix` replaces it; write `matrix = {{ {new} = [...] }}`, or one value in `set`")
             }
             None => error.message().to_owned(),
         };
-        (line(&error), Fault::new(key, what))
+        (line(&error), Fault::new(key, problem))
     })
 }
 

@@ -214,10 +214,10 @@ pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Faul
 }
 
 /// Rewrites the keys of a message about `inputs` to those of another model's inputs.
-pub(super) fn rekey(model: &str, what: &str) -> String {
+pub(super) fn rekey(model: &str, text: &str) -> String {
     let key = toml_key(model);
     let below = |open: &str| format!("{open}inputs.model.{key}.");
-    what.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
+    text.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
 }
 
 fn rules(raw: RawInputs, at: &str, base: Base<'_>) -> Result<InputRules, Fault> {
@@ -467,7 +467,7 @@ mod tests {
         let plan = of(text, &["ctr.2", "b"]).unwrap();
         assert!(plan.rules.tensors.contains_key("x") && plan.by_model["ctr.2"].tensors.contains_key("y"));
         assert_eq!(plan.by_model["b"].order, Order::Shuffled);
-        for (text, what) in [
+        for (text, problem) in [
             (text, "no part of a mix requests `b`"),
             (
                 "[model.\"ctr.2\".tensor.y]\nshape = [-1]",
@@ -475,8 +475,8 @@ mod tests {
             ),
             ("[model.\"ctr.2\".model.c]\norder = \"zipf\"", "no models of its own"),
         ] {
-            let refused = of(text, &["ctr.2"]).expect_err(what).to_string();
-            assert!(refused.contains(what), "{refused}");
+            let refused = of(text, &["ctr.2"]).expect_err(problem).to_string();
+            assert!(refused.contains(problem), "{refused}");
         }
         assert_eq!(
             rekey("b", "add\n[inputs.tensor.x]\nto `inputs.order`"),
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_key() {
-        for (text, what) in [
+        for (text, problem) in [
             ("ordre = \"zipf\"", "ordre"),
             ("order = \"zipf\"", "`inputs.zipf_exponent` is missing"),
             ("[tensor.x]\nshape = [-1]", "`inputs.tensor.x.shape[0]`: -1"),
@@ -547,8 +547,8 @@ mod tests {
             ("requests = \"a\"\ndata = \"b\"", "exclude each other"),
             ("[check]\nshare = 2", "`check.share`: 2 is not between 0 and 1"),
         ] {
-            let refused = parse(text).expect_err(what);
-            assert!(refused.contains(what), "{refused} does not say {what}");
+            let refused = parse(text).expect_err(problem);
+            assert!(refused.contains(problem), "{refused} does not say {problem}");
         }
     }
 

@@ -245,7 +245,7 @@ fn for_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: P
                 );
             }
             let body = Template::parse(body, Place::Body, names);
-            StepInputs::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
+            StepInputs::Body(body.map_err(|problem| Fault::new(format!("{at}.body"), problem))?)
         }
         (Some(inputs), None) => {
             let mut given = BTreeMap::new();
@@ -253,7 +253,7 @@ fn for_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: P
                 let key = format!("{at}.inputs.{name}");
                 let value = json(value, &key)?;
                 if let Some(text) = value.as_str() {
-                    Template::parse(text, Place::Path, names).map_err(|what| Fault::new(key, what))?;
+                    Template::parse(text, Place::Path, names).map_err(|problem| Fault::new(key, problem))?;
                 }
                 given.insert(name.clone(), value);
             }
@@ -283,7 +283,7 @@ fn for_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Req
             "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
         );
     }
-    let fault_at = |key: &'static str| move |what: String| Fault::new(format!("{at}.{key}"), what);
+    let fault_at = |key: &'static str| move |problem: String| Fault::new(format!("{at}.{key}"), problem);
     let body = raw.body.as_ref().map(|body| Template::parse(body, Place::Body, names));
     let body = body.transpose().map_err(fault_at("body"))?;
     Ok(Request::Http {

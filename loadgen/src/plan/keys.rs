@@ -107,7 +107,7 @@ where
     T: FromStr,
     T::Err: Display,
 {
-    let refuse = |what: String| fault!("keys.file", "{}: {what}", path.display());
+    let refuse = |problem: String| fault!("keys.file", "{}: {problem}", path.display());
     let csv_error = |error: csv::Error| refuse(error.to_string());
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)

@@ -270,8 +270,8 @@ fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -
                 think,
             };
             if loops.contains(&closed_loop) {
-                let what = format!("{users} with think time {think} and {batch_size} per request");
-                return duplicate(key("users"), what);
+                let problem = format!("{users} with think time {think} and {batch_size} per request");
+                return duplicate(key("users"), problem);
             }
             loops.push(closed_loop);
         }

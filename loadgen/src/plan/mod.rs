@@ -189,8 +189,8 @@ impl Plan {
         checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
-    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keep_requests` is
-    /// true. `option` is the option that makes several processes send, if one was given.
+    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keep_requests`
+    /// is true. `option` is the option that makes several processes send, if one was given.
     ///
     /// # Errors
     /// Requests that cannot be kept, or that only one process can send.
@@ -244,17 +244,17 @@ impl Plan {
     }
 
     /// Error in the inputs of a model, with the keys of the plan.
-    pub fn inputs_error(&self, model: &str, what: &str) -> String {
-        let what = match model == self.model {
-            true => what.to_owned(),
-            false => inputs::rekey(model, what),
+    pub fn inputs_error(&self, model: &str, problem: &str) -> String {
+        let problem = match model == self.model {
+            true => problem.to_owned(),
+            false => inputs::rekey(model, problem),
         };
-        format!("{}: {what}", self.file.display())
+        format!("{}: {problem}", self.file.display())
     }
 
     /// Error in a key of this plan, found after it was read.
-    pub fn refuse(&self, key: &str, what: impl Into<String>) -> PlanError {
-        refusal(&self.file, &self.text, Fault::new(key, what))
+    pub fn refuse(&self, key: &str, problem: impl Into<String>) -> PlanError {
+        refusal(&self.file, &self.text, Fault::new(key, problem))
     }
 
     /// Objectives of its search or question, and of `sweep --slo`.

@@ -235,10 +235,10 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             }
             continue;
         }
-        let fault_at = |what: String| {
+        let fault_at = |problem: String| {
             fault!(
                 format!("question.slo[{i}]"),
-                "{what}; of failed requests, as `errors < 0.1 %`"
+                "{problem}; of failed requests, as `errors < 0.1 %`"
             )
         };
         let objective = objective(text).map_err(fault_at)?;
@@ -264,7 +264,7 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
                 column: column.clone().unwrap_or_else(|| "timestamp".into()),
                 unit: None,
             };
-            let recorded = recording.read().map_err(|what| Fault::new(KEY, what))?;
+            let recorded = recording.read().map_err(|problem| Fault::new(KEY, problem))?;
             let (average, peak) = trace_demand(recorded.calls.iter().map(|call| call.at_s).collect())
                 .ok_or_else(|| fault!(KEY, "fewer than two arrivals, or all at one time"))?;
             checked_demand(average, peak)

@@ -67,7 +67,7 @@ pub(super) fn validate(
 ) -> Result<Option<SearchPlan>, Fault> {
     let Some(raw) = raw else { return Ok(None) };
     let limits = facts.limits;
-    let objective = objective(&raw.slo).map_err(|what| Fault::new("search.slo", what))?;
+    let objective = objective(&raw.slo).map_err(|problem| Fault::new("search.slo", problem))?;
     let error_share = raw.error_share.unwrap_or(limits.error_share);
     if error_share > limits.error_share {
         refuse!(

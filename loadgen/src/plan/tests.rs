@@ -728,8 +728,8 @@ fn nonsense_closed_loops_are_refused_by_key() {
         assert!(refused.contains(named), "{refused}");
     }
     let asked = "[question]\nslo = [\"p99 < 20 ms\"]\ndemand_rps = 100\nminimise = \"p99\"\nbudget = \"5m\"\n";
-    for what in [closed("users = [2]"), journey(STEP)] {
-        let refused = refusal(&format!("{what}{LAB}{asked}"));
+    for problem in [closed("users = [2]"), journey(STEP)] {
+        let refused = refusal(&format!("{problem}{LAB}{asked}"));
         assert!(refused.contains("question"), "{refused}");
     }
 }

@@ -145,8 +145,8 @@ pub(super) fn think_time_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
         ThinkTime::Uniform([least_ms, most_ms]) => {
             let (least_ms, most_ms) = (checked(least_ms, 0.0)?, checked(most_ms, 0.0)?);
             if least_ms > most_ms {
-                let what = format!("[{least_ms}, {most_ms}] ends before it begins");
-                return Err(D::Error::custom(what));
+                let problem = format!("[{least_ms}, {most_ms}] ends before it begins");
+                return Err(D::Error::custom(problem));
             }
             Think::Uniform { least_ms, most_ms }
         }

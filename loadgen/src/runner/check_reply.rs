@@ -82,9 +82,9 @@ impl Check<'_> {
 
     fn check_ids(&self, population: &Population) -> Result<(), RunError> {
         let Self { plan, model, .. } = self;
-        let what = match (population.unsuited(), population.unknown_id()) {
+        let problem = match (population.unsuited(), population.unknown_id()) {
             (None, None) => return Ok(()),
-            (Some(what), _) => format!("the table of `{model}`: {what}"),
+            (Some(problem), _) => format!("the table of `{model}`: {problem}"),
             (None, Some(id)) => {
                 format!(
                     "`keys.file` has entity {id}, which is missing in the table of `{}`",
@@ -92,7 +92,7 @@ impl Check<'_> {
                 )
             }
         };
-        Err(RunError::about(&plan.file, what))
+        Err(RunError::about(&plan.file, problem))
     }
 
     async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {
@@ -122,8 +122,8 @@ impl Check<'_> {
                 self.check_one_row(&reply)?;
             } else if is_declared && let Some((name, _)) = unmet.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
             {
-                let what = format!("output `{name}` has another number of rows than the request");
-                return Err(self.refusal(what));
+                let problem = format!("output `{name}` has another number of rows than the request");
+                return Err(self.refusal(problem));
             }
             first_unmet.get_or_insert_with(|| unmet.clone());
             for (name, found) in unmet {
@@ -200,7 +200,7 @@ impl Check<'_> {
             entities: population.map(|population| Entities { population, ids: &ids }),
         };
         let prepared = inputs.prepare(&wish);
-        let mut prepared = prepared.map_err(|what| RunError::Usage(plan.inputs_error(model, &what)))?;
+        let mut prepared = prepared.map_err(|problem| RunError::Usage(plan.inputs_error(model, &problem)))?;
         prepared.bodies.truncate(requests);
         Ok(prepared.bodies)
     }
@@ -232,7 +232,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn refusal(&self, what: String) -> RunError {
+    fn refusal(&self, problem: String) -> RunError {
         let control = &self.target.control;
         let url = match &control.grpc {
             Some(endpoint) if self.plan.protocol == Protocol::Grpc => endpoint.address.url(),
@@ -241,7 +241,7 @@ impl Check<'_> {
                 Err(error) => return error.into(),
             },
         };
-        ControlError { url, what }.into()
+        ControlError { url, problem }.into()
     }
 
     /// Sends one request of the plan, and checks the reply by the plan's rule.

@@ -231,9 +231,9 @@ impl<'a> PreparedJourney<'a> {
                 models.insert(model, target.control.model(model).await?);
             }
         }
-        let refuse = |step: &StepPlan, what: String| {
-            let what = format!("`{}`, step `{}`: {what}", journey.name, step.name);
-            RunError::from(plan.refuse("journey", what))
+        let refuse = |step: &StepPlan, problem: String| {
+            let problem = format!("`{}`, step `{}`: {problem}", journey.name, step.name);
+            RunError::from(plan.refuse("journey", problem))
         };
         let connections = match journey.speaks_grpc() {
             true => Some(grpc_connections(plan, &target.control)?),
@@ -243,7 +243,7 @@ impl<'a> PreparedJourney<'a> {
         for step in &journey.steps {
             let names = &journey.values[..step.available];
             let built = journey_step(plan, &target.control, step, names, &models, connections.as_ref());
-            steps.push(built.map_err(|what| refuse(step, what))?);
+            steps.push(built.map_err(|problem| refuse(step, problem))?);
         }
         Ok(Self {
             plan,
@@ -438,13 +438,13 @@ fn entities(
     if !journey.takes_entity() {
         return Ok(Entities::File([].into()));
     }
-    let refuse = |key: &str, what: String| Err(RunError::from(plan.refuse(key, what)));
+    let refuse = |key: &str, problem: String| Err(RunError::from(plan.refuse(key, problem)));
     let name = &journey.name;
     if let KeyDistribution::File { texts, .. } = &plan.keys
         && !texts.is_empty()
     {
-        let what = "the keys of `keys.file` are texts; journeys need integers";
-        return refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"));
+        let problem = "the keys of `keys.file` are texts; journeys need integers";
+        return refuse("journey", format!("`{name}` uses {{entity_id}}, but {problem}"));
     }
     let of_steps = journey.models().filter_map(|model| models.get(model));
     // Other inputs of a model belong to its step.
@@ -462,8 +462,8 @@ fn entities(
         },
         (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(ids.clone())),
         (None, _) => {
-            let what = "none of its models joins a table that lists the ids; give them by `[keys]` with `distribution = \"file\"`";
-            refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"))
+            let problem = "none of its models joins a table that lists the ids; give them by `[keys]` with `distribution = \"file\"`";
+            refuse("journey", format!("`{name}` uses {{entity_id}}, but {problem}"))
         }
     }
 }

@@ -91,10 +91,10 @@ pub(super) fn paired_rate(
     match rate.filter(|rate| rate * (plan.warmup.as_secs_f64() + window_s) > MAX_REQUESTS) {
         None => Ok(rate),
         Some(rate) => {
-            let what = format!(
+            let problem = format!(
                 "an open loop at the closed loop's {rate} per second sends more than {MAX_REQUESTS} requests a step; shorten it"
             );
-            Err(plan.refuse("step_s", what).into())
+            Err(plan.refuse("step_s", problem).into())
         }
     }
 }

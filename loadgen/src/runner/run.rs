@@ -113,10 +113,10 @@ impl<'a> Runner<'a> {
             return Ok(());
         };
         let (step_name, share) = (name(&point.factors), point.factors.cache_share);
-        let what =
+        let problem =
             format!("finished steps were measured as {step_name} (cache share {share}), which no server matches now");
         let advice = "start it as before, or remove --resume";
-        Err(RunError::about(&self.folder, format!("{what}; {advice}")))
+        Err(RunError::about(&self.folder, format!("{problem}; {advice}")))
     }
 
     async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {

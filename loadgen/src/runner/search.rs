@@ -86,14 +86,14 @@ impl Runner<'_> {
                 _ => return Ok(()),
             }
         }
-        let what = format!(
+        let problem = format!(
             "no rate is known to meet `{}`: {}; raise the limit, or lower `search.min_rate` (the lowest measured rate was \
              {}/s). The result is written anyway",
             plan.slo.objective,
             reasons.join("; "),
             plan.slo.lowest_rps
         );
-        Err(RunError::Unsound(self.plan.refuse("search.slo", what).to_string()))
+        Err(RunError::Unsound(self.plan.refuse("search.slo", problem).to_string()))
     }
 
     fn searches(&self, plan: &SearchPlan) -> Vec<CurveSearch> {

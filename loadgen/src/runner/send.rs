@@ -286,7 +286,7 @@ impl Senders {
     ) -> Result<Option<T>, RunError> {
         let interrupted = || RunError::Interrupted(folder.to_owned());
         let lost = match sent {
-            Err(RunError::Workers(WorkerError::Lost(what))) => what,
+            Err(RunError::Workers(WorkerError::Lost(problem))) => problem,
             Ok(None) => return Err(interrupted()),
             sent => return sent,
         };
@@ -305,7 +305,7 @@ impl Senders {
         }
         eprintln!("{lost}; the current step is dropped, and restarted once the agent is back");
         tokio::select! {
-            reconnected = workers.reconnect() => reconnected.map_err(|error| end(format!("{lost}, and did not come back: {error}")))?,
+            back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}")))?,
             () = interrupt.raised() => return Err(interrupted()),
         }
         Ok(None)

@@ -75,7 +75,7 @@ impl Content {
             batched: model.batched == Some(true) || population.is_some(),
         };
         let inputs = Inputs::resolve(&rules, &declared)
-            .map_err(|what| RunError::Usage(plan.inputs_error(&model.name, &what)))?;
+            .map_err(|problem| RunError::Usage(plan.inputs_error(&model.name, &problem)))?;
         Ok(match population {
             Some(population) => Self::Mixed(population, inputs),
             None => Self::Inline(inputs),

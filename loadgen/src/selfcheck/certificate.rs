@@ -46,9 +46,9 @@ impl CertificateStore {
 
     fn file_by(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, RunError> {
         let default = || Some(state_folder(variable)?.join(FILE));
-        let what = "no folder for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE";
+        let problem = "no folder for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE";
         let file = self.file.clone().or_else(default);
-        file.ok_or_else(|| RunError::Usage(what.into()))
+        file.ok_or_else(|| RunError::Usage(problem.into()))
     }
 
     /// Replaces the certificate: a reader sees the old one or the new one.
@@ -162,7 +162,7 @@ fn differences(recorded: &Machine, current: &Machine) -> Vec<String> {
     ]
     .into_iter()
     .filter(|(_, recorded, current)| recorded != current)
-    .map(|(what, recorded, current)| format!("{what} was {recorded} and is {current}"))
+    .map(|(property, recorded, current)| format!("{property} was {recorded} and is {current}"))
     .collect();
     if found.is_empty() && recorded.id != current.id {
         found.push("of the same kind".into());

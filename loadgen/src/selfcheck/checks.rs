@@ -78,13 +78,13 @@ pub fn stall_quantile_us(stalls: Stalls, quantile: f64) -> Option<f64> {
 }
 
 fn stall_line(name: &str, quantile: f64, measured_us: u64) -> Check {
-    let what = format!("600 ms stall every 5.6 s at 500/s, {name}");
+    let name = format!("600 ms stall every 5.6 s at 500/s, {name}");
     match stall_quantile_us(STALLS, quantile) {
-        None => at_most(&what, measured_us, 20_000),
+        None => at_most(&name, measured_us, 20_000),
         Some(truth_us) => {
             let deviation = (measured_us as f64 - truth_us) / truth_us;
             Check {
-                name: what,
+                name,
                 expected: format!("{} within {:.0} %", millis(truth_us), STALL_TOLERANCE * 100.0),
                 measured: format!("{} ({:+.1} %)", millis(measured_us as f64), deviation * 100.0),
                 passed: deviation.abs() <= STALL_TOLERANCE,

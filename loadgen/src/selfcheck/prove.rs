@@ -81,8 +81,8 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         of_mode.max_by(|a, b| a.rate.total_cmp(&b.rate))
     };
     let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
-        let what = "it needs a rate: add a `[[load]]` with `rates`, or remove it";
-        return Err(plan.refuse("noise_floor", what).into());
+        let problem = "it needs a rate: add a `[[load]]` with `rates`, or remove it";
+        return Err(plan.refuse("noise_floor", problem).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
     let keys = match &plan.keys {

@@ -27,12 +27,12 @@ const SAME_READINGS: u32 = 4;
 
 /// Failed request to a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url}: {what}")]
+#[error("{url}: {problem}")]
 pub struct ControlError {
     /// Requested URL.
     pub url: String,
     /// Error with advice.
-    pub what: String,
+    pub problem: String,
 }
 
 /// One server, several behind one address, or a fleet of them.
@@ -71,7 +71,7 @@ impl Control {
     /// # Errors
     /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be built.
     pub fn new(spec: &TargetSpec) -> Result<Self, ControlError> {
-        let refuse = |what: String| refusal(&tierlab_load::redact::urls(&spec.url), &what);
+        let refuse = |problem: String| refusal(&tierlab_load::redact::urls(&spec.url), &problem);
         let access = spec.access.open().map_err(refuse)?;
         let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse)?;
         let grpc = spec.grpc_url.as_deref().map(|url| Endpoint::new(url, &access));
@@ -171,7 +171,7 @@ impl Control {
     }
 
     fn access(&self) -> Result<Access, ControlError> {
-        self.spec.access.open().map_err(|what| refusal(&self.base, &what))
+        self.spec.access.open().map_err(|problem| refusal(&self.base, &problem))
     }
 
     fn metrics_below(&self) -> Result<Arc<Endpoint>, ControlError> {
@@ -180,7 +180,7 @@ impl Control {
     }
 
     fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
-        let refuse = |what: String| refusal(&tierlab_load::redact::urls(url), &what);
+        let refuse = |problem: String| refusal(&tierlab_load::redact::urls(url), &problem);
         let endpoint = self.endpoint.beside(url, access).map_err(refuse)?;
         if endpoint.address.prefix.is_empty() {
             let below = format!("{}/metrics", endpoint.address.url());
@@ -217,7 +217,7 @@ impl Control {
             Some(custom) => HttpRoute::custom(endpoint, custom),
             None => HttpRoute::infer(endpoint, &self.infer_path(model)),
         };
-        route.map_err(|what| refusal(&self.base, &what))
+        route.map_err(|problem| refusal(&self.base, &problem))
     }
 
     /// Returns the path of requests to a model, after the prefix.
@@ -239,7 +239,7 @@ impl Control {
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
         let path = self.model_path(model);
         let answer = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await?;
-        let metadata = metadata::read(model, &answer.body).map_err(|what| refusal(&self.url_of(&path), &what))?;
+        let metadata = metadata::read(model, &answer.body).map_err(|problem| refusal(&self.url_of(&path), &problem))?;
         if metadata.batched.is_some() {
             return Ok(metadata);
         }
@@ -327,7 +327,7 @@ impl Control {
         }
         for server in self.servers() {
             let connected = server.endpoint.connect(Alpn::Http1).await;
-            connected.map_err(|what| refusal(&server.base, &what))?;
+            connected.map_err(|problem| refusal(&server.base, &problem))?;
         }
         Ok(())
     }
@@ -378,7 +378,7 @@ impl Control {
             headers: route.headers(body),
             body: body.bytes.clone(),
         };
-        let refuse = |what: String| refusal(&route.shown(), &what);
+        let refuse = |problem: String| refusal(&route.shown(), &problem);
         let response = self.endpoint.ask(request, limit, TIMEOUT.max(timeout)).await;
         let answer = response.map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
@@ -412,7 +412,7 @@ pub async fn infer_over_grpc(
     expected: &Expected,
     limit: &Limit,
 ) -> Result<InferReply, ControlError> {
-    let refuse = |what: String| refusal(&connections.endpoint.address.url(), &what);
+    let refuse = |problem: String| refusal(&connections.endpoint.address.url(), &problem);
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
@@ -497,13 +497,13 @@ fn describe_failure(url: &str, answer: &Answer) -> String {
     format!("answered {}: {}{advice}", answer.status, text.trim())
 }
 
-fn refusal(url: &str, what: &str) -> ControlError {
+fn refusal(url: &str, problem: &str) -> ControlError {
     // A refusal of an address names it already.
-    let what = what
+    let problem = problem
         .strip_prefix(url)
-        .map_or(what, |rest| rest.trim_start_matches(": "));
-    let (url, what) = (url.to_owned(), what.to_owned());
-    ControlError { url, what }
+        .map_or(problem, |rest| rest.trim_start_matches(": "));
+    let (url, problem) = (url.to_owned(), problem.to_owned());
+    ControlError { url, problem }
 }
 
 #[cfg(test)]

@@ -142,8 +142,8 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
     let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
     std::fs::create_dir_all(&folder).map_err(|error| {
-        let what = format!("cannot create the result's folder: {error}; pass another parent folder by --out");
-        RunError::about(&folder, what)
+        let problem = format!("cannot create the result's folder: {error}; pass another parent folder by --out");
+        RunError::about(&folder, problem)
     })?;
     let claim = claim(&folder, "--name")?;
     // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
@@ -176,8 +176,8 @@ pub fn claim(folder: &Path, option: &str) -> Result<Claim, RunError> {
         Ok(()) => Ok(Claim(Some(file))),
         Err(TryLockError::Error(_)) => Ok(Claim(None)),
         Err(TryLockError::WouldBlock) => {
-            let what = format!("another run is being written there; choose another {option}, or wait for its end");
-            Err(RunError::about(folder, what))
+            let problem = format!("another run is being written there; choose another {option}, or wait for its end");
+            Err(RunError::about(folder, problem))
         }
     }
 }

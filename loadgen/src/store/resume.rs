@@ -28,17 +28,17 @@ impl StoppedRun {
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
         let run = folder::load(folder)?;
         if !run.interrupted {
-            let what = "this run is finished; remove --resume to measure again";
-            return Err(RunError::about(folder, what));
+            let problem = "this run is finished; remove --resume to measure again";
+            return Err(RunError::about(folder, problem));
         }
         if !journal::exists(folder) {
-            let what = "the journal of its steps is missing; measure again without --resume";
-            return Err(RunError::about(folder, what));
+            let problem = "the journal of its steps is missing; measure again without --resume";
+            return Err(RunError::about(folder, problem));
         }
         if let Some(difference) = first_difference(&redacted(&run.plan_toml), &redacted(&plan.text)) {
             let file = plan.file.display();
-            let what = format!("{file} is not the plan of this run: {difference}; give that plan, or remove --resume");
-            return Err(RunError::about(folder, what));
+            let why = format!("{file} is not the plan of this run: {difference}; give that plan, or remove --resume");
+            return Err(RunError::about(folder, why));
         }
         Ok(Self {
             folder: folder.to_owned(),
@@ -53,8 +53,8 @@ impl StoppedRun {
     pub fn resume(self, new: &Run) -> Result<Run, RunError> {
         let mut run = self.run;
         if let Some(file) = changed_file(&run.config_sha256, &new.config_sha256) {
-            let what = format!("{file} has changed since the start of this run; restore it, or remove --resume");
-            return Err(RunError::about(&self.folder, what));
+            let problem = format!("{file} has changed since the start of this run; restore it, or remove --resume");
+            return Err(RunError::about(&self.folder, problem));
         }
         let at = rfc3339(SystemTime::now());
         let key = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
@@ -114,7 +114,7 @@ fn differences(old: &Environment, new: &Environment) -> Vec<String> {
         ("commit", |of| of.git_commit.clone()),
         ("version", |of| of.version.clone()),
     ];
-    let mut facts = Vec::from(facts.map(|(what, of)| (what.to_owned(), of(old), of(new))));
+    let mut facts = Vec::from(facts.map(|(property, of)| (property.to_owned(), of(old), of(new))));
     let origins: BTreeSet<&String> = old.origins.keys().chain(new.origins.keys()).collect();
     for tier in origins {
         let of = |environment: &Environment| without_ports(environment.origins.get(tier).map_or("", String::as_str));
@@ -122,7 +122,7 @@ fn differences(old: &Environment, new: &Environment) -> Vec<String> {
     }
     let changed = facts.into_iter().filter(|(_, old, new)| old != new);
     changed
-        .map(|(what, old, new)| format!("{what} was `{old}` and is `{new}`"))
+        .map(|(property, old, new)| format!("{property} was `{old}` and is `{new}`"))
         .collect()
 }
 

@@ -96,8 +96,8 @@ fn lab(folder: &Path) -> Result<PathBuf, RunError> {
         Err(error) => return Err(RunError::io(folder)(error)),
     };
     if is_taken {
-        let what = format!("folder is not empty: {}; name a new one", folder.display());
-        return Err(RunError::Usage(what));
+        let problem = format!("folder is not empty: {}; name a new one", folder.display());
+        return Err(RunError::Usage(problem));
     }
     for (name, text) in FILES {
         let file = folder.join(name);

@@ -105,8 +105,8 @@ fn lay_out_on(context: &LabContext<'_>, location: &Location, (tier, layout): (&s
     eprintln!("laying the feature tables out on {tier}: {layout}");
     let arguments = ["lay-out", "--json", "--layout", layout];
     let command = tier_command(context, location, (tier, &arguments));
-    let what = format!("laying tables out on {tier} as {layout}");
-    children::output_of(&what, command, context.interrupt)
+    let label = format!("laying tables out on {tier} as {layout}");
+    children::output_of(&label, command, context.interrupt)
 }
 
 /// Command of `tierlab-models` that writes to a tier.
@@ -163,11 +163,11 @@ fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf,
 fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
     let folder = repository.join(model);
     if !folder.is_dir() {
-        let what = format!(
+        let problem = format!(
             "{} does not exist: no model `{model}` in the repository",
             folder.display()
         );
-        return Err(RunError::Usage(what));
+        return Err(RunError::Usage(problem));
     }
     let file = folder.join(CONFIG_FILE);
     let text = match fs::read_to_string(&file) {

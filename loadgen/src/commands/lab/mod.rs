@@ -128,11 +128,11 @@ fn lab_plan(plan: &Plan, options: &LabOptions) -> Result<LabPlan, RunError> {
         )));
     };
     if let Some(other) = plan.other_models().first() {
-        let what = format!(
+        let problem = format!(
             "a part requests model `{other}`, but a lab generates and serves one model, `{}`; sweep a server that has both",
             plan.model
         );
-        return Err(plan.refuse("mix", what).into());
+        return Err(plan.refuse("mix", problem).into());
     }
     lab.work = context::work_folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
         std::env::var_os(name)
@@ -204,8 +204,8 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     let Some(missing) = files.iter().find(|file| !file.is_file()) else {
         return Ok(files);
     };
-    let what = format!("{} does not exist", missing.display());
-    Err(RunError::about(&plan.file, what))
+    let problem = format!("{} does not exist", missing.display());
+    Err(RunError::about(&plan.file, problem))
 }
 
 fn shared_cores(lab: &LabPlan, options: &LabOptions) -> Vec<String> {
@@ -254,28 +254,28 @@ fn check_answerable(
             true => String::new(),
             false => format!(", {} of it for the plan's own loads", wait(loads_time)),
         };
-        let what = format!(
+        let problem = format!(
             "{} is too short for {variants} variants at {:.1} s per step: they take at least {}{loads_note}; \
              raise it, or remove variants",
             wait(Duration::from_secs_f64(question.budget_s)),
             step.as_secs_f64(),
             wait(min_time + loads_time)
         );
-        return Err(plan.refuse("question.budget", what).into());
+        return Err(plan.refuse("question.budget", problem).into());
     }
     let mut floors = instrument.noise_floor.iter();
     let too_low = floors.find_map(|floor| question.objectives.iter().find_map(|objective| below(objective, floor)));
     let Some((objective, floor_us)) = too_low else {
         return Ok(());
     };
-    let what = format!(
+    let problem = format!(
         "{objective} is below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
          ms on this machine, so no variant can meet it; raise its limit, or measure on a quieter machine",
         question_load(question).rate,
         objective.figure(),
         floor_us / 1e3
     );
-    Err(plan.refuse("question.slo", what).into())
+    Err(plan.refuse("question.slo", problem).into())
 }
 
 /// Returns an objective that even the null endpoint does not meet, with the measured figure.

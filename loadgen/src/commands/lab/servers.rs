@@ -87,11 +87,11 @@ impl Targets {
         environment: &mut Environment,
     ) -> Result<(), RunError> {
         let plan = context.plan;
-        let what = match variant.servers {
+        let noun = match variant.servers {
             1 => "server".to_owned(),
             servers => format!("{servers} servers"),
         };
-        eprintln!("starting the {} {what}, {} cache", variant.label(), variant.cache.name);
+        eprintln!("starting the {} {noun}, {} cache", variant.label(), variant.cache.name);
         stage::empty(context, variant, Purpose::Loads)?;
         let mut staged = None;
         let servers = self.servers.start(context, variant).await?;
@@ -217,21 +217,21 @@ impl Servers {
         let location = &self.locations.by_tier[&tier.name];
         location.add_to(&mut command, &format!("tiers.{}.", tier.name));
         set_keys(&mut command, keys);
-        let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
+        let label = format!("tierlab-server for {} {}", variant.label(), cache.name);
         let log = lab.work.join("logs").join(format!("{}.log", replica.log_name()));
-        let child = Child::spawn(&what, command, &log)?;
+        let child = Child::spawn(&label, command, &log)?;
         // Servers of a fleet start at the same time.
         let (limit, interrupt) = (lab.ready_timeout, context.interrupt.clone());
         let ready = tokio::task::spawn_blocking(move || child.ready(limit, &interrupt)).await;
-        let (child, ready) = ready.map_err(|error| RunError::Child(format!("{what}: {error}")))??;
+        let (child, ready) = ready.map_err(|error| RunError::Child(format!("{label}: {error}")))??;
         Ok(Launched { child, ready })
     }
 
     /// Returns the folder of a tier's files.
     pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
-        let what = "its files are not on this machine, so their page cache cannot be dropped";
+        let problem = "its files are not on this machine, so their page cache cannot be dropped";
         let folder = self.locations.by_tier[&tier.name].folder.clone();
-        folder.ok_or_else(|| RunError::Usage(format!("tier {}: {what}", tier.name)))
+        folder.ok_or_else(|| RunError::Usage(format!("tier {}: {problem}", tier.name)))
     }
 
     /// Fails if a process has ended.

@@ -225,11 +225,11 @@ pub(in crate::plan) fn check_rows(spec: &CustomSpec, batch_sizes: &[u32], at: &s
 }
 
 fn rows_mismatch(at: &str, rows: u32, spec: &CustomSpec) -> Fault {
-    let what = format!(
+    let problem = format!(
         "a load has {rows} rows a request, and each request carries {}; {{entity_ids}} in the body takes as many as the load has",
         spec.rows_per_request
     );
-    Fault::new(format!("{at}.rows_per_request"), what)
+    Fault::new(format!("{at}.rows_per_request"), problem)
 }
 
 /// Reads the files of a target. Its errors begin with keys of `target`.

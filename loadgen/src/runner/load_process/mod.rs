@@ -111,8 +111,8 @@ async fn work(
         return Err(LinkError::Unexpected("Setup").into());
     };
     if setup.of > tierlab_agents::MOST || setup.share >= setup.of {
-        let what = format!("invalid share {} of {}", setup.share, setup.of);
-        return Err(RunError::Usage(what));
+        let problem = format!("invalid share {} of {}", setup.share, setup.of);
+        return Err(RunError::Usage(problem));
     }
     let (plan, folder) = receive_plan(orders, &setup, files).await?;
     let mut cached: Option<(TargetSpec, Target)> = None;
@@ -185,8 +185,8 @@ async fn report_ready(
 async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, chosen: &JourneyOrder) -> Result<Journey, RunError> {
     let journey = plan.journeys.iter().find(|journey| journey.name == chosen.name);
     let Some(journey) = journey else {
-        let what = format!("journey `{}` is missing in its plan", chosen.name);
-        return Err(RunError::Usage(what));
+        let problem = format!("journey `{}` is missing in its plan", chosen.name);
+        return Err(RunError::Usage(problem));
     };
     let prepared = PreparedJourney::new(plan, target, journey).await?;
     let arrivals = Schedule::new(&plan.arrivals, order.load.rate, plan.warmup, plan.window, order.seed);

@@ -40,8 +40,8 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
             };
             let length = piece.len() as u64;
             if !(1..=left).contains(&length) {
-                let what = "a file differs from its announced length".to_owned();
-                return Err(LinkError::Unreadable(what).into());
+                let problem = "a file differs from its announced length".to_owned();
+                return Err(LinkError::Unreadable(problem).into());
             }
             file.write_all(&piece).map_err(at)?;
             left -= length;
