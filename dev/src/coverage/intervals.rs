@@ -196,9 +196,7 @@ pub(super) fn rows(setting: CoverageSetting, trials: usize, seed: u64) -> Vec<Ro
     let mut paired = Figure::default();
     for seed in seeds(trials, seed) {
         let mut rng = rng(seed);
-        let factors = drifts
-            .iter()
-            .map(|drift| drift * repeat_noise(&mut rng, setting.spread));
+        let factors = drifts.iter().map(|base| base * repeat_noise(&mut rng, setting.spread));
         let factors: Vec<f64> = factors.collect();
         let table = point(setting, &factors, &mut rng);
         let queueing = queueing(setting, table.mean().unwrap_or(0.0), &mut rng);

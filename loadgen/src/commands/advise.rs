@@ -129,10 +129,7 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         return Err(RunError::Usage("no run given".into()));
     };
     let request_kind = |name: &str, run: &Run| {
-        let kind = run
-            .question
-            .as_ref()
-            .map(|question| (question.mode, question.batch_size));
+        let kind = run.question.as_ref().map(|q| (q.mode, q.batch_size));
         let problem = "this run has no question; `report` shows its results";
         kind.ok_or_else(|| RunError::about(Path::new(name), problem))
     };

@@ -131,8 +131,7 @@ impl JourneyPlan {
 
     /// True if any step goes over gRPC.
     pub fn speaks_grpc(&self) -> bool {
-        let is_grpc =
-            |request: &Request| matches!(request, Request::Model { protocol, .. } if *protocol == Protocol::Grpc);
+        let is_grpc = |call: &Request| matches!(call, Request::Model { protocol, .. } if *protocol == Protocol::Grpc);
         self.steps.iter().any(|step| is_grpc(&step.request))
     }
 

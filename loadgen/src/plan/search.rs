@@ -118,19 +118,17 @@ fn range(raw: &RawSearch, objective: Objective, facts: PlanFacts<'_>) -> Result<
     Ok((lowest, highest))
 }
 
-fn modes(given: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
+fn modes(named: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
     let mut modes: Vec<Mode> = loads.iter().map(|load| load.mode).collect();
     modes.sort_unstable();
     modes.dedup();
-    let Some(given) = given else {
-        return Ok(modes);
-    };
-    if given.is_empty() {
+    let Some(named) = named else { return Ok(modes) };
+    if named.is_empty() {
         return empty("search.modes");
     }
-    match given.iter().find(|mode| !modes.contains(mode)) {
+    match named.iter().find(|mode| !modes.contains(mode)) {
         Some(mode) => Err(fault!("search.modes", "no `[[load]]` has `mode = \"{mode}\"`")),
-        None => Ok(given.to_vec()),
+        None => Ok(named.to_vec()),
     }
 }
 
