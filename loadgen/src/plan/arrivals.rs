@@ -83,8 +83,8 @@ pub(super) fn validate(
         only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
     }
     if process != RawProcess::Replay {
-        let given = [("speed", arrival.speed.is_some())];
-        only_with("arrival", "`arrivals = \"replay\"`", &given)?;
+        let flags = [("speed", arrival.speed.is_some())];
+        only_with("arrival", "`arrivals = \"replay\"`", &flags)?;
     }
     let (mut calls, mut of_others) = (Vec::new(), 0);
     if let Some(recording) = recording {
@@ -92,8 +92,8 @@ pub(super) fn validate(
         (calls, of_others) = (read.calls, read.of_others);
     } else {
         let (file, column) = (arrival.file.is_some(), arrival.column.is_some());
-        let given = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
-        only_with("arrival", "`arrivals = \"trace\"` or `\"replay\"`", &given)?;
+        let flags = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
+        only_with("arrival", "`arrivals = \"trace\"` or `\"replay\"`", &flags)?;
     }
     let trace = Arc::new(Trace {
         file: arrival.file.clone().unwrap_or_default(),

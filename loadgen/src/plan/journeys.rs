@@ -341,8 +341,8 @@ fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
 }
 
 /// Method of a step (default: POST with a body, else GET).
-fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
-    let name = given.unwrap_or(if has_body { "POST" } else { "GET" });
+fn method(chosen: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
+    let name = chosen.unwrap_or(if has_body { "POST" } else { "GET" });
     let method = name.parse().ok().filter(|_: &Method| METHODS.contains(&name));
     let Some(method) = method else {
         refuse!(
@@ -357,12 +357,12 @@ fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault
 }
 
 /// Headers of a step's requests, beside those of the target.
-fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
+fn headers(extra: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
     let mut headers = HeaderMap::new();
     if has_body {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    for (name, value) in given {
+    for (name, value) in extra {
         let key = format!("{at}.headers.{name}");
         let name: HeaderName = name.parse().map_err(|_| fault!(&key, "invalid header name"))?;
         if CREDENTIALS.contains(&name.as_str()) {

@@ -18,13 +18,13 @@ const MAX_ROWS: usize = 4_000_000;
 pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, Fault> {
     use raw::RawDistribution as Raw;
     if raw.distribution != Raw::Zipf {
-        let given = [("exponent", raw.exponent.is_some())];
-        only_with("keys", "`keys.distribution = \"zipf\"`", &given)?;
+        let flags = [("exponent", raw.exponent.is_some())];
+        only_with("keys", "`keys.distribution = \"zipf\"`", &flags)?;
     }
     if raw.distribution != Raw::File {
         let (file, column) = (raw.file.is_some(), raw.column.is_some());
-        let given = [("file", file), ("column", column), ("text", raw.text)];
-        only_with("keys", "`keys.distribution = \"file\"`", &given)?;
+        let flags = [("file", file), ("column", column), ("text", raw.text)];
+        only_with("keys", "`keys.distribution = \"file\"`", &flags)?;
     }
     match raw.distribution {
         Raw::Uniform => Ok(KeyDistribution::Uniform),

@@ -86,7 +86,7 @@ pub(super) fn validate(
     check_pairs("lab.server", &raw.server)?;
     let variants = match &plan.variant[..] {
         [] => tier_cache_pairs(&tiers, &raw.cache, question.is_some()),
-        given => {
+        listed => {
             let of_question = question.iter().map(|question| question.batch_size);
             let of_users = traffic.closed_loops.iter().map(|closed| closed.batch_size);
             let of_loads = traffic.loads.iter().map(|load| load.batch_size);
@@ -98,7 +98,7 @@ pub(super) fn validate(
                 keys,
                 batch_sizes: &batch_sizes,
             };
-            variant::validate(given, &parts)?
+            variant::validate(listed, &parts)?
         }
     };
     if let Some(cold_start) = &raw.cold_start {

@@ -260,8 +260,8 @@ impl Plan {
     /// Objectives of its search or question, and of `sweep --slo`.
     pub fn objectives(&self) -> Vec<Objective> {
         let searched = self.search.iter().map(|search| search.slo.objective);
-        let asked = self.question.iter().flat_map(|question| question.objectives.clone());
-        searched.chain(asked).chain(self.slo.clone()).collect()
+        let of_question = self.question.iter().flat_map(|question| question.objectives.clone());
+        searched.chain(of_question).chain(self.slo.clone()).collect()
     }
 
     /// True for each of its servers whose replies stream.
@@ -426,7 +426,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         slo: Vec::new(),
         question,
         until: Until::default(),
-        table_gib: raw.question.as_ref().and_then(|asked| asked.table_gib),
+        table_gib: raw.question.as_ref().and_then(|question| question.table_gib),
         loads: traffic.loads,
         mixes: traffic.mixes,
         closed_loops: traffic.closed_loops,
@@ -479,8 +479,8 @@ fn requests(
     recording: Option<&RecordingSpec>,
     traffic: &mut Traffic,
 ) -> Result<(Arrivals, KeyDistribution, InputsPlan), Fault> {
-    let given = (raw.arrivals, &raw.arrival, raw.shape.as_ref());
-    let (mut arrivals, calls) = arrivals::validate(given, recording)?;
+    let timing = (raw.arrivals, &raw.arrival, raw.shape.as_ref());
+    let (mut arrivals, calls) = arrivals::validate(timing, recording)?;
     if let Some(rates) = traffic.ramp {
         arrivals.shape = Shape::Climb(rates);
     }
@@ -590,12 +590,12 @@ fn sweep_target(
     traffic: &mut Traffic,
     keys: &KeyDistribution,
 ) -> Result<Option<TargetPlan>, Fault> {
-    let Some(given) = &raw.target else { return Ok(None) };
+    let Some(raw_target) = &raw.target else { return Ok(None) };
     if raw.lab.is_some() {
         let owner = "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`";
         return misplaced("target", owner);
     }
-    let target = target::validate(given, &target::Scope::new("target", facts, keys))?;
+    let target = target::validate(raw_target, &target::Scope::new("target", facts, keys))?;
     let Some(custom) = &target.custom else {
         return Ok(Some(target));
     };
@@ -617,7 +617,7 @@ fn question(plan: &RawPlan, facts: PlanFacts<'_>) -> Result<Option<Question>, Fa
     if !plan.variant.is_empty() && plan.lab.is_none() {
         return misplaced("variant", "a `[lab]`");
     }
-    let Some(asked) = &plan.question else { return Ok(None) };
+    let Some(raw) = &plan.question else { return Ok(None) };
     if plan.lab.is_none() {
         return misplaced("question", "a `[lab]`");
     }
@@ -629,7 +629,7 @@ fn question(plan: &RawPlan, facts: PlanFacts<'_>) -> Result<Option<Question>, Fa
     ];
     let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
     exclusive("question", advice, &others)?;
-    question::validate(asked, facts).map(Some)
+    question::validate(raw, facts).map(Some)
 }
 
 /// Refuses limits out of range, and an objective that another key sets.

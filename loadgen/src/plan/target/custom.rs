@@ -14,7 +14,7 @@ use tierlab_load::schedule::Load;
 
 /// Refuses keys of `kind = "http"` in any other target.
 pub(super) fn refuse_keys(raw: &RawTarget, scope: &Scope<'_>) -> Result<(), Fault> {
-    let given = [
+    let flags = [
         ("method", raw.method.is_some()),
         ("path", raw.path.is_some()),
         ("content_type", raw.content_type.is_some()),
@@ -31,7 +31,7 @@ pub(super) fn refuse_keys(raw: &RawTarget, scope: &Scope<'_>) -> Result<(), Faul
         ("success", raw.success.is_some()),
     ];
     let owner = "`kind = \"http\"`: requests of the Open Inference Protocol follow from the model";
-    only_with(scope.at, owner, &given)
+    only_with(scope.at, owner, &flags)
 }
 
 pub(super) fn validate(raw: &RawTarget, scope: &Scope<'_>) -> Result<CustomSpec, Fault> {
@@ -95,9 +95,9 @@ fn body(raw: &RawTarget, scope: &Scope<'_>) -> Result<BodySource, Fault> {
             (None, Some(path)) => Some(text_of(path)?),
             (Some(_), Some(_)) => return conflict(at("body"), at("body_file"), "leave one of them out"),
         };
-        let given = [("bodies", raw.bodies.is_some()), ("rows_file", raw.rows_file.is_some())];
+        let flags = [("bodies", raw.bodies.is_some()), ("rows_file", raw.rows_file.is_some())];
         let owner = "other arrivals than \"replay\", whose recording has them";
-        only_with(scope.at, owner, &given)?;
+        only_with(scope.at, owner, &flags)?;
         return Ok(BodySource::Replay {
             recording: recorded.clone(),
             template,
@@ -180,8 +180,8 @@ fn json_pointer(at: String, pointer: &str, example: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn success(given: Option<&Success>, scope: &Scope<'_>) -> Result<Success, Fault> {
-    let Some(success) = given else {
+fn success(rule: Option<&Success>, scope: &Scope<'_>) -> Result<Success, Fault> {
+    let Some(success) = rule else {
         return Ok(Success::default());
     };
     let at = |key: &str| format!("{}.success.{key}", scope.at);
