@@ -14,27 +14,27 @@ pub(crate) fn simulate<S: Copy + Sync, R: Send>(
     name: &str,
     settings: &[S],
     seed: u64,
-    one: impl Fn(S, u64) -> R + Sync,
+    trial: impl Fn(S, u64) -> R + Sync,
 ) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(Vec::new());
-    let work = || loop {
-        let index = next.fetch_add(1, Ordering::Relaxed);
+    let next_index = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let worker = || loop {
+        let index = next_index.fetch_add(1, Ordering::Relaxed);
         let Some(&setting) = settings.get(index) else { break };
-        let result = one(setting, split_mix(seed ^ split_mix(index as u64)));
-        if let Ok(mut found) = found.lock() {
-            found.push((index, result));
-            eprintln!("{name} [{}/{}]", found.len(), settings.len());
+        let result = trial(setting, split_mix(seed ^ split_mix(index as u64)));
+        if let Ok(mut results) = results.lock() {
+            results.push((index, result));
+            eprintln!("{name} [{}/{}]", results.len(), settings.len());
         }
     };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(work);
+            scope.spawn(worker);
         }
     });
-    let mut found = found.into_inner().unwrap_or_default();
-    found.sort_by_key(|(index, _)| *index);
-    found.into_iter().map(|(_, result)| result).collect()
+    let mut results = results.into_inner().unwrap_or_default();
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Share of a count; 0 of none.
@@ -68,12 +68,12 @@ pub(crate) fn exponential(rng: &mut ChaCha8Rng) -> f64 {
 }
 
 /// Draws the factor by which a whole repeat is slower; `spread` is the standard deviation of its logarithm.
-pub(crate) fn weather(rng: &mut ChaCha8Rng, spread: f64) -> f64 {
+pub(crate) fn repeat_noise(rng: &mut ChaCha8Rng, spread: f64) -> f64 {
     (spread * normal(rng)).exp()
 }
 
-/// Factors of [`weather`] with their weights.
-pub(crate) fn weathers(spread: f64) -> Vec<(f64, f64)> {
+/// Factors of [`repeat_noise`] with their weights.
+pub(crate) fn noise_quantiles(spread: f64) -> Vec<(f64, f64)> {
     let steps = if spread == 0.0 { 0..=0 } else { -40..=40 };
     let factors = steps.map(|step| f64::from(step) / 10.0);
     factors.map(|z| ((spread * z).exp(), (-z * z / 2.0).exp())).collect()

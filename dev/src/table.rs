@@ -25,8 +25,8 @@ pub(crate) fn cell(column: &'static str, value: impl Display) -> Cell {
 
 /// Cell of a number with so many decimals; `n/a` if it is NaN.
 pub(crate) fn fixed(column: &'static str, decimals: usize, value: f64) -> Cell {
-    let is_known = !value.is_nan();
-    let text = is_known.then(|| format!("{value:.decimals$}"));
+    let is_number = !value.is_nan();
+    let text = is_number.then(|| format!("{value:.decimals$}"));
     (column, text.unwrap_or_else(|| "n/a".to_owned()))
 }
 

@@ -25,7 +25,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Running child process, ended on drop.
 #[derive(Debug)]
 pub struct Child {
-    pub(crate) what: String,
+    pub(crate) label: String,
     pub(crate) log: PathBuf,
     process: Process,
 }
@@ -38,18 +38,18 @@ impl Child {
     ///
     /// # Errors
     /// The command cannot be started.
-    pub fn spawn(what: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
+    pub fn spawn(label: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
         let stderr = std::fs::File::create(log).map_err(RunError::io(log))?;
         // An open pipe tells the child that its parent lives.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
-        Self::begin(what, command, log)
+        Self::begin(label, command, log)
     }
 
-    fn begin(what: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
+    fn begin(label: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
         let program = command.get_program().to_owned();
         let process = command.process_group(0).spawn();
         Ok(Self {
-            what: what.to_owned(),
+            label: label.to_owned(),
             log: log.to_owned(),
             process: process.map_err(RunError::io(Path::new(&program)))?,
         })
@@ -90,8 +90,8 @@ impl Child {
                     return Err(self.failure(&format!("was not ready within {} s", limit.as_secs())));
                 }
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => {
-                    let ended = self.wait_until(Instant::now() + Duration::from_secs(1));
-                    return Err(self.failure(&format!("ended before it was ready{}", said(ended))));
+                    let status = self.wait_until(Instant::now() + Duration::from_secs(1));
+                    return Err(self.failure(&format!("ended before it was ready{}", describe_exit(status))));
                 }
             }
         }
@@ -104,12 +104,12 @@ impl Child {
     pub fn check(&mut self) -> Result<(), RunError> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
-            Ok(ended) => Err(self.failure(&format!("ended while it was needed{}", said(ended)))),
+            Ok(status) => Err(self.failure(&format!("ended while it was needed{}", describe_exit(status)))),
             Err(error) => Err(self.failure(&format!("cannot be watched: {error}"))),
         }
     }
 
-    fn failure(&self, how: &str) -> RunError {
+    fn failure(&self, problem: &str) -> RunError {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
@@ -117,7 +117,7 @@ impl Child {
             "" => String::new(),
             tail => format!(":\n  {tail}"),
         };
-        RunError::Child(format!("{} {how} (log: {}){end}", self.what, self.log.display()))
+        RunError::Child(format!("{} {problem} (log: {}){end}", self.label, self.log.display()))
     }
 
     fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
@@ -155,33 +155,33 @@ impl Drop for Child {
 ///
 /// # Errors
 /// The program cannot be started or fails, or the run is interrupted, which ends the program.
-pub fn run_to_end(what: &str, command: Command, interrupt: &Interrupt) -> Result<(), RunError> {
+pub fn run_to_end(label: &str, command: Command, interrupt: &Interrupt) -> Result<(), RunError> {
     // The program's output is progress of this command, not its result.
-    run(what, command, std::io::stderr().into(), interrupt)
+    run(label, command, std::io::stderr().into(), interrupt)
 }
 
 /// Runs a program like [`run_to_end`], and returns its output.
 ///
 /// # Errors
 /// Those of [`run_to_end`].
-pub fn output_of(what: &str, command: Command, interrupt: &Interrupt) -> Result<String, RunError> {
-    let broken = |error: std::io::Error| RunError::Child(format!("{what}: cannot read its output: {error}"));
-    let mut printed = tempfile::tempfile().map_err(broken)?;
-    let stdout = printed.try_clone().map_err(broken)?;
-    run(what, command, stdout.into(), interrupt)?;
+pub fn output_of(label: &str, command: Command, interrupt: &Interrupt) -> Result<String, RunError> {
+    let read_error = |error: std::io::Error| RunError::Child(format!("{label}: cannot read its output: {error}"));
+    let mut printed = tempfile::tempfile().map_err(read_error)?;
+    let stdout = printed.try_clone().map_err(read_error)?;
+    run(label, command, stdout.into(), interrupt)?;
     let mut text = String::new();
-    printed.rewind().map_err(broken)?;
-    printed.read_to_string(&mut text).map_err(broken)?;
+    printed.rewind().map_err(read_error)?;
+    printed.read_to_string(&mut text).map_err(read_error)?;
     Ok(text)
 }
 
-fn run(what: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -> Result<(), RunError> {
+fn run(label: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -> Result<(), RunError> {
     command.stdin(Stdio::null()).stdout(stdout);
-    let mut child = Child::begin(what, command, Path::new(""))?;
+    let mut child = Child::begin(label, command, Path::new(""))?;
     loop {
         match child.wait_until(Instant::now() + CHECK_EVERY) {
             Some(status) if status.success() => return Ok(()),
-            ended @ Some(_) => return Err(RunError::Child(format!("{what} failed{}", said(ended)))),
+            status @ Some(_) => return Err(RunError::Child(format!("{label} failed{}", describe_exit(status)))),
             None if interrupt.is_raised() => return Err(RunError::InterruptedEarly),
             None => {}
         }
@@ -196,8 +196,8 @@ pub fn stop_all(children: Vec<Child>) {
     drop(children);
 }
 
-fn said(ended: Option<ExitStatus>) -> String {
-    match ended.map(|status| (status.code(), status.signal())) {
+fn describe_exit(status: Option<ExitStatus>) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
         Some((Some(code), _)) => format!(" with exit code {code}"),
         Some((None, Some(signal))) => format!(" by signal {signal}"),
         _ => String::new(),

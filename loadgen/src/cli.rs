@@ -5,7 +5,7 @@ use crate::commands::{advise, init, judge, lab, report, sweep};
 use crate::environment::build_commit;
 use crate::error::RunError;
 use crate::plan;
-use crate::runner::load_process::{self, Allowed};
+use crate::runner::load_process::{self, Secrets};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::{self, null_endpoint};
 use anyhow::Context as _;
@@ -55,16 +55,16 @@ enum Command {
             tierlab-loadgen sweep plan.toml --url http://server:8000 --agents host-a:7070,host-b:7070 \\\n    \
             --agents-token-env AGENTS_TOKEN"
     )]
-    Sweep(Box<sweep::Options>),
+    Sweep(Box<sweep::SweepOptions>),
     /// Writes a commented plan to edit
     #[command(
         after_help = "Examples:\n  tierlab-loadgen init lab my-lab\n  tierlab-loadgen init sweep mine.toml\n  \
         tierlab-loadgen init endpoint mine.toml"
     )]
-    Init(init::Options),
+    Init(init::InitOptions),
     /// Prints the JSON Schema of a file, for editors
     #[command(after_help = "Example:\n  tierlab-loadgen schema plan > plan.schema.json")]
-    Schema { file: Described },
+    Schema { file: SchemaFile },
     /// Starts origins and a server for every tier and cache state, measures all of them interleaved, and stops them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
@@ -72,16 +72,16 @@ enum Command {
         tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
         #[command(flatten)]
-        options: lab::Options,
+        options: lab::LabOptions,
         #[command(flatten)]
-        judged: judge::JudgedAnswer,
+        checks: judge::AnswerChecks,
     },
     /// Rewrites summary and report of finished runs, and prints their answers
     #[command(
         after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen report results/a results/b --out /tmp/views --combined both.html"
     )]
-    Report(report::Options),
+    Report(report::ReportOptions),
     /// Compares two runs: every figure is worse, better, equivalent or undecided
     ///
     /// Exits with 0 if everything is certainly equivalent or better, with 1 if anything is certainly worse, with 2 if a
@@ -101,7 +101,7 @@ enum Command {
         tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json\n  \
         tierlab-loadgen advise results/quick-20261122T120000Z --prices my-prices.toml --instance aws/c7i.xlarge"
     )]
-    Advise(advise::Options),
+    Advise(advise::AdviseOptions),
     /// Measures the instrument: clock, pacer, histograms, noise floor, and stalls with a known answer
     ///
     /// Stores a certificate, which every sweep and lab of this build on this machine carries for 7 days.
@@ -127,19 +127,19 @@ enum Command {
         #[command(flatten)]
         agent: AgentOptions,
         #[command(flatten)]
-        allowed: Allowed,
+        allowed: Secrets,
     },
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
     /// Runs a server that does nothing, for noise floors and tests
     #[command(hide = true)]
-    NullEndpoint(null_endpoint::Options),
+    NullEndpoint(null_endpoint::NullEndpointOptions),
 }
 
 /// File with a schema.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Described {
+enum SchemaFile {
     /// Plan of a sweep or lab
     Plan,
     /// `run.json` of a run's results
@@ -174,20 +174,20 @@ impl Command {
             Self::Init(options) => init::run(&options).map(|()| 0),
             Self::Schema { file } => {
                 let schema = match file {
-                    Described::Plan => plan::schema(),
-                    Described::Run => tierlab_program::schema::of_json::<Run>(),
+                    SchemaFile::Plan => plan::schema(),
+                    SchemaFile::Run => tierlab_program::schema::of_json::<Run>(),
                 };
                 println!("{:#}", schema.as_value());
                 Ok(0)
             }
-            Self::Lab { options, judged } => {
-                judged.check(&options.plan)?;
+            Self::Lab { options, checks } => {
+                checks.check(&options.plan)?;
                 let run = Box::pin(lab::run(&options, interrupt()?)).await?;
-                judged.exit_code(&run)
+                checks.exit_code(&run)
             }
-            Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
+            Self::LoadProcess => Box::pin(load_process::serve_parent()).await.map(|()| 0),
             Self::Agent { agent, allowed } => {
-                let serving = load_process::serve_others(&agent, &allowed, interrupt()?);
+                let serving = load_process::serve_remote(&agent, &allowed, interrupt()?);
                 Box::pin(serving).await.map(|()| 0)
             }
             Self::Report(options) => report::rewrite(&options).map(|()| 0),

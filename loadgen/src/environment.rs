@@ -34,10 +34,10 @@ pub fn add_server(environment: &mut Environment, tier: &str, origin: &str, scrap
         environment.onnxruntime = format!("{} ({})", label("onnxruntime"), label("providers"));
     }
     let parts = [origin, label("feature_location"), label("feature_notes")];
-    let known: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let non_empty: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     environment
         .origins
-        .insert(tier.to_owned(), redact::urls(&known.join("; ")));
+        .insert(tier.to_owned(), redact::urls(&non_empty.join("; ")));
 }
 
 /// Returns the models of the GPUs below `root`, each with the driver's version.
@@ -58,15 +58,15 @@ fn gpus(root: &Path) -> Vec<String> {
 /// Returns the commit that this program was built from, with `-dirty` if its sources had changes. `unknown` outside a checkout, or
 /// if the record belongs to another checkout with the same target folder.
 pub(crate) fn build_commit() -> &'static str {
-    commit_here(
+    checkout_commit(
         env!("TIERLAB_COMMIT"),
         env!("TIERLAB_COMMIT_OF"),
         env!("CARGO_MANIFEST_DIR"),
     )
 }
 
-fn commit_here(commit: &'static str, of: &str, here: &str) -> &'static str {
-    if of == here { commit } else { "unknown" }
+fn checkout_commit(commit: &'static str, of: &str, checkout: &str) -> &'static str {
+    if of == checkout { commit } else { "unknown" }
 }
 
 #[cfg(test)]
@@ -75,9 +75,9 @@ mod tests {
 
     #[test]
     fn the_commit_of_another_checkout_is_not_taken_for_this_one() {
-        assert_eq!(commit_here("c0ffee", "/a/loadgen", "/a/loadgen"), "c0ffee");
-        assert_eq!(commit_here("c0ffee", "/b/loadgen", "/a/loadgen"), "unknown");
-        assert_eq!(commit_here("c0ffee", "/a/loadgen2", "/a/loadgen"), "unknown");
+        assert_eq!(checkout_commit("c0ffee", "/a/loadgen", "/a/loadgen"), "c0ffee");
+        assert_eq!(checkout_commit("c0ffee", "/b/loadgen", "/a/loadgen"), "unknown");
+        assert_eq!(checkout_commit("c0ffee", "/a/loadgen2", "/a/loadgen"), "unknown");
     }
 
     #[test]

@@ -77,8 +77,8 @@ impl RunError {
     }
 
     /// Creates an error of usage about a file or folder.
-    pub(crate) fn about(path: &Path, what: impl Display) -> Self {
-        Self::Usage(format!("{}: {what}", path.display()))
+    pub(crate) fn about(path: &Path, problem: impl Display) -> Self {
+        Self::Usage(format!("{}: {problem}", path.display()))
     }
 
     /// Returns 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.
@@ -124,14 +124,14 @@ pub enum StoreError {
     #[error(transparent)]
     Journal(#[from] tierlab_instrument::journal::JournalError),
     /// A histogram log is damaged.
-    #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
+    #[error("{}: entry {entry}: {problem}; restore the file, or measure again", path.display())]
     Entry {
         /// File or folder.
         path: PathBuf,
         /// Number of the entry, from 1.
         entry: usize,
         /// Error message.
-        what: String,
+        problem: String,
     },
     /// Invalid path of histograms: missing, duplicate, or outside the run's folder.
     #[error("hdr_file `{0}` must be a plain path below the run's folder, and of one repeat only")]

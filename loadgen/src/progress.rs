@@ -33,7 +33,7 @@ pub struct Progress {
     /// Search after the planned steps.
     search_limit: Option<Duration>,
     /// Limited time under way.
-    limit: Option<Limit>,
+    limit: Option<TimeLimit>,
     /// Variant that is the likeliest answer so far.
     leader: Option<String>,
     /// True if finished steps stay on a terminal.
@@ -42,14 +42,14 @@ pub struct Progress {
 
 /// A limited time.
 #[derive(Debug, Clone, Copy)]
-struct Limit {
-    began: Instant,
-    ends: Instant,
+struct TimeLimit {
+    start: Instant,
+    deadline: Instant,
 }
 
-impl Limit {
-    fn left(self) -> Duration {
-        self.ends.saturating_duration_since(Instant::now())
+impl TimeLimit {
+    fn remaining(self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
     }
 }
 
@@ -78,27 +78,27 @@ impl Progress {
     }
 
     /// Adds steps beside the planned ones.
-    pub fn more(&mut self, steps: u32) {
+    pub fn add_steps(&mut self, steps: u32) {
         self.unplanned += steps;
     }
 
-    /// Counts the time until `ends` instead of steps. Later calls change nothing until [`Progress::end_limit`].
-    pub fn begin_limit(&mut self, ends: Instant) {
+    /// Counts the time until `deadline` instead of steps. Later calls change nothing until [`Progress::end_limit`].
+    pub fn begin_limit(&mut self, deadline: Instant) {
         if self.limit.is_some() {
             return;
         }
-        let limit = Limit {
-            began: Instant::now(),
-            ends,
+        let limit = TimeLimit {
+            start: Instant::now(),
+            deadline,
         };
         self.limit = Some(limit);
         match &self.bar {
             Some(bar) => {
-                bar.set_length(ends.saturating_duration_since(limit.began).as_secs());
+                bar.set_length(deadline.saturating_duration_since(limit.start).as_secs());
                 bar.set_position(0);
                 restyle(bar, OVER_TIME);
             }
-            None => eprintln!("measuring for at most {}", wait(limit.left())),
+            None => eprintln!("measuring for at most {}", wait(limit.remaining())),
         }
     }
 
@@ -114,23 +114,23 @@ impl Progress {
     }
 
     /// Shows the likeliest answer so far.
-    pub fn leads(&mut self, variant: Option<&str>) {
+    pub fn set_leader(&mut self, variant: Option<&str>) {
         self.leader = variant.map(str::to_owned);
     }
 
     /// Starts a step and returns a watch on its progress.
-    pub fn begin(&mut self, what: &str) -> Watch {
+    pub fn begin(&mut self, label: &str) -> Watch {
         self.view = None;
         let Some(bar) = self.bar.clone() else {
             return Watch::default();
         };
-        let (outlook, limit, what, began) = (self.outlook(), self.limit, what.to_owned(), Instant::now());
+        let (status, limit, label, start) = (self.status(), self.limit, label.to_owned(), Instant::now());
         let draw = move |seen: Seen| {
             let width = usize::from(Term::stderr().size().1);
-            let mut lines = lay_out(&[outlook(began.elapsed()), what.clone()], width);
-            lines.extend(lay_out(&words(&seen), width));
+            let mut lines = lay_out(&[status(start.elapsed()), label.clone()], width);
+            lines.extend(lay_out(&describe(&seen), width));
             if let Some(limit) = limit {
-                bar.set_position(limit.began.elapsed().as_secs());
+                bar.set_position(limit.start.elapsed().as_secs());
             }
             bar.set_message(lines.join("\n"));
         };
@@ -154,10 +154,10 @@ impl Progress {
             false => wait(self.started.elapsed()),
         };
         if self.bar.is_none() || self.verbose {
-            self.say(&format!("[{at}] {line}"));
+            self.print(&format!("[{at}] {line}"));
         }
         if let Some(bar) = &self.bar {
-            bar.set_message(self.outlook()(Duration::ZERO));
+            bar.set_message(self.status()(Duration::ZERO));
         }
     }
 
@@ -176,27 +176,27 @@ impl Progress {
     }
 
     /// Returns the time that the run still takes and its likeliest answer, as a text for a time since the current step's start.
-    fn outlook(&self) -> impl Fn(Duration) -> String + use<> {
+    fn status(&self) -> impl Fn(Duration) -> String + use<> {
         let left = self.steps.saturating_sub(self.done);
         let measured = self.measured;
         let (step, left) = pace(measured, measured + left, self.started.elapsed(), self.expected_step);
         let (limit, search_limit) = (self.limit, self.search_limit);
-        let leads = self
+        let leader_note = self
             .leader
             .as_ref()
             .map_or_else(String::new, |leader| format!(", {leader} leads"));
         move |in_step| {
             let eta = wait(remaining(step, left, in_step));
             match (limit, search_limit) {
-                (Some(limit), _) => format!("at most {} to go{leads}", wait(limit.left())),
-                (None, None) => format!("ETA {eta}{leads}"),
-                (None, Some(search)) => format!("ETA {eta}, then a search of at most {}{leads}", wait(search)),
+                (Some(limit), _) => format!("at most {} to go{leader_note}", wait(limit.remaining())),
+                (None, None) => format!("ETA {eta}{leader_note}"),
+                (None, Some(search)) => format!("ETA {eta}, then a search of at most {}{leader_note}", wait(search)),
             }
         }
     }
 
     /// Prints a line above the bar.
-    pub fn say(&self, line: &str) {
+    pub fn print(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{line}")),
             None => eprintln!("{line}"),
@@ -219,7 +219,7 @@ fn restyle(bar: &ProgressBar, template: &str) {
 }
 
 /// Describes the state of a step, in phrases that each may have a line of their own.
-fn words(seen: &Seen) -> Vec<String> {
+fn describe(seen: &Seen) -> Vec<String> {
     let figures = match seen {
         Seen::Preparing => return vec!["preparing requests and starting users".into()],
         Seen::Processes(processes) => {
@@ -228,19 +228,19 @@ fn words(seen: &Seen) -> Vec<String> {
         }
         Seen::Figures(figures) => figures,
     };
-    let mut words = vec![
+    let mut phrases = vec![
         format!("sent {}/s", short(figures.sent_rps)),
         format!("answered {}/s", short(figures.answered_rps)),
     ];
     match (figures.p50_us, figures.p99_us) {
         (Some(p50), Some(p99)) => {
-            words.extend([("p50", p50), ("p99", p99)].map(|(name, us)| format!("{name} {} ms", short(us / 1e3))));
+            phrases.extend([("p50", p50), ("p99", p99)].map(|(name, us)| format!("{name} {} ms", short(us / 1e3))));
         }
-        _ => words.push("no reply in the window yet".into()),
+        _ => phrases.push("no reply in the window yet".into()),
     }
-    words.push(format!("{} errors", figures.errors));
-    words.push(format!("{} in flight", figures.in_flight));
-    words
+    phrases.push(format!("{} errors", figures.errors));
+    phrases.push(format!("{} in flight", figures.in_flight));
+    phrases
 }
 
 /// Formats three digits, for readability.
@@ -254,15 +254,15 @@ fn short(value: f64) -> String {
 }
 
 /// Breaks text into lines of at most `width` columns, between words only; a word that is too long for a line is cut.
-fn lay_out(words: &[String], width: usize) -> Vec<String> {
+fn lay_out(phrases: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in words {
+    for phrase in phrases {
         match lines.last_mut() {
-            Some(line) if measure_text_width(line) + 2 + measure_text_width(word) <= width => {
+            Some(line) if measure_text_width(line) + 2 + measure_text_width(phrase) <= width => {
                 line.push_str("  ");
-                line.push_str(word);
+                line.push_str(phrase);
             }
-            _ => lines.push(truncate_str(word, width, "…").into_owned()),
+            _ => lines.push(truncate_str(phrase, width, "…").into_owned()),
         }
     }
     lines
@@ -287,13 +287,13 @@ mod tests {
     fn the_end_is_told_and_does_not_move_away() {
         let seconds = Duration::from_secs;
         let mut progress = Progress::new(10, seconds(3), Some(seconds(300)), false);
-        let told = |progress: &Progress| progress.outlook()(Duration::ZERO);
+        let told = |progress: &Progress| progress.status()(Duration::ZERO);
         assert_eq!(told(&progress), "ETA 30s, then a search of at most 5m00s");
-        progress.more(40);
+        progress.add_steps(40);
         assert_eq!(progress.steps, 10);
         progress.begin_limit(Instant::now() + seconds(3_599));
         progress.begin_limit(Instant::now() + seconds(9_999));
-        progress.leads(Some("nvme"));
+        progress.set_leader(Some("nvme"));
         let text = told(&progress);
         assert!(
             text.starts_with("at most 59m") && text.ends_with(" to go, nvme leads"),
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn figures_stand_in_one_line_where_there_is_room_and_in_more_where_there_is_not() {
-        let words = words(&Seen::Figures(FIGURES));
+        let words = describe(&Seen::Figures(FIGURES));
         assert_eq!(
             lay_out(&words, 80),
             ["sent 1203/s  answered 1198/s  p50 1.23 ms  p99 45.7 ms  3 errors  12 in flight"]
@@ -334,7 +334,7 @@ mod tests {
             p99_us: None,
             ..FIGURES
         };
-        let text = |seen: Seen| words(&seen).join(" ");
+        let text = |seen: Seen| describe(&seen).join(" ");
         assert!(text(Seen::Figures(none)).contains("no reply in the window yet"));
         assert!(!text(Seen::Figures(none)).contains("p50"));
         assert!(text(Seen::Processes(4)).contains("4 processes figures follow at the step's end"));
@@ -346,7 +346,7 @@ mod tests {
                                               errors: u64, in_flight: usize, name in "\\PC{0,60}") {
             let figures = Figures { sent_rps: sent, p99_us: Some(p99), errors, in_flight, ..FIGURES };
             for seen in [Seen::Preparing, Seen::Processes(64), Seen::Figures(figures)] {
-                let mut all = words(&seen);
+                let mut all = describe(&seen);
                 all.push(name.clone());
                 for line in lay_out(&all, width) {
                     prop_assert!(measure_text_width(&line) <= width, "{:?}", line);

@@ -5,7 +5,7 @@
 //! run, as if the two had been made one after the other: by 2 % on a quiet machine.
 
 use super::{point_of, repeat, served};
-use crate::study::{exponential, margin, normal, rng, seeds, share, weather};
+use crate::study::{exponential, margin, normal, repeat_noise, rng, seeds, share};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -116,14 +116,14 @@ impl ComparisonSetting {
 
     /// True if as many pairs are called worse as promised. Nothing is promised of differences on a machine that is not quiet.
     fn holds(self, worse: f64, trials: usize) -> bool {
-        let wanted = match self.slower {
+        let required_share = match self.slower {
             Slower::By(0.0) => return worse <= CALLED + margin(CALLED, trials),
             _ if self.spread > QUIET => return true,
             Slower::By(share) if share < 0.2 => 0.8,
             Slower::By(_) => 0.95,
             Slower::Tail => 1.0,
         };
-        worse >= wanted - margin(wanted, trials)
+        worse >= required_share - margin(required_share, trials)
     }
 }
 
@@ -138,8 +138,8 @@ pub(super) fn row(setting: ComparisonSetting, trials: usize, seed: u64) -> Row {
         in_flight += a.repeats[0].mean_in_flight;
         let verdicts = [&a, &b].map(|point| point.summary.as_ref().map(|summary| &summary.verdict));
         let [Some(Verdict::Valid), Some(Verdict::Valid)] = verdicts else {
-            let lost = matches!(verdicts, [Some(Verdict::Valid), Some(Verdict::Saturated(_))]);
-            worse += usize::from(lost);
+            let is_b_saturated = matches!(verdicts, [Some(Verdict::Valid), Some(Verdict::Saturated(_))]);
+            worse += usize::from(is_b_saturated);
             continue;
         };
         valid += 1;
@@ -194,7 +194,7 @@ fn latencies(rng: &mut ChaCha8Rng, schedule: &Schedule, setting: ComparisonSetti
         Slower::By(share) => 1.0 + share,
         Slower::Tail => 1.0,
     };
-    let service_us = 1_000.0 * setting.service_ms * weather(rng, setting.spread) * by;
+    let service_us = 1_000.0 * setting.service_ms * repeat_noise(rng, setting.spread) * by;
     let latency = |(due_us, done_us): (u64, f64)| schedule.in_window(due_us).then_some(done_us - due_us as f64);
     if setting.service == Latencies::Queue {
         let served = served(schedule, || service_us * exponential(rng));

@@ -3,7 +3,7 @@
 
 use super::laws::Law;
 use super::repeat;
-use crate::study::{exponential, margin, normal, rng, seeds, share, weather};
+use crate::study::{exponential, margin, normal, repeat_noise, rng, seeds, share};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -30,7 +30,7 @@ const FOUND: f64 = 0.9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// The law does not change.
-    Still(Law),
+    Stationary(Law),
     /// The median goes from 20 to 183 ms over the repeats.
     Ninefold,
     /// Latency grows by 40 % within every window.
@@ -46,7 +46,7 @@ enum Shape {
 impl Shape {
     fn name(self) -> String {
         match self {
-            Self::Still(law) => format!("none: {}", law.name()),
+            Self::Stationary(law) => format!("none: {}", law.name()),
             Self::Ninefold => "20 to 183 ms over the repeats".into(),
             Self::Within => "40 % within every window".into(),
             Self::Tail => "3 % of the requests, fivefold over the repeats".into(),
@@ -55,21 +55,21 @@ impl Shape {
         }
     }
 
-    fn latencies(self, rng: &mut ChaCha8Rng, far: f64, samples: usize) -> Vec<f64> {
-        let factor = weather(rng, 0.03);
-        if let Self::Still(law) = self {
+    fn latencies(self, rng: &mut ChaCha8Rng, progress: f64, samples: usize) -> Vec<f64> {
+        let factor = repeat_noise(rng, 0.03);
+        if let Self::Stationary(law) = self {
             return law.sample(rng, samples).into_iter().map(|us| us * factor).collect();
         }
         let latency = |request| {
             let within = request as f64 / samples as f64;
             let us = 10_000.0 * factor * (0.3 * normal(rng)).exp();
             match self {
-                Self::Ninefold => us * 2.0 * 9.15_f64.powf(far),
+                Self::Ninefold => us * 2.0 * 9.15_f64.powf(progress),
                 Self::Within => us * (1.0 + 0.4 * within),
-                Self::Tail if rng.random_bool(0.03) => 30_000.0 * (1.0 + 4.0 * far) * (1.0 + exponential(rng)),
-                Self::Two => us * if far >= 0.5 { 2.9 } else { 1.3 },
-                Self::Bounded => us * (1.0 + 0.1 * far) * (1.0 + 0.05 * within),
-                Self::Still(_) | Self::Tail => us,
+                Self::Tail if rng.random_bool(0.03) => 30_000.0 * (1.0 + 4.0 * progress) * (1.0 + exponential(rng)),
+                Self::Two => us * if progress >= 0.5 { 2.9 } else { 1.3 },
+                Self::Bounded => us * (1.0 + 0.1 * progress) * (1.0 + 0.05 * within),
+                Self::Stationary(_) | Self::Tail => us,
             }
         };
         (0..samples).map(latency).collect()
@@ -88,7 +88,7 @@ pub(super) struct DriftSetting {
 impl DriftSetting {
     /// True if repeats are long enough for a queue that starts empty.
     fn is_settled(self) -> bool {
-        let Shape::Still(Law::Queue(percent)) = self.shape else {
+        let Shape::Stationary(Law::Queue(percent)) = self.shape else {
             return true;
         };
         let load = f64::from(percent) / 100.0;
@@ -104,7 +104,7 @@ impl DriftSetting {
         let shipped = has_tail || (self.repeats >= 10 && self.samples >= 500);
         match self.shape {
             _ if !self.is_settled() => true,
-            Shape::Still(_) | Shape::Bounded => found <= FALSE_ALARMS + margin(FALSE_ALARMS, trials),
+            Shape::Stationary(_) | Shape::Bounded => found <= FALSE_ALARMS + margin(FALSE_ALARMS, trials),
             _ => !shipped || found >= FOUND - margin(FOUND, trials),
         }
     }
@@ -112,7 +112,7 @@ impl DriftSetting {
 
 /// Settings of the kept table.
 pub(super) fn settings() -> Vec<DriftSetting> {
-    let still = [
+    let stationary = [
         Law::Exponential,
         Law::Lognormal,
         Law::ColdWarm(1),
@@ -123,7 +123,7 @@ pub(super) fn settings() -> Vec<DriftSetting> {
         Law::Queue(95),
     ];
     let moves = [Shape::Bounded, Shape::Ninefold, Shape::Within, Shape::Tail, Shape::Two];
-    let shapes = still.map(Shape::Still).into_iter().chain(moves);
+    let shapes = stationary.map(Shape::Stationary).into_iter().chain(moves);
     let sizes = [(3, 500), (3, 2_000), (5, 1_000), (10, 240), (10, 500), (10, 1_000)];
     let setting = |shape, (repeats, samples)| DriftSetting {
         shape,
@@ -141,8 +141,8 @@ pub(super) fn row(setting: DriftSetting, trials: usize, seed: u64) -> Row {
         let mut rng = rng(*seed);
         let repeats: Vec<Repeat> = (0..setting.repeats)
             .map(|index| {
-                let far = index as f64 / (setting.repeats - 1) as f64;
-                let latencies = setting.shape.latencies(&mut rng, far, setting.samples);
+                let progress = index as f64 / (setting.repeats - 1) as f64;
+                let latencies = setting.shape.latencies(&mut rng, progress, setting.samples);
                 repeat(index, &latencies, 100.0)
             })
             .collect();
@@ -170,8 +170,8 @@ mod tests {
     /// A much smaller version of the kept table.
     #[test]
     fn drifts_are_found_and_queues_are_not_said_to_drift() {
-        let still = Shape::Still(Law::Queue(90));
-        for shape in [still, Shape::Bounded, Shape::Ninefold, Shape::Within, Shape::Two] {
+        let stationary = Shape::Stationary(Law::Queue(90));
+        for shape in [stationary, Shape::Bounded, Shape::Ninefold, Shape::Within, Shape::Two] {
             let setting = DriftSetting {
                 shape,
                 repeats: 10,

@@ -3,8 +3,8 @@
 //! Every trial is a simulated point: latencies from a law whose percentiles are known, in repeats that differ by a factor of their
 //! own, put into histograms and through the functions that make a report's intervals and grades.
 
-use super::laws::{LOWEST, Law};
-use crate::study::{margin, rng, seeds, share, weather, weathers};
+use super::laws::{LOWEST_SHARE, Law};
+use crate::study::{margin, noise_quantiles, repeat_noise, rng, seeds, share};
 use crate::table::{Cell, Row, cell, fixed, markdown};
 use hdrhistogram::Histogram;
 use rand_chacha::ChaCha8Rng;
@@ -15,7 +15,7 @@ use tierlab_analysis::statistics::percentile::{BlockTable, histogram};
 use tierlab_analysis::statistics::sections::{OUTSIDE, log_ratio};
 
 /// Bounds of the coverage of solid intervals.
-pub(super) const WANTED: (f64, f64) = (0.92, 0.98);
+pub(super) const TARGET_COVERAGE: (f64, f64) = (0.92, 0.98);
 /// Fewest solid trials by which a row is judged.
 const JUDGED: usize = 50;
 /// Maximum samples of a repeat for which a second configuration is simulated.
@@ -104,12 +104,12 @@ struct Figure {
     /// Rough trials whose lower bound is at most the truth.
     rough_holds: usize,
     /// Differences between the printed value and the truth, as shares of the truth.
-    off: Vec<f64>,
+    deviations: Vec<f64>,
 }
 
 impl Figure {
     fn count(&mut self, value: f64, interval: (f64, f64), truth: f64, grade: Option<Grade>) {
-        self.off.push(value / truth - 1.0);
+        self.deviations.push(value / truth - 1.0);
         self.printed.count(interval, truth);
         match grade {
             Some(Grade::Solid) => self.solid.count(interval, truth),
@@ -123,12 +123,12 @@ impl Figure {
 
     /// Row of the figure. It holds if solid intervals cover 92 to 98 %, or are too few to tell. A drift widens intervals: it sets no
     /// upper bound.
-    fn row(mut self, setting: CoverageSetting, what: &str, trials: usize) -> Row {
-        self.off.sort_by(f64::total_cmp);
-        let median_off = self.off.get(self.off.len() / 2).copied().unwrap_or(0.0);
+    fn row(mut self, setting: CoverageSetting, figure: &str, trials: usize) -> Row {
+        self.deviations.sort_by(f64::total_cmp);
+        let median_off = self.deviations.get(self.deviations.len() / 2).copied().unwrap_or(0.0);
         let solid = self.solid;
         let coverage = share(solid.covered, solid.count);
-        let (least, most) = WANTED;
+        let (least, most) = TARGET_COVERAGE;
         let is_too_wide = setting.drift == 0.0 && coverage > most + margin(most, solid.count);
         Row {
             holds: solid.count < JUDGED || (coverage >= least - margin(least, solid.count) && !is_too_wide),
@@ -138,7 +138,7 @@ impl Figure {
                 cell("drift", setting.drift),
                 cell("repeats", setting.repeats),
                 cell("samples_per_repeat", setting.samples),
-                cell("what", what),
+                cell("what", figure),
                 cell("trials", trials),
                 cell("printed", self.printed.count),
                 fixed("printed_coverage", 4, share(self.printed.covered, self.printed.count)),
@@ -170,10 +170,10 @@ fn point(setting: CoverageSetting, factors: &[f64], rng: &mut ChaCha8Rng) -> Blo
 /// Queueing share of the mean latency, as a curve with a lower rate shows it.
 fn queueing(setting: CoverageSetting, mean_us: f64, rng: &mut ChaCha8Rng) -> f64 {
     let lowest = (0..setting.repeats)
-        .map(|_| setting.law.lowest_mean_us(rng, setting.samples) * weather(rng, setting.spread))
+        .map(|_| setting.law.lowest_mean_us(rng, setting.samples) * repeat_noise(rng, setting.spread))
         .sum::<f64>();
-    let grown = of_growth((1.0, mean_us), (LOWEST, lowest / setting.repeats as f64));
-    grown.unwrap_or(1.0).min(of_in_flight(setting.law.in_flight(mean_us)))
+    let queued = of_growth((1.0, mean_us), (LOWEST_SHARE, lowest / setting.repeats as f64));
+    queued.unwrap_or(1.0).min(of_in_flight(setting.law.in_flight(mean_us)))
 }
 
 /// Simulates the trials of a setting; returns a row for each percentile that is printed, and one for the ratio of medians.
@@ -185,10 +185,10 @@ pub(super) fn rows(setting: CoverageSetting, trials: usize, seed: u64) -> Vec<Ro
     let drifts: Vec<f64> = (0..setting.repeats)
         .map(|repeat| 1.0 + setting.drift * repeat as f64 / (setting.repeats - 1).max(1) as f64)
         .collect();
-    let weathers = weathers(setting.spread);
+    let noise = noise_quantiles(setting.spread);
     let weighted: Vec<(f64, f64)> = drifts
         .iter()
-        .flat_map(|drift| weathers.iter().map(move |(factor, weight)| (factor * drift, *weight)))
+        .flat_map(|drift| noise.iter().map(move |(factor, weight)| (factor * drift, *weight)))
         .collect();
     let quantiles: Vec<f64> = printed.clone().map(Percentile::quantile).collect();
     let truths = setting.law.quantiles(&quantiles, &weighted, setting.samples);
@@ -196,7 +196,7 @@ pub(super) fn rows(setting: CoverageSetting, trials: usize, seed: u64) -> Vec<Ro
     let mut paired = Figure::default();
     for seed in seeds(trials, seed) {
         let mut rng = rng(seed);
-        let factors = drifts.iter().map(|drift| drift * weather(&mut rng, setting.spread));
+        let factors = drifts.iter().map(|base| base * repeat_noise(&mut rng, setting.spread));
         let factors: Vec<f64> = factors.collect();
         let table = point(setting, &factors, &mut rng);
         let queueing = queueing(setting, table.mean().unwrap_or(0.0), &mut rng);
@@ -229,14 +229,14 @@ pub(super) fn rows(setting: CoverageSetting, trials: usize, seed: u64) -> Vec<Ro
 
 /// Text above the table: the summary of its rows.
 pub(super) fn about(rows: &[Row]) -> String {
-    markdown(ABOUT, &in_short(rows))
+    markdown(ABOUT, &summarise(rows))
         + "\n`lowest` and `highest` are of rows of which at least half of the trials are solid.\n"
 }
 
 /// Rows of each figure together.
-fn in_short(rows: &[Row]) -> Vec<Row> {
+fn summarise(rows: &[Row]) -> Vec<Row> {
     let figures = ["p50", "p90", "p95", "p99", "p99.9", "B/A p50, paired"];
-    let in_short = figures.map(|what| {
+    let summaries = figures.map(|what| {
         let of_figure = || rows.iter().filter(|row| row.cells.contains(&cell("what", what)));
         let sum = |column: &str| of_figure().map(|row| row.number(column)).sum::<f64>();
         let covered = of_figure().map(|row| row.number("solid") * row.number("solid_coverage"));
@@ -260,7 +260,7 @@ fn in_short(rows: &[Row]) -> Vec<Row> {
         ];
         Row { holds: true, cells }
     });
-    in_short.into()
+    summaries.into()
 }
 
 #[cfg(test)]
@@ -310,14 +310,14 @@ mod tests {
         }
         let solid = rows.iter().filter(|row| row.number("solid") == 100.0).count();
         assert!(solid > 20, "{solid}");
-        let in_short = in_short(&rows);
+        let summaries = summarise(&rows);
         assert_eq!(
-            in_short.iter().map(|row| row.number("rows")).sum::<f64>(),
+            summaries.iter().map(|row| row.number("rows")).sum::<f64>(),
             rows.len() as f64
         );
         assert!(
-            (0.92..0.98).contains(&in_short[0].number("solid_coverage")),
-            "{in_short:?}"
+            (0.92..0.98).contains(&summaries[0].number("solid_coverage")),
+            "{summaries:?}"
         );
     }
 

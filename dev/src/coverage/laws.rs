@@ -21,10 +21,10 @@ const PHI: f64 = 0.95;
 /// Mean requests in flight without a queue: a long service.
 const IN_FLIGHT: f64 = 10.0;
 /// Lowest rate of a curve, as a share of the simulated rate.
-pub(super) const LOWEST: f64 = 0.25;
+pub(super) const LOWEST_SHARE: f64 = 0.25;
 /// Samples of a queue for its true percentiles, and the fewest windows.
-const KNOWN_BY: usize = 1_000_000;
-const KNOWN_WINDOWS: usize = 1_000;
+const REFERENCE_SAMPLES: usize = 1_000_000;
+const REFERENCE_WINDOWS: usize = 1_000;
 
 /// Distribution of latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Law {
     pub(super) fn lowest_mean_us(self, rng: &mut ChaCha8Rng, count: usize) -> f64 {
         // Time runs slower where fewer arrive: the same service is a smaller load.
         let (latencies, slower) = match self.queue() {
-            Some((load, service)) => (queue(rng, LOWEST * load, count, service), LOWEST),
+            Some((load, service)) => (queue(rng, LOWEST_SHARE * load, count, service), LOWEST_SHARE),
             None => (self.sample(rng, count), 1.0),
         };
         latencies.iter().sum::<f64>() / latencies.len() as f64 / slower
@@ -143,9 +143,9 @@ impl Law {
     /// True percentiles over windows of so many requests, each window slower or faster by one of the factors with its weight.
     /// Those of a queue are simulated: each window begins with an idle server and a warm-up.
     pub(super) fn quantiles(self, quantiles: &[f64], factors: &[(f64, f64)], samples: usize) -> Vec<f64> {
-        let known = self.is_queue().then(|| self.many_windows(samples));
-        let cdf = |us: f64| match &known {
-            Some(known) => known.share_up_to(0..known.blocks(), us as u64).unwrap_or(0.0),
+        let reference = self.is_queue().then(|| self.reference_table(samples));
+        let cdf = |us: f64| match &reference {
+            Some(reference) => reference.share_up_to(0..reference.blocks(), us as u64).unwrap_or(0.0),
             None => self.cdf(us),
         };
         let weights: f64 = factors.iter().map(|(_, weight)| weight).sum();
@@ -160,10 +160,10 @@ impl Law {
         quantiles.iter().map(at).collect()
     }
 
-    fn many_windows(self, samples: usize) -> BlockTable {
+    fn reference_table(self, samples: usize) -> BlockTable {
         let mut rng = rng(17);
         let mut all = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3).unwrap_or_else(|_| histogram(&[]));
-        for _ in 0..(KNOWN_BY / samples).max(KNOWN_WINDOWS) {
+        for _ in 0..(REFERENCE_SAMPLES / samples).max(REFERENCE_WINDOWS) {
             for us in self.sample(&mut rng, samples) {
                 all.saturating_record(us.round() as u64);
             }
@@ -189,7 +189,7 @@ fn normal_cdf(z: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::{weather, weathers};
+    use crate::study::{noise_quantiles, repeat_noise};
 
     #[test]
     fn samples_follow_their_law() {
@@ -199,12 +199,12 @@ mod tests {
                 let mut rng = rng(5);
                 let mut all: Vec<f64> = (0..400)
                     .flat_map(|_| {
-                        let factor = weather(&mut rng, spread);
+                        let factor = repeat_noise(&mut rng, spread);
                         law.sample(&mut rng, 1_000).into_iter().map(move |us| us * factor)
                     })
                     .collect();
                 all.sort_by(f64::total_cmp);
-                let truths = law.quantiles(&quantiles, &weathers(spread), 1_000);
+                let truths = law.quantiles(&quantiles, &noise_quantiles(spread), 1_000);
                 for (quantile, truth) in quantiles.into_iter().zip(truths) {
                     // Anywhere on the gap.
                     if [(Law::ColdWarm(5), 0.95), (Law::ColdWarm(1), 0.99)].contains(&(law, quantile)) {
@@ -222,12 +222,12 @@ mod tests {
 
     #[test]
     fn a_queue_with_room_to_settle_has_the_percentiles_of_its_closed_form() {
-        let found = Law::Queue(50).quantiles(&[0.5, 0.99], &weathers(0.0), 2_000);
+        let found = Law::Queue(50).quantiles(&[0.5, 0.99], &noise_quantiles(0.0), 2_000);
         for (found, share) in found.into_iter().zip([0.5_f64, 0.01]) {
             let truth = -1_000.0 * share.ln();
             assert!((found / truth - 1.0).abs() < 0.02, "{found} {truth}");
         }
-        let median = Law::Exponential.quantiles(&[0.5], &weathers(0.0), 10)[0];
+        let median = Law::Exponential.quantiles(&[0.5], &noise_quantiles(0.0), 10)[0];
         assert!((median - 1_000.0 * std::f64::consts::LN_2).abs() < 1e-3);
     }
 }

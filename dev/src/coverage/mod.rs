@@ -36,28 +36,28 @@ pub(crate) enum Table {
 /// A file cannot be written; a row does not hold.
 pub(crate) fn run(folder: &Path, only: Option<Table>, trials: usize, seed: u64) -> Result<()> {
     let mut tables = Tables::new(folder)?;
-    let is_asked = |table| only.is_none_or(|only| only == table);
-    if is_asked(Table::Coverage) {
+    let is_requested = |table| only.is_none_or(|only| only == table);
+    if is_requested(Table::Coverage) {
         let rows = |setting, seed| intervals::rows(setting, trials, seed);
         let rows = simulate("coverage", &intervals::settings(), seed, rows).concat();
         tables.write("coverage", &intervals::about(&rows), &rows)?;
     }
-    if is_asked(Table::HighestRate) {
+    if is_requested(Table::HighestRate) {
         let row = |setting, seed| searches::row(setting, trials, seed);
         let rows = simulate("highest rate", &searches::settings(), seed, row);
         tables.write("highest_rate", searches::ABOUT, &rows)?;
     }
-    if is_asked(Table::Drifts) {
+    if is_requested(Table::Drifts) {
         let row = |setting, seed| drifts::row(setting, trials, seed);
         let rows = simulate("drifts", &drifts::settings(), seed, row);
         tables.write("drifts", drifts::ABOUT, &rows)?;
     }
-    if is_asked(Table::Compare) {
+    if is_requested(Table::Compare) {
         let row = |setting, seed| comparisons::row(setting, trials, seed);
         let rows = simulate("compare", &comparisons::settings(), seed, row);
         tables.write("compare", comparisons::ABOUT, &rows)?;
     }
-    if is_asked(Table::Verdicts) {
+    if is_requested(Table::Verdicts) {
         let row = |setting, seed| verdicts::row(setting, trials, seed);
         let rows = simulate("verdicts", &verdicts::settings(), seed, row);
         tables.write("verdicts", verdicts::ABOUT, &rows)?;

@@ -4,10 +4,10 @@
 //! `tierlab-analysis`, on a simulated server. Its p99 at any rate is known, and so is the rate at which that reaches the limit; the
 //! repeats of every rate differ by a factor of their own, and the truth is that of all repeats that could be.
 
-use super::intervals::WANTED;
+use super::intervals::TARGET_COVERAGE;
 use super::laws::Law;
 use super::{answer, answered, point_of};
-use crate::study::{exponential, margin, normal, rng, seeds, share, weather, weathers};
+use crate::study::{exponential, margin, noise_quantiles, normal, repeat_noise, rng, seeds, share};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -72,7 +72,7 @@ impl SearchedServer {
             Self::Queue => Law::Exponential,
             Self::Slowing => Law::Lognormal,
         };
-        Self::unit_us(rps) * law.quantiles(&[0.99], &weathers(spread), 1)[0] / 1e3
+        Self::unit_us(rps) * law.quantiles(&[0.99], &noise_quantiles(spread), 1)[0] / 1e3
     }
 
     /// The requests of a step, by the time at which they were due.
@@ -166,7 +166,7 @@ pub(super) fn row(setting: SearchSetting, trials: usize, seed: u64) -> Row {
     }
     let coverage = 1.0 - share(above + below, found);
     Row {
-        holds: coverage >= WANTED.0 - margin(0.05, found),
+        holds: coverage >= TARGET_COVERAGE.0 - margin(0.05, found),
         cells: vec![
             cell("server", setting.server.terms().0),
             cell("spread", setting.spread),
@@ -200,16 +200,16 @@ fn searched(setting: SearchSetting, slo: &Slo, seed: u64) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     // Figures of a rate alone are computed once, and not again for every rate that comes after it.
     let mut figures: BTreeMap<u64, Summary> = BTreeMap::new();
-    let mut known: Vec<slo::RateEvidence> = Vec::new();
+    let mut evidence: Vec<slo::RateEvidence> = Vec::new();
     for _ in 0..MAX_PROBES {
-        let Some(probe) = search.next(&known) else { break };
+        let Some(probe) = search.next(&evidence) else { break };
         let measured = points.iter().position(|point| point.factors.offered_rps == probe.rps);
         let mut point = match measured {
             Some(index) => points.swap_remove(index),
             None => point_of(probe.rps, Vec::new()),
         };
         while point.repeats.len() < probe.repeats as usize {
-            let factor = weather(&mut rng, setting.spread);
+            let factor = repeat_noise(&mut rng, setting.spread);
             let sent = setting.server.sample(&mut rng, probe.rps, factor);
             let index = point.repeats.len() as u32;
             point.repeats.push(repeat(index, setting.server.window_s(), &sent));
@@ -221,7 +221,7 @@ fn searched(setting: SearchSetting, slo: &Slo, seed: u64) -> Vec<Point> {
             point.summary = figures.get(&point.factors.offered_rps.to_bits()).cloned();
         }
         withhold(&mut points);
-        known = points.iter().filter_map(|point| slo::evidence(point, slo)).collect();
+        evidence = points.iter().filter_map(|point| slo::evidence(point, slo)).collect();
     }
     points
 }
@@ -250,7 +250,7 @@ mod tests {
                 let mut rng = rng(3);
                 let mut all: Vec<u64> = (0..400)
                     .flat_map(|_| {
-                        let factor = weather(&mut rng, spread);
+                        let factor = repeat_noise(&mut rng, spread);
                         let sent = server.sample(&mut rng, 200.0, factor);
                         sent.iter().map(Sample::latency_us).collect::<Vec<_>>()
                     })

@@ -1,7 +1,7 @@
 //! Labs whose answer is known. In: a family, random numbers. Out: a question, and variants with their true highest rates. Independent
 //! of the steps that measure them.
 
-use super::servers::{LIMIT_S, SLOW, Server, Service, Weather};
+use super::servers::{LIMIT_S, Noise, SLOW_SHARE, Server, Service};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tierlab_analysis::costs::monthly::{Priced, TierUse, score};
@@ -53,7 +53,7 @@ pub(super) struct Family {
     pub(super) gap: f64,
     /// If true, there is a demand, and so dollars a month; without one the highest rate wins.
     pub(super) demand: bool,
-    pub(super) weather: Weather,
+    pub(super) noise: Noise,
     /// True if no constant of the rule was chosen by it.
     pub(super) held_out: bool,
 }
@@ -65,51 +65,51 @@ impl Family {
             name += &format!(", second {:.0} % worse", 100.0 * self.gap);
         }
         name += if self.demand { ", $ a month" } else { ", highest rate" };
-        if self.weather.spread > 0.0 {
-            name += &format!(", repeats differ by {:.0} %", 100.0 * self.weather.spread);
+        if self.noise.spread > 0.0 {
+            name += &format!(", repeats differ by {:.0} %", 100.0 * self.noise.spread);
         }
-        if self.weather.lasting > 0.0 {
+        if self.noise.correlation > 0.0 {
             name += " and neighbours by less";
         }
-        if self.weather.disturbed > 0.0 {
-            name += &format!(", {:.0} % disturbed", 100.0 * self.weather.disturbed);
+        if self.noise.disturbed_share > 0.0 {
+            name += &format!(", {:.0} % disturbed", 100.0 * self.noise.disturbed_share);
         }
         name
     }
 }
 
 /// Families of the kept table: those by which the rule's constants were chosen, and others with other laws of service, numbers of
-/// variants and gaps, and weather that lasts.
+/// variants and gaps, and noise that lasts.
 pub(super) fn families() -> Vec<Family> {
     use Kind::{Deterministic, Exponential, HitMiss, Hyperexponential, Lognormal, NoneMeets, Two};
-    let calm = (0.0, 0.0, 0.0);
-    let mut known = vec![
-        (Exponential, 4, 0.3, true, calm),
-        (Exponential, 4, 0.1, true, calm),
-        (Exponential, 4, 0.02, true, calm),
-        (Exponential, 4, 0.3, false, calm),
-        (Exponential, 4, 0.1, false, calm),
-        (Exponential, 4, 0.02, false, calm),
-        (Exponential, 3, 0.1, true, calm),
-        (Exponential, 8, 0.1, true, calm),
-        (Exponential, 8, 0.3, false, calm),
-        (Lognormal, 5, 0.3, true, calm),
-        (Lognormal, 5, 0.1, false, calm),
-        (HitMiss, 5, 0.3, true, calm),
-        (HitMiss, 5, 0.3, false, calm),
-        (NoneMeets, 4, 0.0, true, calm),
+    let no_noise = (0.0, 0.0, 0.0);
+    let mut tuned = vec![
+        (Exponential, 4, 0.3, true, no_noise),
+        (Exponential, 4, 0.1, true, no_noise),
+        (Exponential, 4, 0.02, true, no_noise),
+        (Exponential, 4, 0.3, false, no_noise),
+        (Exponential, 4, 0.1, false, no_noise),
+        (Exponential, 4, 0.02, false, no_noise),
+        (Exponential, 3, 0.1, true, no_noise),
+        (Exponential, 8, 0.1, true, no_noise),
+        (Exponential, 8, 0.3, false, no_noise),
+        (Lognormal, 5, 0.3, true, no_noise),
+        (Lognormal, 5, 0.1, false, no_noise),
+        (HitMiss, 5, 0.3, true, no_noise),
+        (HitMiss, 5, 0.3, false, no_noise),
+        (NoneMeets, 4, 0.0, true, no_noise),
     ];
-    for weather in [(0.05, 0.0, 0.0), (0.2, 0.0, 0.0), (0.0, 0.0, 0.1)] {
-        let asked = [(0.3, true), (0.3, false), (0.1, true)];
-        known.extend(asked.map(|(gap, demand)| (Exponential, 4, gap, demand, weather)));
+    for noise in [(0.05, 0.0, 0.0), (0.2, 0.0, 0.0), (0.0, 0.0, 0.1)] {
+        let noisy_labs = [(0.3, true), (0.3, false), (0.1, true)];
+        tuned.extend(noisy_labs.map(|(gap, demand)| (Exponential, 4, gap, demand, noise)));
     }
     let held_out = [
-        (Deterministic, 4, 0.3, true, calm),
-        (Deterministic, 6, 0.15, false, calm),
-        (Hyperexponential, 4, 0.3, true, calm),
-        (Hyperexponential, 5, 0.1, false, calm),
-        (Two, 4, 0.3, true, calm),
-        (Two, 6, 0.2, false, calm),
+        (Deterministic, 4, 0.3, true, no_noise),
+        (Deterministic, 6, 0.15, false, no_noise),
+        (Hyperexponential, 4, 0.3, true, no_noise),
+        (Hyperexponential, 5, 0.1, false, no_noise),
+        (Two, 4, 0.3, true, no_noise),
+        (Two, 6, 0.2, false, no_noise),
         (Exponential, 6, 0.2, true, (0.1, 0.8, 0.0)),
         (Exponential, 4, 0.3, false, (0.1, 0.8, 0.0)),
         (Lognormal, 4, 0.2, true, (0.0, 0.0, 0.05)),
@@ -117,19 +117,19 @@ pub(super) fn families() -> Vec<Family> {
         (NoneMeets, 6, 0.0, true, (0.1, 0.0, 0.0)),
         (Two, 5, 0.2, true, (0.1, 0.0, 0.05)),
     ];
-    let all = known.into_iter().map(|family| (family, false));
+    let all = tuned.into_iter().map(|family| (family, false));
     let all = all.chain(held_out.map(|family| (family, true)));
     all.map(
-        |((kind, variants, gap, demand, (spread, lasting, disturbed)), held_out)| Family {
+        |((kind, variants, gap, demand, (spread, correlation, disturbed_share)), held_out)| Family {
             kind,
             variants,
             gap,
             demand,
-            weather: Weather {
+            noise: Noise {
                 spread,
-                lasting,
-                disturbed,
-                push: 0.0,
+                correlation,
+                disturbed_share,
+                deviation: 0.0,
             },
             held_out,
         },
@@ -148,28 +148,28 @@ pub(super) struct Truth {
 
 /// Lab whose answer is known.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct KnownLab {
     pub(super) question: Question,
     pub(super) truths: Vec<Truth>,
 }
 
-impl Known {
+impl KnownLab {
     pub(super) fn draw(family: &Family, rng: &mut ChaCha8Rng) -> Self {
         let peak_rps = rng.random_range(300.0..1_500.0);
         let question = question(family.demand.then_some(peak_rps));
         let mut highest: Vec<f64> = (0..family.variants).map(|_| rng.random_range(120.0..480.0)).collect();
         if !family.demand {
-            apart(&mut highest, family.gap, rng, |best, worse| best / worse);
+            spread_apart(&mut highest, family.gap, rng, |best, worse| best / worse);
         }
         let truths = highest.into_iter().enumerate();
         let truths = truths.map(|(index, rps)| truth(family, index, rps, rng)).collect();
-        let mut known = Self { question, truths };
+        let mut lab = Self { question, truths };
         if family.demand {
-            known.price(family, rng);
+            lab.price(family, rng);
         }
         // The best has any index.
-        known.truths.rotate_left(rng.random_range(0..family.variants));
-        known
+        lab.truths.rotate_left(rng.random_range(0..family.variants));
+        lab
     }
 
     /// Sets prices that make costs differ as they should.
@@ -177,10 +177,10 @@ impl Known {
         let meets = |index: &usize| self.truths[*index].highest_rps > 0.0;
         let meets: Vec<usize> = (0..self.truths.len()).filter(meets).collect();
         let mut costs: Vec<f64> = meets.iter().map(|_| rng.random_range(1.0..2.0)).collect();
-        apart(&mut costs, family.gap, rng, |best, worse| best * worse);
+        spread_apart(&mut costs, family.gap, rng, |best, worse| best * worse);
         for (index, cost) in meets.into_iter().zip(costs) {
-            let now = self.score(index);
-            self.truths[index].terms.usd_per_instance_hour *= 1_000.0 * cost / now;
+            let current = self.score(index);
+            self.truths[index].terms.usd_per_instance_hour *= 1_000.0 * cost / current;
         }
         for truth in self.truths.iter_mut().filter(|truth| truth.highest_rps == 0.0) {
             truth.terms.usd_per_instance_hour = rng.random_range(0.2..2.0);
@@ -193,15 +193,15 @@ impl Known {
     }
 
     /// The least and the greatest score that any variant can have.
-    pub(super) fn range(&self) -> (f64, f64) {
+    pub(super) fn score_range(&self) -> (f64, f64) {
         let rates = rates(&self.question);
         let ends = [rates[rates.len() - 1], rates[0]];
-        let [least, most] = ends.map(|rps| (0..self.truths.len()).map(move |index| self.score_at(index, rps)));
-        (least.fold(f64::INFINITY, f64::min), most.fold(0.0, f64::max))
+        let [best, worst] = ends.map(|rps| (0..self.truths.len()).map(move |index| self.score_at(index, rps)));
+        (best.fold(f64::INFINITY, f64::min), worst.fold(0.0, f64::max))
     }
 
     /// Lowest rate with which a variant has a score; `None` if it cannot have it.
-    pub(super) fn needed(&self, index: usize, score: f64) -> Option<f64> {
+    pub(super) fn required_rps(&self, index: usize, score: f64) -> Option<f64> {
         let rates = rates(&self.question);
         rates.into_iter().find(|rps| self.score_at(index, *rps) <= score)
     }
@@ -219,28 +219,28 @@ impl Known {
     }
 
     /// Least score of any variant.
-    pub(super) fn least(&self) -> f64 {
+    pub(super) fn best_score(&self) -> f64 {
         let scores = (0..self.truths.len()).map(|index| self.score(index));
         scores.fold(f64::INFINITY, f64::min)
     }
 
     /// True if a variant is the best, or within the tie of it.
-    pub(super) fn is_right(&self, index: usize) -> bool {
-        self.score(index) <= (1.0 + self.question.tie) * self.least() * (1.0 + 1e-9)
+    pub(super) fn is_correct(&self, index: usize) -> bool {
+        self.score(index) <= (1.0 + self.question.tie) * self.best_score() * (1.0 + 1e-9)
     }
 }
 
 /// Sets the second of some values so far from the best, and all others further away.
-fn apart(values: &mut [f64], gap: f64, rng: &mut ChaCha8Rng, further: impl Fn(f64, f64) -> f64) {
+fn spread_apart(values: &mut [f64], gap: f64, rng: &mut ChaCha8Rng, worsen: impl Fn(f64, f64) -> f64) {
     let Some((best, others)) = values.split_first_mut() else {
         return;
     };
     for (index, other) in others.iter_mut().enumerate() {
-        let more = match index {
+        let excess = match index {
             0 => gap,
             _ => gap.max(0.1) + rng.random_range(0.0..1.0),
         };
-        *other = further(*best, 1.0 + more);
+        *other = worsen(*best, 1.0 + excess);
     }
 }
 
@@ -254,10 +254,10 @@ fn truth(family: &Family, index: usize, highest_rps: f64, rng: &mut ChaCha8Rng) 
         _ => 0.0,
     };
     let server = Server::with_highest(service, misses, highest_rps);
-    let long_run_rps = server.long_run_rps(highest_rps, family.weather.spread);
+    let long_run_rps = server.long_run_rps(highest_rps, family.noise.spread);
     Truth {
         server,
-        highest_rps: if misses < SLOW { long_run_rps } else { 0.0 },
+        highest_rps: if misses < SLOW_SHARE { long_run_rps } else { 0.0 },
         terms: CostTerms {
             usd_per_instance_hour: 1.0,
             ..CostTerms::default()

@@ -2,7 +2,7 @@
 
 use super::designs::candidates;
 use super::families;
-use super::servers::{Server, Service, Weather};
+use super::servers::{Noise, Server, Service};
 use crate::study::{rng, seeds};
 use crate::table::{Row, cell, fixed};
 use tierlab_analysis::decision::highest_rates::{RateEstimate, highest_rates};
@@ -24,7 +24,7 @@ const TRUTH_RPS: f64 = 300.0;
 const BUDGET_S: f64 = 100.0;
 const STEP_S: f64 = 2.0;
 /// Widest interval that is of use, upper end over lower.
-const WIDE: f64 = 1.4;
+const WIDE_RATIO: f64 = 1.4;
 
 /// Simulated server and the demand of its lab.
 #[derive(Debug, Clone, Copy)]
@@ -95,9 +95,9 @@ fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
         ..CostTerms::default()
     };
     let mut candidates = candidates([terms.clone(), terms]);
-    let mut weather = Weather {
+    let mut noise = Noise {
         spread: setting.spread,
-        ..Weather::default()
+        ..Noise::default()
     };
     let mut time = Time {
         spent_s: 0.0,
@@ -105,7 +105,7 @@ fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
     };
     while let Next::Block { probes, .. } = next(&question, &candidates, &time) {
         for probe in probes {
-            let step = servers[probe.candidate].step(probe.rps, probe.purpose, &mut weather, &mut rng);
+            let step = servers[probe.candidate].step(probe.rps, probe.purpose, &mut noise, &mut rng);
             candidates[probe.candidate].steps.push(step);
             time.spent_s += STEP_S;
         }
@@ -126,13 +126,13 @@ fn width([_, lo, hi]: &[f64; 3]) -> f64 {
 pub(super) fn row(setting: RateSetting, labs: usize, seed: u64) -> Row {
     let all: Vec<[f64; 3]> = seeds(labs, seed).flat_map(|seed| printed(&setting, seed)).collect();
     let count = all.len() as f64;
-    let share = |of: fn(&[f64; 3]) -> bool| all.iter().filter(|one| of(one)).count() as f64 / count;
+    let share = |of: fn(&[f64; 3]) -> bool| all.iter().filter(|interval| of(interval)).count() as f64 / count;
     let median = |of: fn(&[f64; 3]) -> f64| {
         let mut values: Vec<f64> = all.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    let off: f64 = all.iter().map(|[value, ..]| value - 1.0).sum();
+    let total_deviation: f64 = all.iter().map(|[value, ..]| value - 1.0).sum();
     Row {
         holds: true,
         cells: vec![
@@ -141,10 +141,10 @@ pub(super) fn row(setting: RateSetting, labs: usize, seed: u64) -> Row {
             fixed("covered", 4, share(|[_, lo, hi]| *lo <= 1.0 && *hi >= 1.0)),
             fixed("above", 4, share(|[_, lo, _]| *lo > 1.0)),
             fixed("below", 4, share(|[_, _, hi]| *hi < 1.0)),
-            fixed("closed", 4, share(|one| width(one).is_finite())),
-            fixed("wide", 4, share(|one| width(one) > WIDE)),
+            fixed("closed", 4, share(|interval| width(interval).is_finite())),
+            fixed("wide", 4, share(|interval| width(interval) > WIDE_RATIO)),
             fixed("median_width", 3, median(width)),
-            fixed("mean_off", 4, off / count),
+            fixed("mean_off", 4, total_deviation / count),
             fixed("median_off", 4, median(|[value, ..]| value - 1.0)),
         ],
     }
@@ -159,8 +159,8 @@ mod tests {
     fn misses_at_half_of_the_limit_leave_the_highest_rate_known() {
         let setting = SETTINGS.into_iter().find(|setting| setting.misses > 0.0).unwrap();
         let all: Vec<[f64; 3]> = seeds(8, 5).flat_map(|seed| printed(&setting, seed)).collect();
-        let count = |of: fn(&[f64; 3]) -> bool| all.iter().filter(|one| of(one)).count();
-        assert!(count(|one| width(one).is_finite()) >= 13, "{all:?}");
+        let count = |of: fn(&[f64; 3]) -> bool| all.iter().filter(|interval| of(interval)).count();
+        assert!(count(|interval| width(interval).is_finite()) >= 13, "{all:?}");
         assert!(count(|[_, lo, hi]| *lo <= 1.0 && *hi >= 1.0) >= 12, "{all:?}");
     }
 }

@@ -17,7 +17,7 @@ use families::{Family, families};
 use std::path::Path;
 
 /// Promised share of right answers.
-const RIGHT: f64 = 0.95;
+const PROMISED: f64 = 0.95;
 
 /// Text above the table.
 const ABOUT: &str = "# Error rate of a lab's answer
@@ -40,19 +40,19 @@ fn row(family: Family, labs: usize, seed: u64) -> Row {
     let count_of =
         |answers: &[(Answer, u32)], what: Answer| answers.iter().filter(|(answer, _)| *answer == what).count();
     let count = |what| count_of(&answers, what);
-    let eliminated_right = count_of(&eliminated, Answer::Right);
-    let [right, contradicted] = [Answer::Right, Answer::Contradicted].map(count);
+    let eliminated_right = count_of(&eliminated, Answer::Correct);
+    let [correct, contradicted] = [Answer::Correct, Answer::Contradicted].map(count);
     let undecided = count(Answer::Undecided) + contradicted;
     let decided = labs - undecided;
     Row {
-        holds: decided == 0 || share(right, decided) >= RIGHT - margin(RIGHT, decided),
+        holds: decided == 0 || share(correct, decided) >= PROMISED - margin(PROMISED, decided),
         cells: vec![
             cell("family", family.name()),
             cell("held_out", family.held_out),
             cell("labs", labs),
-            cell("right", right),
-            cell("wrong", count(Answer::Wrong)),
-            cell("none_wrong", count(Answer::NoneWrong)),
+            cell("right", correct),
+            cell("wrong", count(Answer::Incorrect)),
+            cell("none_wrong", count(Answer::FalseNone)),
             cell("undecided", undecided),
             cell("contradicted", contradicted),
             fixed("mean_steps", 1, mean_steps(&answers)),
@@ -87,12 +87,12 @@ fn about(rows: &[Row]) -> String {
                 .any(|value| row.cells.contains(&cell("held_out", value)))
         };
         let sum = |column: &str| rows.iter().filter(of).map(|row| row.number(column)).sum::<f64>();
-        let (labs, right) = (sum("labs"), sum("right"));
+        let (labs, correct) = (sum("labs"), sum("right"));
         let decided = labs - sum("undecided");
         format!(
-            "- {group}: of {labs} labs {decided} decided ({:.1} %), {right} of these rightly ({:.1} %).\n",
+            "- {group}: of {labs} labs {decided} decided ({:.1} %), {correct} of these rightly ({:.1} %).\n",
             100.0 * decided / labs,
-            100.0 * right / decided,
+            100.0 * correct / decided,
         )
     });
     ABOUT.to_owned() + &lines.concat()
@@ -115,7 +115,7 @@ pub(crate) fn run(folder: &Path, labs: usize, seed: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::families::Kind;
-    use super::servers::Weather;
+    use super::servers::Noise;
     use super::*;
 
     fn family(kind: Kind, demand: bool) -> Family {
@@ -124,7 +124,7 @@ mod tests {
             variants: 3,
             gap: 0.3,
             demand,
-            weather: Weather::default(),
+            noise: Noise::default(),
             held_out: false,
         }
     }
@@ -136,8 +136,8 @@ mod tests {
         for family in families {
             let answers: Vec<(Answer, u32)> = (0..8).map(|seed| designs::by_rule(&family, seed)).collect();
             let count = |what: Answer| answers.iter().filter(|(answer, _)| *answer == what).count();
-            assert!(count(Answer::Right) >= 6, "{answers:?}");
-            assert!(count(Answer::Wrong) + count(Answer::NoneWrong) <= 1, "{answers:?}");
+            assert!(count(Answer::Correct) >= 6, "{answers:?}");
+            assert!(count(Answer::Incorrect) + count(Answer::FalseNone) <= 1, "{answers:?}");
         }
     }
 
@@ -145,19 +145,19 @@ mod tests {
     fn the_same_seed_gives_the_same_lab() {
         let family = family(Kind::HitMiss, false);
         assert_eq!(designs::by_rule(&family, 3), designs::by_rule(&family, 3));
-        let known = designs::known(&family, 3);
-        let right = (0..3).filter(|&index| known.is_right(index)).count();
-        assert!(right == 1 && known.least().is_finite());
+        let known = designs::draw_lab(&family, 3);
+        let correct = (0..3).filter(|&index| known.is_correct(index)).count();
+        assert!(correct == 1 && known.best_score().is_finite());
     }
 
     #[test]
     fn undecided_labs_are_not_counted_as_wrong() {
-        let cells = |held_out: bool, labs: u32, right: u32, undecided: u32| Row {
+        let cells = |held_out: bool, labs: u32, correct: u32, undecided: u32| Row {
             holds: true,
             cells: vec![
                 cell("held_out", held_out),
                 cell("labs", labs),
-                cell("right", right),
+                cell("right", correct),
                 cell("undecided", undecided),
             ],
         };

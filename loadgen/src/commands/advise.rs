@@ -4,7 +4,7 @@
 use super::judge::{AnswerFailure, answer_exit_code};
 use super::lab::resize;
 use crate::error::RunError;
-use crate::plan::Reasked;
+use crate::plan::QuestionChanges;
 use crate::store::folder;
 use crate::store::folder::sha256_of;
 use clap::Args;
@@ -14,13 +14,13 @@ use tierlab_instrument::prices;
 
 /// Options of `advise`: changes to the first run's question; the rest stays.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct AdviseOptions {
     /// Folders of labs with a question, for one model and one kind of request; their variants are combined
     #[arg(required = true)]
     runs: Vec<PathBuf>,
     /// Other parts of the question.
     #[command(flatten)]
-    question: Reasked,
+    question: QuestionChanges,
     /// Another price list, with an entry for every instance, tier and price that the variants name [default: the run's own]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
@@ -40,24 +40,24 @@ pub struct Options {
 ///
 /// # Errors
 /// A run that cannot be read or has no question, runs that cannot be combined, or a question that contradicts itself.
-pub fn run(asked: &Options) -> Result<u8, RunError> {
+pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     let load = |folder: &PathBuf| Ok((folder.display().to_string(), folder::load(folder)?));
-    let runs = asked.runs.iter().map(load).collect::<Result<_, RunError>>()?;
-    let mut run = together(runs)?;
-    let Some(before) = &run.question else {
+    let runs = options.runs.iter().map(load).collect::<Result<_, RunError>>()?;
+    let mut run = combine(runs)?;
+    let Some(original) = &run.question else {
         return Err(RunError::Usage(format!("{}: the run has no question", run.name)));
     };
-    let prices = match &asked.prices {
-        None if asked.instance.is_some() || asked.table_gib.is_some() => Some(own_prices(&run)?),
+    let prices = match &options.prices {
+        None if options.instance.is_some() || options.table_gib.is_some() => Some(recorded_price_list(&run)?),
         prices => prices.clone(),
     };
     if let Some(file) = prices {
-        run.pricing = Some(priced_by(&run, &file, asked)?);
+        run.pricing = Some(reprice(&run, &file, options)?);
     }
-    let question = asked.question.of(before, &run.limits, run.pricing.is_some());
+    let question = options.question.apply(original, &run.limits, run.pricing.is_some());
     run.question = Some(question.map_err(|fault| RunError::Usage(fault.to_string()))?);
     tierlab_analysis::conclude(&mut run);
-    match asked.json {
+    match options.json {
         true => println!("{}", tierlab_report::answer_json(&run).unwrap_or_default()),
         false => print!("{}", tierlab_report::answer_text(&run).unwrap_or_default()),
     }
@@ -66,30 +66,30 @@ pub fn run(asked: &Options) -> Result<u8, RunError> {
 }
 
 /// Adds the pricing inputs of another run's variants to those of the first run.
-fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, new: &[&str]) {
-    let (Some(all), Some(more)) = (&mut prices.priced, &others.priced) else {
+fn join_pricing_inputs(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, new: &[&str]) {
+    let (Some(all), Some(added)) = (&mut prices.priced, &others.priced) else {
         prices.priced = None;
         return;
     };
-    if all.stored != more.stored {
+    if all.stored != added.stored {
         eprintln!("{name} and {first} have tables of different sizes: `--prices` uses the size of {first} for both");
     }
     let is_new = |variant: &&PricedVariant| new.contains(&variant.name.as_str());
-    all.variants.extend(more.variants.iter().filter(is_new).cloned());
+    all.variants.extend(added.variants.iter().filter(is_new).cloned());
 }
 
 /// Returns the run's own price list, unchanged since the run was measured.
-fn own_prices(run: &Run) -> Result<PathBuf, RunError> {
+fn recorded_price_list(run: &Run) -> Result<PathBuf, RunError> {
     let plan: toml::Table = run.plan_toml.parse().unwrap_or_default();
-    let named = plan.get("prices").and_then(toml::Value::as_str).map(Path::new);
-    let is_named = |file: &Path| named.is_some_and(|named| file.file_name() == named.file_name());
-    let recorded = run.config_sha256.iter().find(|(file, _)| is_named(Path::new(file)));
+    let listed = plan.get("prices").and_then(toml::Value::as_str).map(Path::new);
+    let is_listed = |file: &Path| listed.is_some_and(|listed| file.file_name() == listed.file_name());
+    let recorded = run.config_sha256.iter().find(|(file, _)| is_listed(Path::new(file)));
     let Some((file, recorded)) = recorded else {
-        let what = format!("run has no price list: {}; name one with --prices FILE", run.name);
-        return Err(RunError::Usage(what));
+        let problem = format!("run has no price list: {}; name one with --prices FILE", run.name);
+        return Err(RunError::Usage(problem));
     };
     let file = PathBuf::from(file);
-    if sha256_of(&file).is_ok_and(|now| now == *recorded) {
+    if sha256_of(&file).is_ok_and(|hash| hash == *recorded) {
         return Ok(file);
     }
     Err(RunError::Usage(format!(
@@ -99,23 +99,23 @@ fn own_prices(run: &Run) -> Result<PathBuf, RunError> {
 }
 
 /// Prices a run's variants by another price list, and with another table size if one is given.
-fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunError> {
-    let before = run.pricing.as_ref();
-    let instance = asked.instance.as_deref();
-    let Some(instance) = instance.or_else(|| before.map(|pricing| pricing.instance.as_str())) else {
-        let what = format!(
+fn reprice(run: &Run, file: &Path, options: &AdviseOptions) -> Result<Pricing, RunError> {
+    let recorded = run.pricing.as_ref();
+    let instance = options.instance.as_deref();
+    let Some(instance) = instance.or_else(|| recorded.map(|pricing| pricing.instance.as_str())) else {
+        let problem = format!(
             "the run names no instance: pass one of {} by `--instance`",
             file.display()
         );
-        return Err(RunError::about(Path::new(&run.name), what));
+        return Err(RunError::about(Path::new(&run.name), problem));
     };
-    let Some(priced) = before.and_then(|pricing| pricing.priced.as_ref()) else {
-        let what = "the run has no pricing inputs of its variants: it was measured without prices or by an earlier version; \
+    let Some(priced) = recorded.and_then(|pricing| pricing.priced.as_ref()) else {
+        let problem = "the run has no pricing inputs of its variants: it was measured without prices or by an earlier version; \
                     measure it again for `--prices`";
-        return Err(RunError::about(Path::new(&run.name), what));
+        return Err(RunError::about(Path::new(&run.name), problem));
     };
     let mut pricing = prices::load(file, instance, &[])?;
-    match asked.table_gib {
+    match options.table_gib {
         None => prices::add_variants(&mut pricing, file, &priced.variants, priced.stored)?,
         Some(gib) => resize(&mut pricing, file, priced, ("--table-gib", gib))?,
     }
@@ -123,62 +123,59 @@ fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunErro
 }
 
 /// Combines runs into one run of all variants; variants of one name come from the first run that has them.
-fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
+fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
     let mut runs = runs.into_iter();
     let Some((first, mut all)) = runs.next() else {
         return Err(RunError::Usage("no run given".into()));
     };
-    let asked = |name: &str, run: &Run| {
-        let kind = run
-            .question
-            .as_ref()
-            .map(|question| (question.mode, question.batch_size));
-        let what = "this run has no question; `report` shows its results";
-        kind.ok_or_else(|| RunError::about(Path::new(name), what))
+    let request_kind = |name: &str, run: &Run| {
+        let kind = run.question.as_ref().map(|q| (q.mode, q.batch_size));
+        let problem = "this run has no question; `report` shows its results";
+        kind.ok_or_else(|| RunError::about(Path::new(name), problem))
     };
     let model = |run: &Run| run.points.first().map(|point| point.factors.model.clone());
-    let kind = asked(&first, &all)?;
+    let kind = request_kind(&first, &all)?;
     for (name, run) in runs {
-        if asked(&name, &run)? != kind {
-            let what = format!("{name} and {first} ask about different kinds of requests");
-            return Err(RunError::Usage(what));
+        if request_kind(&name, &run)? != kind {
+            let problem = format!("{name} and {first} ask about different kinds of requests");
+            return Err(RunError::Usage(problem));
         }
         if let (Some(of), Some(other)) = (model(&run), model(&all))
             && of != other
         {
-            let what = format!("{name} and {first} ask about different models, `{of}` and `{other}`");
-            return Err(RunError::Usage(what));
+            let problem = format!("{name} and {first} ask about different models, `{of}` and `{other}`");
+            return Err(RunError::Usage(problem));
         }
-        let [of_run, of_all] = [&run, &all].map(asked_as);
+        let [of_run, of_all] = [&run, &all].map(request_settings);
         let pairs = of_run.into_iter().zip(of_all).filter(|(of, other)| of != other);
-        for ((what, of), (_, other)) in pairs {
-            let both = format!("{name} and {first} were measured with different {what}, {of} and {other}");
+        for ((setting, of), (_, other)) in pairs {
+            let both = format!("{name} and {first} were measured with different {setting}, {of} and {other}");
             eprintln!("{both}: differences may come from that");
         }
         if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {
             eprintln!("{name} and {first} were measured on different machines: differences may come from the machine");
         }
-        let is_new = |variant: &Variant| !all.variants.iter().any(|known| known.name == variant.name);
-        let more: Vec<Variant> = run.variants.iter().filter(|variant| is_new(variant)).cloned().collect();
-        let names: Vec<&str> = more.iter().map(|variant| variant.name.as_str()).collect();
+        let is_new = |variant: &Variant| !all.variants.iter().any(|existing| existing.name == variant.name);
+        let added: Vec<Variant> = run.variants.iter().filter(|variant| is_new(variant)).cloned().collect();
+        let names: Vec<&str> = added.iter().map(|variant| variant.name.as_str()).collect();
         let points = run.points.iter().filter(|point| names.contains(&point.factors.label()));
         all.points.extend(points.cloned());
         if let (Some(prices), Some(others)) = (&mut all.pricing, &run.pricing) {
             let mut terms = others.terms_by_variant.clone();
             terms.retain(|name, _| names.contains(&name.as_str()));
             prices.terms_by_variant.extend(terms);
-            join_priced(&name, &first, prices, others, &names);
+            join_pricing_inputs(&name, &first, prices, others, &names);
         }
         let spent_s = all.question_spent_s.zip(run.question_spent_s);
-        all.question_spent_s = spent_s.map(|(all, more)| all + more);
+        all.question_spent_s = spent_s.map(|(all, added)| all + added);
         all.environment.origins.extend(run.environment.origins.clone());
-        all.variants.extend(more);
+        all.variants.extend(added);
     }
     Ok(all)
 }
 
 /// Describes in words how a run's requests were generated.
-fn asked_as(run: &Run) -> [(&'static str, &str); 3] {
+fn request_settings(run: &Run) -> [(&'static str, &str); 3] {
     let factors = run.points.first().map(|point| &point.factors);
     let of = |of: fn(&Factors) -> &String| factors.map_or("", |factors| of(factors).as_str());
     [
@@ -219,10 +216,8 @@ mod tests {
 
     #[test]
     fn runs_of_different_models_do_not_answer_one_question() {
-        assert!(together(vec![run("a", "one"), run("a", "two")]).is_ok());
-        let error = together(vec![run("a", "one"), run("b", "two")])
-            .unwrap_err()
-            .to_string();
+        assert!(combine(vec![run("a", "one"), run("a", "two")]).is_ok());
+        let error = combine(vec![run("a", "one"), run("b", "two")]).unwrap_err().to_string();
         assert!(error.contains("different models, `b` and `a`"), "{error}");
     }
 }

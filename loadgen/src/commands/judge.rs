@@ -1,7 +1,7 @@
 //! Verdicts for scripts and CI, on a sweep and on the answer of a lab: objectives, invalid points, exit codes, JUnit XML, and the
 //! comparison with an earlier run. In: a finished run. Out: an exit code, a file, a line on stderr for each failure.
 
-use super::report::{self, earlier};
+use super::report::{self, load_earlier};
 use crate::error::RunError;
 use crate::plan::{self, Plan};
 use crate::store::files::write_atomically;
@@ -31,7 +31,7 @@ pub enum PointFailure {
 /// Checks of a sweep.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "For CI")]
-pub struct Judge {
+pub struct PointChecks {
     /// Objective of every point of the plan, as 'p99 < 50 ms' or 'ttft p99 < 300 ms'; may be repeated
     #[arg(long, value_name = "OBJECTIVE", value_parser = plan::objective)]
     pub slo: Vec<Objective>,
@@ -48,7 +48,7 @@ pub struct Judge {
     baseline: Option<PathBuf>,
 }
 
-impl Judge {
+impl PointChecks {
     /// Checks the options before anything is measured.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Judge {
         self.junit.as_deref().map_or(Ok(()), can_write)?;
         self.baseline
             .as_deref()
-            .map_or(Ok(()), |folder| earlier(folder).map(drop))
+            .map_or(Ok(()), |folder| load_earlier(folder).map(drop))
     }
 
     /// Prints what failed, and returns the exit code: 1 for a regression, else 4 for a missed objective, else 3 for
@@ -83,16 +83,16 @@ impl Judge {
             let cases: Vec<&Case> = cases.iter().map(|(_, case)| case).collect();
             write_atomically(file, tierlab_report::junit(run, &cases).as_bytes())?;
         }
-        let compared = match &self.baseline {
+        let diff_code = match &self.baseline {
             Some(baseline) => {
                 println!("\ncompared with {}:", baseline.display());
-                let comparison = report::compared(baseline, folder, comparison::WITHIN)?;
+                let comparison = report::compare_folders(baseline, folder, comparison::WITHIN)?;
                 print!("{}", comparison.text());
                 report::exit_code(&comparison)
             }
             None => 0,
         };
-        let mut judged = 0;
+        let mut case_code = 0;
         for (kind, case) in &cases {
             let (code, why) = match &case.result {
                 CaseResult::Passed => continue,
@@ -104,10 +104,10 @@ impl Judge {
                 eprintln!("{}: {why}", case.name);
             }
             if fails {
-                judged = judged.max(code);
+                case_code = case_code.max(code);
             }
         }
-        Ok(if compared == 1 { 1 } else { compared.max(judged) })
+        Ok(if diff_code == 1 { 1 } else { diff_code.max(case_code) })
     }
 
     /// One case per point for its validity, unless only objectives are asked for, and one per point and objective.
@@ -122,7 +122,7 @@ impl Judge {
             }
             cases.extend(self.slo.iter().map(|objective| {
                 let name = format!("{name}, {objective}");
-                case(PointFailure::Slo, name, held_against(point, *objective, run))
+                case(PointFailure::Slo, name, objective_result(point, *objective, run))
             }));
         }
         cases
@@ -139,7 +139,7 @@ fn validity(point: &Point) -> CaseResult {
 }
 
 /// Result of a point by an objective. A figure whose interval reaches across the limit does not decide it.
-fn held_against(point: &Point, objective: Objective, run: &Run) -> CaseResult {
+fn objective_result(point: &Point, objective: Objective, run: &Run) -> CaseResult {
     let slo = Slo {
         objective,
         error_share: run.limits.error_share,
@@ -178,7 +178,7 @@ pub(super) fn answer_exit_code(run: &Run, fail_on: &[AnswerFailure]) -> u8 {
 
 /// Checks of an answer for scripts and CI.
 #[derive(Debug, Args)]
-pub struct JudgedAnswer {
+pub struct AnswerChecks {
     /// Outcomes of the question with an exit code of their own: `unmet` (no variant meets the objective) exits with 4,
     /// `undecided` with 3
     #[arg(long, value_name = "OUTCOMES", value_delimiter = ',')]
@@ -192,7 +192,7 @@ pub struct JudgedAnswer {
     baseline: Option<PathBuf>,
 }
 
-impl JudgedAnswer {
+impl AnswerChecks {
     /// Checks the options before anything is measured.
     ///
     /// # Errors
@@ -203,8 +203,8 @@ impl JudgedAnswer {
         }
         let plan = Plan::load(plan)?;
         if plan.question.is_none() {
-            let what = "--fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`";
-            return Err(RunError::about(&plan.file, what));
+            let problem = "--fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`";
+            return Err(RunError::about(&plan.file, problem));
         }
         self.junit.as_deref().map_or(Ok(()), can_write)?;
         self.baseline
@@ -223,15 +223,15 @@ impl JudgedAnswer {
             let text = tierlab_report::answer_junit(run).ok_or_else(none)?;
             write_atomically(file, text.as_bytes())?;
         }
-        let compared = match &self.baseline {
-            Some(folder) => against(&baseline(folder)?, run),
+        let diff_code = match &self.baseline {
+            Some(folder) => compare_with_baseline(&baseline(folder)?, run),
             None => 0,
         };
-        let answered = answer_exit_code(run, &self.fail_on);
-        Ok(if compared == 1 || answered == 0 {
-            compared
+        let answer_code = answer_exit_code(run, &self.fail_on);
+        Ok(if diff_code == 1 || answer_code == 0 {
+            diff_code
         } else {
-            answered
+            answer_code
         })
     }
 }
@@ -242,7 +242,7 @@ impl JudgedAnswer {
 /// Its folder does not exist, or must not be written to.
 fn can_write(file: &Path) -> Result<(), RunError> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let refuse = |what: String| RunError::about(file, format!("cannot be written: {what}"));
+    let refuse = |problem: String| RunError::about(file, format!("cannot be written: {problem}"));
     if file.is_dir() {
         return Err(refuse("it is a folder".into()));
     }
@@ -255,17 +255,17 @@ fn can_write(file: &Path) -> Result<(), RunError> {
 /// # Errors
 /// A folder without a run, or a run without an answer: bad usage, because exit code 1 means that a variant is worse.
 fn baseline(dir: &Path) -> Result<Answer, RunError> {
-    let mut run = earlier(dir)?;
+    let mut run = load_earlier(dir)?;
     tierlab_analysis::conclude(&mut run);
-    let what = "this run has no question, so it has no answer to compare with";
-    run.answer.ok_or_else(|| RunError::about(dir, what))
+    let problem = "this run has no question, so it has no answer to compare with";
+    run.answer.ok_or_else(|| RunError::about(dir, problem))
 }
 
 /// Compares a run with an earlier answer and returns the exit code: 1 if a variant is certainly worse, 3 if anything
 /// cannot be compared, else 0. Prints the reasons on stderr.
-fn against(before: &Answer, run: &Run) -> u8 {
-    let Some(now) = &run.answer else { return UNDECIDED };
-    let Held { worse, notes } = held(before, now);
+fn compare_with_baseline(baseline: &Answer, run: &Run) -> u8 {
+    let Some(current) = &run.answer else { return UNDECIDED };
+    let AnswerComparison { worse, notes } = compare_answers(baseline, current);
     for line in notes.iter().chain(&worse) {
         eprintln!("{line}");
     }
@@ -278,7 +278,7 @@ fn against(before: &Answer, run: &Run) -> u8 {
 
 /// Comparison of two answers, in words.
 #[derive(Debug, Default, PartialEq)]
-struct Held {
+struct AnswerComparison {
     /// Figures that are certainly worse.
     worse: Vec<String>,
     /// Figures that cannot be compared.
@@ -288,70 +288,70 @@ struct Held {
 /// Compares two answers. A variant is worse if it met the objective and no longer does, or if the two intervals of its
 /// p99, its highest rate or its monthly cost are apart by more than the tie margin. Rates under another objective and
 /// monthly costs at another demand are not compared.
-fn held(before: &Answer, now: &Answer) -> Held {
-    let mut held = Held::default();
+fn compare_answers(baseline: &Answer, latest: &Answer) -> AnswerComparison {
+    let mut result = AnswerComparison::default();
     // Rates under the same objective can be compared, and monthly costs at the same demand.
-    let (a, b) = (&before.question, &now.question);
+    let (a, b) = (&baseline.question, &latest.question);
     let kind = |question: &Question| (question.mode, question.batch_size);
     let has_objective = kind(a) == kind(b) && a.objectives == b.objectives && a.error_share == b.error_share;
     let has_demand = a.demand == b.demand && a.utilisation == b.utilisation && a.least_instances == b.least_instances;
     let has_month = has_objective && has_demand;
     if !has_month {
-        let what = match has_objective {
+        let figure = match has_objective {
             true => "monthly costs are",
             false => "objectives, highest rates and monthly costs are",
         };
-        let note = format!("the baseline has another question: {what} not compared");
-        held.notes.push(note);
+        let note = format!("the baseline has another question: {figure} not compared");
+        result.notes.push(note);
     }
-    for old in &before.ranking {
-        let Some(new) = now.ranking.iter().find(|new| new.variant == old.variant) else {
+    for old in &baseline.ranking {
+        let Some(new) = latest.ranking.iter().find(|new| new.variant == old.variant) else {
             let note = format!("{}: in the baseline, but not measured now", old.variant);
-            held.notes.push(note);
+            result.notes.push(note);
             continue;
         };
         match (old.outcome, new.outcome) {
-            (MeetsObjective::Met, MeetsObjective::NotMet) if has_objective => held.worse.push(format!(
+            (MeetsObjective::Met, MeetsObjective::NotMet) if has_objective => result.worse.push(format!(
                 "{}: it no longer meets the objective ({}): worse than the baseline",
                 new.variant, new.why
             )),
             (MeetsObjective::Met, MeetsObjective::Unknown) if has_objective => {
                 let note = format!("{}: it met the objective, which is now unknown", new.variant);
-                held.notes.push(note);
+                result.notes.push(note);
             }
             _ => {}
         }
         let comparable = [true, has_objective, has_month];
-        for (pair, _) in pairs(old, new).into_iter().zip(comparable).filter(|(_, can)| *can) {
-            held.worse.extend(worse(&new.variant, pair, now.question.tie));
-            let (what, then, now, _) = pair;
-            if then.is_some() != now.is_some() {
-                let note = format!("{}: {what} is known in only one of the two answers", new.variant);
-                held.notes.push(note);
+        for (pair, _) in figures(old, new).into_iter().zip(comparable).filter(|(_, can)| *can) {
+            result.worse.extend(regression(&new.variant, pair, latest.question.tie));
+            let (figure, old_figure, latest, _) = pair;
+            if old_figure.is_some() != latest.is_some() {
+                let note = format!("{}: {figure} is known in only one of the two answers", new.variant);
+                result.notes.push(note);
             }
         }
     }
-    held
+    result
 }
 
 /// Describes a figure that is certainly worse.
-fn worse(variant: &str, (what, then, now, more_is_worse): Pair, tie: f64) -> Option<String> {
-    let (then, now) = (then?, now?);
-    let is_worse = match more_is_worse {
-        true => now.lo > then.hi * (1.0 + tie),
-        false => now.hi < then.lo * (1.0 - tie),
+fn regression(variant: &str, (figure, old, new, is_higher_worse): FigurePair, tie: f64) -> Option<String> {
+    let (old, new) = (old?, new?);
+    let is_worse = match is_higher_worse {
+        true => new.lo > old.hi * (1.0 + tie),
+        false => new.hi < old.lo * (1.0 - tie),
     };
     is_worse.then(|| {
         format!(
-            "{variant}: {what} was {:.4} [{:.4}-{:.4}] and is {:.4} [{:.4}-{:.4}]: worse than the baseline",
-            then.value, then.lo, then.hi, now.value, now.lo, now.hi
+            "{variant}: {figure} was {:.4} [{:.4}-{:.4}] and is {:.4} [{:.4}-{:.4}]: worse than the baseline",
+            old.value, old.lo, old.hi, new.value, new.lo, new.hi
         )
     })
 }
 
-type Pair = (&'static str, Option<Interval>, Option<Interval>, bool);
+type FigurePair = (&'static str, Option<Interval>, Option<Interval>, bool);
 
-fn pairs(old: &Ranked, new: &Ranked) -> [Pair; 3] {
+fn figures(old: &Ranked, new: &Ranked) -> [FigurePair; 3] {
     let interval = |value: Option<f64>, lo: Option<f64>, hi: Option<f64>| {
         Some(Interval {
             value: value?,
@@ -361,12 +361,12 @@ fn pairs(old: &Ranked, new: &Ranked) -> [Pair; 3] {
     };
     // The p99 at another rate cannot be compared.
     let at_one_rate = old.at_rps == new.at_rps;
-    let p99 = |one: &Ranked| interval(one.p99_us, one.p99_us_lo, one.p99_us_hi).filter(|_| at_one_rate);
-    let highest = |one: &Ranked| {
-        let hi = one.highest_rps_hi.unwrap_or(f64::INFINITY);
-        interval(one.highest_rps, one.highest_rps_lo, Some(hi))
+    let p99 = |ranked: &Ranked| interval(ranked.p99_us, ranked.p99_us_lo, ranked.p99_us_hi).filter(|_| at_one_rate);
+    let highest = |ranked: &Ranked| {
+        let hi = ranked.highest_rps_hi.unwrap_or(f64::INFINITY);
+        interval(ranked.highest_rps, ranked.highest_rps_lo, Some(hi))
     };
-    let month = |one: &Ranked| interval(one.usd_per_month, one.usd_per_month_lo, one.usd_per_month_hi);
+    let month = |ranked: &Ranked| interval(ranked.usd_per_month, ranked.usd_per_month_lo, ranked.usd_per_month_hi);
     let rate = "the highest rate under the objective";
     [
         ("p99 in microseconds", p99(old), p99(new), true),
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn what_met_the_objective_and_does_not_any_more_is_worse() {
         let [met, not, unknown] = ["met", "not_met", "unknown"].map(|outcome| answer(outcome, 5e4, 20.0));
-        let is_worse = |before: &Answer, now: &Answer| held(before, now).worse.len();
+        let is_worse = |before: &Answer, now: &Answer| compare_answers(before, now).worse.len();
         assert_eq!(
             [
                 is_worse(&met, &not),
@@ -422,16 +422,16 @@ mod tests {
             ],
             [1, 0, 0, 0]
         );
-        assert!(held(&met, &unknown).notes[0].contains("which is now unknown"));
-        assert_eq!(held(&met, &met), Held::default());
+        assert!(compare_answers(&met, &unknown).notes[0].contains("which is now unknown"));
+        assert_eq!(compare_answers(&met, &met), AnswerComparison::default());
         let mut silent = met.clone();
         silent.ranking[0].usd_per_month = None;
-        assert!(held(&met, &silent).notes[0].contains("$ a month is known in only one of the two answers"));
+        assert!(compare_answers(&met, &silent).notes[0].contains("$ a month is known in only one of the two answers"));
         let gone = Answer {
             ranking: Vec::new(),
             ..not
         };
-        assert!(held(&met, &gone).notes[0].contains("not measured now"));
+        assert!(compare_answers(&met, &gone).notes[0].contains("not measured now"));
     }
 
     #[test]
@@ -440,29 +440,29 @@ mod tests {
         let mut now = answer("not_met", 1e3, 20.0);
         (now.ranking[0].highest_rps_lo, now.ranking[0].highest_rps_hi) = (Some(1.0), Some(2.0));
         now.ranking[0].usd_per_month_lo = Some(900.0);
-        let other = held(&before, &now);
+        let other = compare_answers(&before, &now);
         assert!(
             other.worse.is_empty() && other.notes[0].contains("another question"),
             "{other:?}"
         );
         now.question = before.question.clone();
-        assert_eq!(held(&before, &now).worse.len(), 3);
+        assert_eq!(compare_answers(&before, &now).worse.len(), 3);
         now.question.demand = answer("met", 5e4, 900.0).question.demand;
-        assert_eq!(held(&before, &now).worse.len(), 2);
+        assert_eq!(compare_answers(&before, &now).worse.len(), 2);
     }
 
     #[test]
     fn only_what_lies_apart_is_worse() {
         let apart = |old: [f64; 3], new: [f64; 3]| {
             let (old, new) = (ranked(old), ranked(new));
-            let [(_, then, now, _), ..] = pairs(&old, &new);
+            let [(_, then, now, _), ..] = figures(&old, &new);
             now.unwrap().lo > then.unwrap().hi * 1.05
         };
         assert!(apart([10.0, 9.0, 11.0], [20.0, 18.0, 22.0]));
         assert!(!apart([10.0, 9.0, 11.0], [12.0, 10.0, 14.0]));
         let mut elsewhere = ranked([20.0, 18.0, 22.0]);
         elsewhere.at_rps = Some(50.0);
-        let [(_, then, ..), ..] = pairs(&ranked([10.0, 9.0, 11.0]), &elsewhere);
+        let [(_, then, ..), ..] = figures(&ranked([10.0, 9.0, 11.0]), &elsewhere);
         assert_eq!(then, None);
     }
 }

@@ -71,13 +71,13 @@ impl RunOptions {
     ///
     /// # Errors
     /// Requests that cannot be sent with them.
-    pub(super) fn over(&self, plan: Plan) -> Result<Plan, PlanError> {
-        let several = match (self.agents.is_empty(), self.workers) {
+    pub(super) fn apply_to(&self, plan: Plan) -> Result<Plan, PlanError> {
+        let process_option = match (self.agents.is_empty(), self.workers) {
             (false, _) => Some("--agents"),
             (true, 0 | 1) => None,
             (true, _) => Some("--workers"),
         };
-        plan.with_options(self.search_limit_s, self.keep_requests, several)
+        plan.with_options(self.search_limit_s, self.keep_requests, process_option)
     }
 
     /// Claims and reads the run of `--resume`.
@@ -151,13 +151,13 @@ impl TargetOptions {
     ///
     /// # Errors
     /// An invalid address.
-    pub fn over(&self, plan: Option<TargetPlan>) -> Result<TargetPlan, RunError> {
+    pub fn apply_to(&self, plan: Option<TargetPlan>) -> Result<TargetPlan, RunError> {
         // With `--no-metrics` there are no addresses.
         let has_metrics = self.no_metrics || !self.metrics_url.is_empty();
         let metrics = has_metrics.then(|| self.metrics_url.clone());
         let token = self.token_env.clone().map(TokenSource::Env);
         let identity = self.cert.clone().zip(self.key.clone());
-        let said = TargetPlan {
+        let flags = TargetPlan {
             url: self.url.clone(),
             grpc_url: self.grpc_url.clone(),
             model_version: self.model_version.clone(),
@@ -171,14 +171,14 @@ impl TargetOptions {
             metrics,
             ..TargetPlan::default()
         };
-        if let Some(version) = said.model_version.as_ref().filter(|version| !is_plain_name(version)) {
-            let what = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
-            return Err(RunError::Usage(what));
+        if let Some(version) = flags.model_version.as_ref().filter(|version| !is_plain_name(version)) {
+            let problem = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
+            return Err(RunError::Usage(problem));
         }
-        let target = plan.unwrap_or_default().with(said);
+        let target = plan.unwrap_or_default().overridden_by(flags);
         if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
-            let what = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
-            return Err(RunError::Usage(what.to_owned()));
+            let problem = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
+            return Err(RunError::Usage(problem.to_owned()));
         }
         Ok(target)
     }
@@ -202,21 +202,21 @@ fn header(text: &str) -> Result<Header, String> {
 /// No address, no server, no such model, or files of the target that cannot be read.
 pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u64), RunError> {
     let Some(spec) = server.spec() else {
-        let what = "server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan";
-        return Err(RunError::about(&plan.file, what));
+        let problem = "server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan";
+        return Err(RunError::about(&plan.file, problem));
     };
     // Wrong arguments have another exit code than a server that does not answer.
     let usage = |error: ControlError| RunError::Usage(error.to_string());
-    Control::of(&spec).map_err(usage)?;
+    Control::new(&spec).map_err(usage)?;
     let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
     let scrape = control.scrape().await?;
-    let (target, table_bytes) = Target::ask(plan, &spec, control).await?;
-    say(&notes);
+    let (target, table_bytes) = Target::fetch(plan, &spec, control).await?;
+    print_notes(&notes);
     Ok((target, scrape, table_bytes))
 }
 
 /// Prints on stderr the properties that a server does not report.
-pub fn say(notes: &[String]) {
+pub fn print_notes(notes: &[String]) {
     for note in notes {
         eprintln!("note: {note}");
     }

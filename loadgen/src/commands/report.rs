@@ -13,7 +13,7 @@ use tierlab_report::{Comparison, Outcome};
 
 /// Options of `report`.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Options {
+pub struct ReportOptions {
     /// Folders of runs
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
@@ -53,7 +53,7 @@ pub struct CompareOptions {
 ///
 /// # Errors
 /// Those of [`folder::load`] and [`folder::write_views`].
-pub fn rewrite(options: &Options) -> Result<(), RunError> {
+pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
     let (dirs, out) = (&options.runs, options.out.as_deref());
     let mut runs = Vec::with_capacity(dirs.len());
     let mut written = BTreeSet::new();
@@ -68,7 +68,7 @@ pub fn rewrite(options: &Options) -> Result<(), RunError> {
             print!("{}\n\n", tierlab_report::table(&run));
         }
         let views = view_folder(dir, out, dirs.len() > 1);
-        let views = views.map(|folder| apart(&folder, &mut written, out.is_some()));
+        let views = views.map(|folder| unique(&folder, &mut written, out.is_some()));
         // Printed first, so that it is readable even if nothing can be written.
         print!("{}", tierlab_report::brief(&run, dir, views.as_deref()));
         match views {
@@ -94,8 +94,8 @@ pub fn rewrite(options: &Options) -> Result<(), RunError> {
 fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<PathBuf> {
     match out {
         Some(out) if is_one_of_many => {
-            let own = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-            Some(out.join(own.file_name().unwrap_or_default()))
+            let absolute = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+            Some(out.join(absolute.file_name().unwrap_or_default()))
         }
         Some(out) => Some(out.to_owned()),
         None => (!is_tracked(dir)).then(|| dir.to_owned()),
@@ -103,16 +103,16 @@ fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<P
 }
 
 /// Returns a distinct folder below --out for each of several runs of one name: `run`, `run-2`, …
-fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> PathBuf {
+fn unique(folder: &Path, written: &mut BTreeSet<PathBuf>, has_out: bool) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_owned();
-    let (mut free, mut number) = (folder.to_owned(), 1);
-    while is_moved && !written.insert(free.clone()) {
+    let (mut candidate, mut number) = (folder.to_owned(), 1);
+    while has_out && !written.insert(candidate.clone()) {
         number += 1;
         let mut name = name.clone();
         name.push(format!("-{number}"));
-        free.set_file_name(name);
+        candidate.set_file_name(name);
     }
-    free
+    candidate
 }
 
 /// `compare A B`: prints the differences of B from A, under the names of their folders. Returns 1 for a regression, and 3 if
@@ -121,7 +121,7 @@ fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> Path
 /// # Errors
 /// A folder that is missing or cannot be read: bad usage, because exit code 1 means a regression.
 pub fn compare(options: &CompareOptions) -> Result<u8, RunError> {
-    let comparison = compared(&options.a, &options.b, options.within)?;
+    let comparison = compare_folders(&options.a, &options.b, options.within)?;
     let text = match (options.markdown, options.json) {
         (_, true) => comparison.json(),
         (true, _) => comparison.markdown(),
@@ -135,13 +135,13 @@ pub fn compare(options: &CompareOptions) -> Result<u8, RunError> {
 ///
 /// # Errors
 /// A folder that is missing or cannot be read: bad usage, because exit code 1 means a regression.
-pub(super) fn earlier(dir: &Path) -> Result<Run, RunError> {
+pub(super) fn load_earlier(dir: &Path) -> Result<Run, RunError> {
     folder::load(dir).map_err(|error| RunError::Usage(error.to_string()))
 }
 
 /// Compares the runs of two folders.
-pub(super) fn compared(a: &Path, b: &Path, within: f64) -> Result<Comparison, RunError> {
-    let mut comparison = tierlab_report::comparison(&earlier(a)?, &earlier(b)?, within);
+pub(super) fn compare_folders(a: &Path, b: &Path, within: f64) -> Result<Comparison, RunError> {
+    let mut comparison = tierlab_report::comparison(&load_earlier(a)?, &load_earlier(b)?, within);
     comparison.names = (a.display().to_string(), b.display().to_string());
     Ok(comparison)
 }
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn runs_of_one_name_do_not_share_a_folder() {
         let mut written = BTreeSet::new();
-        let places = ["o/run", "o/run", "o/other", "o/run"].map(|place| apart(Path::new(place), &mut written, true));
+        let places = ["o/run", "o/run", "o/other", "o/run"].map(|place| unique(Path::new(place), &mut written, true));
         assert_eq!(places, ["o/run", "o/run-2", "o/other", "o/run-3"].map(PathBuf::from));
         // A run named twice is written twice to its own folder.
-        assert_eq!(apart(Path::new("o/run"), &mut written, false), PathBuf::from("o/run"));
+        assert_eq!(unique(Path::new("o/run"), &mut written, false), PathBuf::from("o/run"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! In: a plan and an address. Out: a run in its folder. The server itself reports its tier and cache.
 
-use crate::commands::judge::Judge;
+use crate::commands::judge::PointChecks;
 use crate::commands::options::{self, RunOptions, TargetOptions};
 use crate::environment;
 use crate::error::RunError;
@@ -24,7 +24,7 @@ use tierlab_protocol::metrics;
 
 /// Options of `sweep`.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct SweepOptions {
     /// Plan, a TOML file without `[lab]`; without one, --url, --model and --rate say what to measure
     pub plan: Option<PathBuf>,
     /// Options of every run.
@@ -32,41 +32,41 @@ pub struct Options {
     pub run: RunOptions,
     /// Requests of a sweep without a plan.
     #[command(flatten)]
-    pub planless: Planless,
+    pub inline_plan: InlinePlan,
     /// Server and request settings.
     #[command(flatten)]
     pub target: TargetOptions,
     /// Checks of the result.
     #[command(flatten)]
-    pub judge: Judge,
+    pub checks: PointChecks,
 }
 
 /// Runs the command and returns the exit code.
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError> {
+pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, RunError> {
     let plan = match &options.plan {
         Some(file) => Plan::load(file)?,
-        None => options.planless.plan(options.target.grpc_url.is_some())?,
+        None => options.inline_plan.plan(options.target.grpc_url.is_some())?,
     };
-    let plan = options.run.over(plan)?.held_to(&options.judge.slo)?;
+    let plan = options.run.apply_to(plan)?.with_slo(&options.checks.slo)?;
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(
             "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
             plan.file.display()
         )));
     }
-    options.judge.check(&plan)?;
+    options.checks.check(&plan)?;
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
-    let server = options.target.over(plan.target.clone())?;
+    let server = options.target.apply_to(plan.target.clone())?;
     let (target, scrape, table_bytes) = options::open(&plan, &server).await?;
-    let target = named(target, &server, &scrape, table_bytes);
-    let target = with_others(&plan, target).await?;
-    options::say(&check_reply(&plan, &target, &plan.model).await?);
+    let target = label_target(target, &server, &scrape, table_bytes);
+    let target = with_other_models(&plan, target).await?;
+    options::print_notes(&check_reply(&plan, &target, &plan.model).await?);
     for other in plan.other_models() {
-        options::say(&check_reply(&plan, &target, other).await?);
+        options::print_notes(&check_reply(&plan, &target, other).await?);
     }
     let pricing = match &plan.prices {
         Some((file, instance)) => {
@@ -101,11 +101,11 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         interrupt,
         senders,
         verbose: options.run.verbose,
-        alive: Box::new(|| Ok(())),
+        health_check: Box::new(|| Ok(())),
         prepare: Box::new(|_| Ok(())),
     };
     let run = Box::pin(runner.run(run)).await?;
-    options.judge.exit_code(&run, &folder)
+    options.checks.exit_code(&run, &folder)
 }
 
 /// Hashes of the plan and of all files that it names.
@@ -117,29 +117,29 @@ fn file_hashes(plan: &Plan) -> Result<BTreeMap<String, String>, RunError> {
 }
 
 /// Names a running server's tier and cache for its results: from the plan, or else from the server's own report.
-fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64) -> Target {
-    let own = scrape.label(metrics::BUILD_INFO, "feature_tier");
+fn label_target(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64) -> Target {
+    let reported = scrape.label(metrics::BUILD_INFO, "feature_tier");
     // Files, labels and tables use the tier's name, and a foreign server may report any text.
-    let tier = server.tier.as_deref().or(own.filter(|tier| is_plain_name(tier)));
+    let tier = server.tier.as_deref().or(reported.filter(|tier| is_plain_name(tier)));
     let capacity = scrape.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
     let share = match table_bytes {
         0 => 0.0,
         bytes => capacity / bytes as f64,
     };
-    let is_own = scrape.has(metrics::BUILD_INFO);
+    let is_tierlab = scrape.has(metrics::BUILD_INFO);
     Target {
         tier: tier.unwrap_or(NO_TIER).to_owned(),
-        cache: if share > 0.0 || !is_own { "as-is" } else { "off" }.into(),
+        cache: if share > 0.0 || !is_tierlab { "as-is" } else { "off" }.into(),
         cache_share: share,
         ..target
     }
 }
 
 /// Adds the requests of the other models of a plan's mixes to a target.
-async fn with_others(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
+async fn with_other_models(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
         let model = target.control.model(name).await?;
-        target.others.insert(name.to_owned(), Content::of(plan, &model)?);
+        target.others.insert(name.to_owned(), Content::new(plan, &model)?);
         target.outputs.insert(name.to_owned(), model.outputs);
     }
     Ok(target)
@@ -155,7 +155,7 @@ const WINDOW_S: (f64, f64) = (2.0, 8.0);
 /// Requests of a sweep without a plan.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Without a plan")]
-pub struct Planless {
+pub struct InlinePlan {
     /// Model on the server, instead of a plan
     #[arg(long, value_name = "NAME", conflicts_with = "plan", requires = "url")]
     model: Option<String>,
@@ -164,15 +164,15 @@ pub struct Planless {
     rates: Vec<f64>,
 }
 
-impl Planless {
+impl InlinePlan {
     /// Returns the plan. Resuming such a run needs the same options.
     ///
     /// # Errors
     /// A name or rate that no plan could have.
     pub fn plan(&self, is_grpc: bool) -> Result<Plan, RunError> {
         let Some(name) = self.model.as_deref() else {
-            let what = "give a plan, or measure without one: sweep --url http://HOST:PORT --model NAME --rate RPS";
-            return Err(RunError::Usage(what.into()));
+            let problem = "give a plan, or measure without one: sweep --url http://HOST:PORT --model NAME --rate RPS";
+            return Err(RunError::Usage(problem.into()));
         };
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);
         let window_s = (REQUESTS / REPEATS / slowest).ceil().clamp(WINDOW_S.0, WINDOW_S.1);
@@ -193,7 +193,7 @@ mod tests {
     fn plan(model: &str, rates: &[f64]) -> Result<Plan, RunError> {
         let rates = rates.to_vec();
         let model = Some(model.to_owned());
-        Planless { model, rates }.plan(false)
+        InlinePlan { model, rates }.plan(false)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Columns of Parquet and Arrow IPC files. In: a path and a column. Out: records, one per row: numbers, texts, or lists
 //! of them. Nulls are refused with their row, because no model takes them.
 
-use super::{FILE_BYTES, InputError, of, short};
+use super::{InputError, MAX_BYTES, err, short};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
@@ -24,7 +24,7 @@ use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
 
 /// Maximum number of rows.
-const ROWS: usize = 16_000_000;
+const MAX_ROWS: usize = 16_000_000;
 
 /// Reads a column of a Parquet file.
 ///
@@ -32,13 +32,13 @@ const ROWS: usize = 16_000_000;
 /// No such file or column, a type that the protocol does not have, a null, damage.
 pub fn parquet(path: &Path, column: &str) -> Result<Records, InputError> {
     read(path, || {
-        let file = File::open(path).map_err(of(path))?;
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(of(path))?;
+        let file = File::open(path).map_err(err(path))?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(err(path))?;
         let Ok(index) = builder.schema().index_of(column) else {
-            return Err(of(path)(missing(column, builder.schema())));
+            return Err(err(path)(missing(column, builder.schema())));
         };
         let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
-        let reader = builder.with_projection(mask).build().map_err(of(path))?;
+        let reader = builder.with_projection(mask).build().map_err(err(path))?;
         collected(path, column, reader)
     })
 }
@@ -49,28 +49,28 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, InputError> {
 /// Those of [`parquet()`].
 pub fn arrow(path: &Path, column: &str) -> Result<Records, InputError> {
     read(path, || {
-        let mut file = BufReader::new(File::open(path).map_err(of(path))?);
-        arrow::check(&mut file, arrow::MAX_BATCH_BYTES).map_err(of(path))?;
-        file.rewind().map_err(of(path))?;
+        let mut file = BufReader::new(File::open(path).map_err(err(path))?);
+        arrow::check(&mut file, arrow::MAX_BATCH_BYTES).map_err(err(path))?;
+        file.rewind().map_err(err(path))?;
         let mut magic = [0; MAGIC.len()];
         let is_file = file.read_exact(&mut magic).is_ok() && magic == *MAGIC;
-        file.rewind().map_err(of(path))?;
+        file.rewind().map_err(err(path))?;
         match is_file {
-            true => collected(path, column, FileReader::try_new(file, None).map_err(of(path))?),
-            false => collected(path, column, StreamReader::try_new(file, None).map_err(of(path))?),
+            true => collected(path, column, FileReader::try_new(file, None).map_err(err(path))?),
+            false => collected(path, column, StreamReader::try_new(file, None).map_err(err(path))?),
         }
     })
 }
 
 /// Reads a file through a library that may panic on damage; errors name the file.
-fn read(path: &Path, with: impl FnOnce() -> Result<Records, InputError>) -> Result<Records, InputError> {
-    let read = catch_unwind(AssertUnwindSafe(with));
-    read.unwrap_or_else(|_| Err(of(path)("the file is damaged")))
+fn read(path: &Path, parse: impl FnOnce() -> Result<Records, InputError>) -> Result<Records, InputError> {
+    let read = catch_unwind(AssertUnwindSafe(parse));
+    read.unwrap_or_else(|_| Err(err(path)("the file is damaged")))
 }
 
 fn missing(column: &str, schema: &Schema) -> String {
-    let known: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    format!("no column `{column}`; found {}", known.join(", "))
+    let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    format!("no column `{column}`; found {}", columns.join(", "))
 }
 
 /// Values read from a column so far.
@@ -88,18 +88,18 @@ fn collected(
     column: &str,
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
 ) -> Result<Records, InputError> {
-    let says = |what: String| of(path)(format!("column `{column}`: {what}"));
+    let column_error = |problem: String| err(path)(format!("column `{column}`: {problem}"));
     let mut all = Column::default();
     for batch in batches {
-        let batch = batch.map_err(|error| says(error.to_string()))?;
+        let batch = batch.map_err(|error| column_error(error.to_string()))?;
         let Some(array) = batch.column_by_name(column) else {
-            return Err(of(path)(missing(column, &batch.schema())));
+            return Err(err(path)(missing(column, &batch.schema())));
         };
-        all.add(array).map_err(says)?;
-        if all.rows > ROWS || all.data.len() > FILE_BYTES {
-            let mebibytes = FILE_BYTES >> 20;
-            return Err(says(format!(
-                "more than {ROWS} rows or {mebibytes} MiB; shorten the file"
+        all.add(array).map_err(column_error)?;
+        if all.rows > MAX_ROWS || all.data.len() > MAX_BYTES {
+            let mebibytes = MAX_BYTES >> 20;
+            return Err(column_error(format!(
+                "more than {MAX_ROWS} rows or {mebibytes} MiB; shorten the file"
             )));
         }
     }
@@ -109,7 +109,7 @@ fn collected(
         Some(_) => Shapes::Lengths(all.lengths),
     };
     let source = format!("{}, column `{column}`", short(path));
-    Records::new(source, all.dtype.unwrap_or(DataType::Fp32), shapes, all.rows, all.data).map_err(says)
+    Records::new(source, all.dtype.unwrap_or(DataType::Fp32), shapes, all.rows, all.data).map_err(column_error)
 }
 
 impl Column {
@@ -260,14 +260,14 @@ mod tests {
         let cut = writer.get_ref().clone();
         writer.write(&batch).unwrap();
         let whole = writer.into_inner().unwrap();
-        for (bytes, what) in [
+        for (bytes, problem) in [
             (cut[..cut.len() - 8].to_vec(), "are left: it was cut off"),
             (cut, "without an end marker"),
             ([&whole[..], &whole].concat(), "bytes follow"),
         ] {
             std::fs::write(&path, bytes).unwrap();
             let refused = arrow(&path, "id").unwrap_err().to_string();
-            assert!(refused.contains("x.arrows") && refused.contains(what), "{refused}");
+            assert!(refused.contains("x.arrows") && refused.contains(problem), "{refused}");
         }
         std::fs::write(&path, whole).unwrap();
         assert_eq!(arrow(&path, "id").unwrap().count(), 6);

@@ -1,23 +1,23 @@
 //! Lines of a file: values as text, lengths, or whole requests. In: a path. Out: records of text, converted to numbers for
 //! numeric inputs; lengths; or recorded requests that are sent unchanged.
 
-use super::{InputError, of, read, short};
+use super::{InputError, err, read, short};
 use bytes::Bytes;
 use std::path::Path;
 use tierlab_load::inputs::{Recorded, RecordedRequest, Records};
 use tierlab_protocol::infer::InferRequest;
 
 /// Maximum number of lengths.
-const LENGTHS: usize = 4_000_000;
+const MAX_LENGTHS: usize = 4_000_000;
 /// Maximum number of requests.
-const REQUESTS: usize = 1_000_000;
+const MAX_REQUESTS: usize = 1_000_000;
 
 /// Reads every line of a file.
 ///
 /// # Errors
 /// A file that cannot be read, is not text, or has no line.
 pub fn records(path: &Path) -> Result<Records, InputError> {
-    Records::lines(short(path), text(path)?.lines()).map_err(of(path))
+    Records::lines(short(path), text(path)?.lines()).map_err(err(path))
 }
 
 /// Reads lengths, one per line; empty lines are skipped.
@@ -34,21 +34,21 @@ pub fn lengths(path: &Path) -> Result<Vec<u64>, InputError> {
         }
         let length = line.parse().map_err(|_| {
             let shown: String = line.chars().take(40).collect();
-            of(path)(format!("line {}: `{shown}` is not a length", index + 1))
+            err(path)(format!("line {}: `{shown}` is not a length", index + 1))
         })?;
         lengths.push(length);
-        if lengths.len() > LENGTHS {
-            return Err(of(path)(format!("more than {LENGTHS} lengths; shorten the file")));
+        if lengths.len() > MAX_LENGTHS {
+            return Err(err(path)(format!("more than {MAX_LENGTHS} lengths; shorten the file")));
         }
     }
     if lengths.is_empty() {
-        return Err(of(path)("no lengths"));
+        return Err(err(path)("no lengths"));
     }
     Ok(lengths)
 }
 
 fn text(path: &Path) -> Result<String, InputError> {
-    String::from_utf8(read(path)?).map_err(|error| of(path)(format!("not UTF-8: {error}")))
+    String::from_utf8(read(path)?).map_err(|error| err(path)(format!("not UTF-8: {error}")))
 }
 
 /// Reads requests, one per line, each the JSON body of an infer request; empty lines are skipped.
@@ -56,7 +56,7 @@ fn text(path: &Path) -> Result<String, InputError> {
 /// # Errors
 /// A line that is not an infer request, with its number.
 pub fn requests(path: &Path) -> Result<Recorded, InputError> {
-    recorded(&short(path), &Bytes::from(read(path)?)).map_err(of(path))
+    recorded(&short(path), &Bytes::from(read(path)?)).map_err(err(path))
 }
 
 fn recorded(source: &str, bytes: &Bytes) -> Result<Recorded, String> {
@@ -73,8 +73,8 @@ fn recorded(source: &str, bytes: &Bytes) -> Result<Recorded, String> {
             whole: Some(line),
             ..RecordedRequest::default()
         });
-        if requests.len() > REQUESTS {
-            return Err(format!("more than {REQUESTS} requests; shorten the file"));
+        if requests.len() > MAX_REQUESTS {
+            return Err(format!("more than {MAX_REQUESTS} requests; shorten the file"));
         }
     }
     if requests.is_empty() {

@@ -18,20 +18,20 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of one file, and of its decoded columns.
-pub const FILE_BYTES: usize = 512 << 20;
+pub const MAX_BYTES: usize = 512 << 20;
 
 /// Reads a whole file.
 ///
 /// # Errors
-/// A file that cannot be read, or is larger than [`FILE_BYTES`].
+/// A file that cannot be read, or is larger than [`MAX_BYTES`].
 fn read(path: &Path) -> Result<Vec<u8>, InputError> {
-    let file = File::open(path).map_err(of(path))?;
+    let file = File::open(path).map_err(err(path))?;
     let mut bytes = Vec::new();
-    let limit = FILE_BYTES as u64 + 1;
-    file.take(limit).read_to_end(&mut bytes).map_err(of(path))?;
-    if bytes.len() > FILE_BYTES {
-        let mebibytes = FILE_BYTES >> 20;
-        return Err(of(path)(format!("more than {mebibytes} MiB; shorten the file")));
+    let limit = MAX_BYTES as u64 + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(err(path))?;
+    if bytes.len() > MAX_BYTES {
+        let mebibytes = MAX_BYTES >> 20;
+        return Err(err(path)(format!("more than {mebibytes} MiB; shorten the file")));
     }
     Ok(bytes)
 }
@@ -47,7 +47,7 @@ pub struct InputError {
 }
 
 /// Creates an error about a file.
-fn of<E: Display>(file: &Path) -> impl Fn(E) -> InputError {
+fn err<E: Display>(file: &Path) -> impl Fn(E) -> InputError {
     move |problem| InputError {
         file: file.to_owned(),
         problem: problem.to_string(),
@@ -67,7 +67,7 @@ pub fn short(path: &Path) -> String {
 pub mod no_columns {
     pub use parquet as arrow;
 
-    use super::{InputError, of};
+    use super::{InputError, err};
     use std::path::Path;
     use tierlab_load::inputs::Records;
 
@@ -76,7 +76,7 @@ pub mod no_columns {
     /// # Errors
     /// Always.
     pub fn parquet(path: &Path, _column: &str) -> Result<Records, InputError> {
-        Err(of(path)("this build cannot read Parquet and Arrow: run `make build`"))
+        Err(err(path)("this build cannot read Parquet and Arrow: run `make build`"))
     }
 }
 

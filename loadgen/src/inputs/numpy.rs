@@ -2,7 +2,7 @@
 //! slices along the first dimension. Format of archives: PKWARE's APPNOTE, its central directory; encryption, several disks and
 //! archives beyond 4 GiB are refused.
 
-use super::{FILE_BYTES, InputError, of, read, short};
+use super::{InputError, MAX_BYTES, err, read, short};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::borrow::Cow;
@@ -12,13 +12,13 @@ use std::path::Path;
 use tierlab_formats::npy as formats;
 use tierlab_load::inputs::{Records, Shapes};
 
-const END: &[u8] = b"PK\x05\x06";
-const ENTRY: &[u8] = b"PK\x01\x02";
-const LOCAL: &[u8] = b"PK\x03\x04";
+const EOCD: &[u8] = b"PK\x05\x06";
+const ENTRY_MAGIC: &[u8] = b"PK\x01\x02";
+const LOCAL_MAGIC: &[u8] = b"PK\x03\x04";
 /// Maximum size of the end record with the longest comment.
 const END_BYTES: usize = 22 + 65_535;
 /// Maximum number of arrays.
-const ENTRIES: usize = 1_000;
+const MAX_ARRAYS: usize = 1_000;
 
 /// Entry of the central directory.
 struct Entry {
@@ -35,7 +35,7 @@ struct Entry {
 /// # Errors
 /// A file that is not an array, a type that the protocol does not have, or a length that differs from the header's.
 pub fn npy(path: &Path) -> Result<Records, InputError> {
-    array(short(path), &read(path)?).map_err(of(path))
+    array(short(path), &read(path)?).map_err(err(path))
 }
 
 fn array(source: String, bytes: &[u8]) -> Result<Records, String> {
@@ -53,22 +53,22 @@ fn array(source: String, bytes: &[u8]) -> Result<Records, String> {
 /// # Errors
 /// A file in another format, or an array that cannot be read, by its name.
 pub fn npz(path: &Path) -> Result<BTreeMap<String, Records>, InputError> {
-    arrays(&short(path), &read(path)?).map_err(of(path))
+    arrays(&short(path), &read(path)?).map_err(err(path))
 }
 
 fn arrays(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, String> {
     let mut arrays = BTreeMap::new();
-    let mut left = FILE_BYTES;
+    let mut remaining = MAX_BYTES;
     for entry in entries(bytes)? {
         let Some(name) = entry.name.strip_suffix(".npy") else {
             return Err(format!("`{}` in it is not an array", entry.name));
         };
-        let says = |what: String| format!("`{name}`: {what}");
-        left = left
+        let fault = |problem: String| format!("`{name}`: {problem}");
+        remaining = remaining
             .checked_sub(entry.plain)
-            .ok_or_else(|| says(format!("more than {} MiB with the arrays before it", FILE_BYTES >> 20)))?;
-        let plain = unpacked(bytes, &entry).map_err(says)?;
-        let records = array(format!("{source}, `{name}`"), &plain).map_err(says)?;
+            .ok_or_else(|| fault(format!("more than {} MiB with the arrays before it", MAX_BYTES >> 20)))?;
+        let plain = unpacked(bytes, &entry).map_err(fault)?;
+        let records = array(format!("{source}, `{name}`"), &plain).map_err(fault)?;
         arrays.insert(name.to_owned(), records);
     }
     Ok(arrays)
@@ -79,38 +79,38 @@ fn arrays(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, Strin
 /// # Errors
 /// Those of [`npz`], and an unknown name, with the names in the archive.
 pub fn npz_array(path: &Path, name: Option<&str>) -> Result<Records, InputError> {
-    chosen(npz(path)?, name).map_err(of(path))
+    chosen(npz(path)?, name).map_err(err(path))
 }
 
 fn chosen(mut arrays: BTreeMap<String, Records>, name: Option<&str>) -> Result<Records, String> {
-    let known: Vec<String> = arrays.keys().cloned().collect();
+    let names: Vec<String> = arrays.keys().cloned().collect();
     let found = match name {
         Some(name) => arrays.remove(name),
         None if arrays.len() == 1 => arrays.into_values().next(),
         None => None,
     };
     found.ok_or_else(|| {
-        let wanted = name.map_or_else(|| "no `name`".to_owned(), |name| format!("no array `{name}`"));
-        format!("{wanted}; found {}", known.join(", "))
+        let missing = name.map_or_else(|| "no `name`".to_owned(), |name| format!("no array `{name}`"));
+        format!("{missing}; found {}", names.join(", "))
     })
 }
 
 fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
     let tail = bytes.len().saturating_sub(END_BYTES);
-    let end = bytes[tail..].windows(END.len()).rposition(|window| window == END);
+    let end = bytes[tail..].windows(EOCD.len()).rposition(|window| window == EOCD);
     let end = tail + end.ok_or("not an .npz file: not a ZIP archive, or cut off")?;
     let comment = usize::from(u16_at(bytes, end + 20)?);
     if bytes.len() - end < 22 + comment {
         return Err("it is cut off".into());
     }
     let count = usize::from(u16_at(bytes, end + 10)?);
-    if count > ENTRIES {
-        return Err(format!("more than {ENTRIES} arrays"));
+    if count > MAX_ARRAYS {
+        return Err(format!("more than {MAX_ARRAYS} arrays"));
     }
     let mut at = u32_at(bytes, end + 16)? as usize;
     let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
-        if bytes.get(at..at.saturating_add(4)) != Some(ENTRY) {
+        if bytes.get(at..at.saturating_add(4)) != Some(ENTRY_MAGIC) {
             return Err("its directory is damaged, or that of an archive beyond 4 GiB".into());
         }
         if u16_at(bytes, at + 8)? & 1 != 0 {
@@ -135,7 +135,7 @@ fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
 
 fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String> {
     let at = entry.local;
-    if bytes.get(at..at.saturating_add(4)) != Some(LOCAL) {
+    if bytes.get(at..at.saturating_add(4)) != Some(LOCAL_MAGIC) {
         return Err("it is not at its position in the directory".into());
     }
     let begin = at + 30 + usize::from(u16_at(bytes, at + 26)?) + usize::from(u16_at(bytes, at + 28)?);
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn what_is_no_array_is_told_apart() {
         let good = file("<f4", false, &[2], &[0; 8]);
-        for (bytes, what) in [
+        for (bytes, problem) in [
             (b"PK".to_vec(), "wrong first bytes"),
             (good[..20].to_vec(), "cut off"),
             (good[..good.len() - 1].to_vec(), "requires 8 bytes, found 7"),
@@ -235,7 +235,7 @@ mod tests {
             (file("<f4", false, &[0, 4], &[]), "no records"),
         ] {
             let refused = array("x.npy".into(), &bytes).unwrap_err();
-            assert!(refused.contains(what), "{refused}");
+            assert!(refused.contains(problem), "{refused}");
         }
     }
 
@@ -285,7 +285,7 @@ mod tests {
             let at = out.len() as u32;
             out.extend(
                 [
-                    LOCAL,
+                    LOCAL_MAGIC,
                     &[20, 0, 0, 0],
                     &method.to_le_bytes(),
                     &[0; 4],
@@ -297,7 +297,7 @@ mod tests {
                 .concat(),
             );
             let head = [
-                ENTRY,
+                ENTRY_MAGIC,
                 &[20, 0, 20, 0, 0, 0],
                 &method.to_le_bytes(),
                 &[0; 4],
@@ -310,7 +310,7 @@ mod tests {
         let count = (arrays.len() as u16).to_le_bytes();
         let at = (out.len() as u32).to_le_bytes();
         let len = (directory.len() as u32).to_le_bytes();
-        [&out[..], &directory, END, &[0; 4], &count, &count, &len, &at, &[0, 0]].concat()
+        [&out[..], &directory, EOCD, &[0; 4], &count, &count, &len, &at, &[0, 0]].concat()
     }
 
     fn two(compressed: bool) -> Vec<u8> {
@@ -350,7 +350,7 @@ mod tests {
         #[test]
         fn any_archive_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = arrays("x", &bytes);
-            let _ = arrays("x", &[&bytes[..], END, &bytes[..]].concat());
+            let _ = arrays("x", &[&bytes[..], EOCD, &bytes[..]].concat());
         }
 
         #[test]

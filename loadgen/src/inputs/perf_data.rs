@@ -15,9 +15,9 @@ use std::path::Path;
 use tierlab_load::inputs::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
 
 /// Maximum number of steps of all streams.
-const STEPS: usize = 1_000_000;
+const MAX_STEPS: usize = 1_000_000;
 /// Maximum number of files in a folder.
-const FILES: usize = 1_000;
+const MAX_FILES: usize = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +31,7 @@ struct Document {
 /// Tensor with a description instead of a bare array.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Described {
+struct DescribedTensor {
     content: Option<Box<RawValue>>,
     shape: Option<Vec<u64>>,
     b64: Option<String>,
@@ -44,7 +44,7 @@ struct Described {
 pub fn requests(path: &Path) -> Result<Recorded, InputError> {
     match path.is_dir() {
         true => folder(path),
-        false => recorded(short(path), &read(path)?).map_err(super::of(path)),
+        false => recorded(short(path), &read(path)?).map_err(super::err(path)),
     }
 }
 
@@ -53,12 +53,12 @@ pub fn requests(path: &Path) -> Result<Recorded, InputError> {
 /// # Errors
 /// Those of [`requests`].
 pub fn expectations(path: &Path) -> Result<Recorded, InputError> {
-    let says = super::of(path);
-    let document = document(&read(path)?).map_err(&says)?;
+    let refuse = super::err(path);
+    let document = document(&read(path)?).map_err(&refuse)?;
     let entries = document.validation_data.unwrap_or(document.data);
-    let steps = steps(&entries).map_err(&says)?;
+    let steps = steps(&entries).map_err(&refuse)?;
     if steps.is_empty() {
-        return Err(says("no validation data".into()));
+        return Err(refuse("no validation data".into()));
     }
     let request = |step: RecordedRequest| RecordedRequest {
         place: step.place,
@@ -83,8 +83,8 @@ fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
     }
     if let Some(entries) = document.validation_data {
         let expected = steps(&entries)?;
-        let given = requests.iter().map(|step| &step.place);
-        if !expected.iter().map(|step| &step.place).eq(given) {
+        let data_steps = requests.iter().map(|step| &step.place);
+        if !expected.iter().map(|step| &step.place).eq(data_steps) {
             return Err(format!(
                 "`validation_data` has {} steps, `data` has {}, or their streams differ",
                 expected.len(),
@@ -111,8 +111,8 @@ fn steps(entries: &[Box<RawValue>]) -> Result<Vec<RecordedRequest>, String> {
         } else {
             steps.push(step(format!("step {index}"), entry)?);
         }
-        if steps.len() > STEPS {
-            return Err(format!("more than {STEPS} steps; shorten the file"));
+        if steps.len() > MAX_STEPS {
+            return Err(format!("more than {MAX_STEPS} steps; shorten the file"));
         }
     }
     Ok(steps)
@@ -123,7 +123,7 @@ fn step(place: String, text: &RawValue) -> Result<RecordedRequest, String> {
         serde_json::from_str(text.get()).map_err(|error| format!("{place}: {error}"))?;
     let named = tensors
         .into_iter()
-        .map(|(name, text)| tensor(name.clone(), text).map_err(|what| format!("{place}: `{name}`: {what}")));
+        .map(|(name, text)| tensor(name.clone(), text).map_err(|problem| format!("{place}: `{name}`: {problem}")));
     Ok(RecordedRequest {
         inputs: named.collect::<Result<_, _>>()?,
         place,
@@ -139,13 +139,13 @@ fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor, String> {
             content: RecordedContent::Json(text),
         });
     }
-    let described: Described = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
+    let described: DescribedTensor = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
     let content = match (described.content, described.b64) {
         (Some(_), Some(_)) => return Err("it has both `content` and `b64`".into()),
         (None, None) => return Err("it has neither `content` nor `b64`".into()),
         (None, Some(encoded)) => raw(&encoded)?,
         (Some(content), None) if content.get().trim_start().starts_with('{') => {
-            let inner: Described = serde_json::from_str(content.get()).map_err(|error| error.to_string())?;
+            let inner: DescribedTensor = serde_json::from_str(content.get()).map_err(|error| error.to_string())?;
             raw(&inner.b64.ok_or("its `content` is neither an array nor `b64`")?)?
         }
         (Some(content), None) => RecordedContent::Json(content),
@@ -166,19 +166,19 @@ fn raw(encoded: &str) -> Result<RecordedContent, String> {
 
 /// Reads one request from a folder, in which each file is the input of its name.
 fn folder(path: &Path) -> Result<Recorded, InputError> {
-    let says = super::of::<String>(path);
+    let refuse = super::err::<String>(path);
     let mut inputs = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(super::of(path))? {
-        let entry = entry.map_err(super::of(path))?;
+    for entry in std::fs::read_dir(path).map_err(super::err(path))? {
+        let entry = entry.map_err(super::err(path))?;
         let Ok(name) = entry.file_name().into_string() else {
-            return Err(says("a file whose name is not UTF-8".into()));
+            return Err(refuse("a file whose name is not UTF-8".into()));
         };
         if !entry.path().is_file() {
-            let what = format!("`{name}` is not a file; perf_analyzer's folder has a file for each input");
-            return Err(says(what));
+            let problem = format!("`{name}` is not a file; perf_analyzer's folder has a file for each input");
+            return Err(refuse(problem));
         }
-        if inputs.len() == FILES {
-            return Err(says(format!("more than {FILES} files")));
+        if inputs.len() == MAX_FILES {
+            return Err(refuse(format!("more than {MAX_FILES} files")));
         }
         inputs.push(RecordedTensor {
             name,
@@ -187,8 +187,8 @@ fn folder(path: &Path) -> Result<Recorded, InputError> {
         });
     }
     if inputs.is_empty() {
-        let what = "an empty folder; perf_analyzer's has a file for each input";
-        return Err(says(what.into()));
+        let problem = "an empty folder; perf_analyzer's has a file for each input";
+        return Err(refuse(problem.into()));
     }
     inputs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Recorded {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        for (text, what) in [
+        for (text, problem) in [
             ("[]", "`data` is missing or empty"),
             ("{}", "`data` is missing"),
             (
@@ -245,7 +245,7 @@ mod tests {
             (r#"{"data": [], "weights": 1}"#, "unknown field `weights`"),
         ] {
             let refused = recorded("d.json".into(), text.as_bytes()).unwrap_err();
-            assert!(refused.contains(what), "{refused} does not say {what}");
+            assert!(refused.contains(problem), "{refused} does not say {problem}");
         }
     }
 

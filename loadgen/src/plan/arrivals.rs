@@ -2,7 +2,7 @@
 //! [`tierlab_load::schedule`] draws from them.
 
 use super::check::Base;
-use super::fault::{Fault, counted, missing, only_with, refuse, within};
+use super::fault::{Fault, check_count, check_range, missing, only_with, refuse};
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,17 +83,17 @@ pub(super) fn validate(
         only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
     }
     if process != RawProcess::Replay {
-        let given = [("speed", arrival.speed.is_some())];
-        only_with("arrival", "`arrivals = \"replay\"`", &given)?;
+        let flags = [("speed", arrival.speed.is_some())];
+        only_with("arrival", "`arrivals = \"replay\"`", &flags)?;
     }
     let (mut calls, mut other_servers) = (Vec::new(), 0);
     if let Some(recording) = recording {
-        let read = recording.read().map_err(|what| Fault::new("arrival.file", what))?;
+        let read = recording.read().map_err(|text| Fault::new("arrival.file", text))?;
         (calls, other_servers) = (read.calls, read.other_servers);
     } else {
         let (file, column) = (arrival.file.is_some(), arrival.column.is_some());
-        let given = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
-        only_with("arrival", "`arrivals = \"trace\"` or `\"replay\"`", &given)?;
+        let flags = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
+        only_with("arrival", "`arrivals = \"trace\"` or `\"replay\"`", &flags)?;
     }
     let trace = Arc::new(Trace {
         file: arrival.file.clone().unwrap_or_default(),
@@ -121,9 +121,9 @@ pub(super) fn validate(
 fn profile(shape: &RawShape) -> Result<Shape, Fault> {
     match shape {
         RawShape::Steps { shares } => {
-            counted("shape.shares", shares.len(), 2, MAX_PIECES)?;
+            check_count("shape.shares", shares.len(), 2, MAX_PIECES)?;
             for &share in shares {
-                within("shape.shares", share, 0.0, 1_000.0)?;
+                check_range("shape.shares", share, 0.0, 1_000.0)?;
             }
             let mean = shares.iter().sum::<f64>() / shares.len() as f64;
             if mean <= 0.0 {
@@ -132,8 +132,8 @@ fn profile(shape: &RawShape) -> Result<Shape, Fault> {
             Ok(Shape::Steps(shares.iter().map(|share| share / mean).collect()))
         }
         &RawShape::Ramp { from, to } => {
-            within("shape.from", from, 0.0, 1_000.0)?;
-            within("shape.to", to, 0.0, 1_000.0)?;
+            check_range("shape.from", from, 0.0, 1_000.0)?;
+            check_range("shape.to", to, 0.0, 1_000.0)?;
             let mean = f64::midpoint(from, to);
             if mean <= 0.0 {
                 refuse!("shape.from", "0, as `shape.to`: nothing would be sent");

@@ -1,6 +1,6 @@
 //! Limits, paths and keys of other programs' configs, which several parts of a plan share.
 
-use super::fault::{Fault, refuse, within};
+use super::fault::{Fault, check_range, refuse};
 use super::storage::RawFleet;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(super) struct Base<'a> {
 
 impl<'a> Base<'a> {
     /// Folder of a plan on this host.
-    pub(super) const fn here(folder: &'a Path) -> Self {
+    pub(super) const fn local(folder: &'a Path) -> Self {
         Self {
             folder,
             root: None,
@@ -35,16 +35,16 @@ impl<'a> Base<'a> {
     }
 
     /// Folder of a plan that another host sent, below `root`.
-    pub(super) const fn sent(folder: &'a Path, root: &'a Path) -> Self {
+    pub(super) const fn remote(folder: &'a Path, root: &'a Path) -> Self {
         let root = Some(root);
         Self {
             root,
-            ..Self::here(folder)
+            ..Self::local(folder)
         }
     }
 
     /// True if the plan's files are on this host at their own paths.
-    pub(super) const fn is_here(self) -> bool {
+    pub(super) const fn is_local(self) -> bool {
         self.root.is_none()
     }
 
@@ -53,10 +53,10 @@ impl<'a> Base<'a> {
         let Some(root) = self.root else {
             return below(self.folder, path);
         };
-        let on_its_host = Path::new("/").join(self.folder.strip_prefix(root).unwrap_or(self.folder));
-        let names = below(&on_its_host, path);
-        let names = names.components().filter(|part| matches!(part, Component::Normal(_)));
-        root.join(names.collect::<PathBuf>())
+        let original = Path::new("/").join(self.folder.strip_prefix(root).unwrap_or(self.folder));
+        let parts = below(&original, path);
+        let parts = parts.components().filter(|part| matches!(part, Component::Normal(_)));
+        root.join(parts.collect::<PathBuf>())
     }
 
     /// Path of a file or folder that decides what is sent: agents get it, and a resumed run needs the same.
@@ -86,10 +86,10 @@ pub(super) fn below(folder: &Path, path: &Path) -> PathBuf {
 
 /// Facts of the whole plan that its parts are checked against.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct PlanFacts<'a> {
     /// Folder that its paths are relative to.
     pub(super) base: Base<'a>,
-    pub(super) step: Step,
+    pub(super) step: StepTimes,
     pub(super) repeats: u32,
     pub(super) limits: &'a Limits,
     pub(super) protocol: Protocol,
@@ -101,12 +101,12 @@ pub(super) struct Source<'a> {
 
 /// Lengths of a step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct StepTimes {
     pub(super) warmup_s: f64,
     pub(super) step_s: f64,
 }
 
-impl Step {
+impl StepTimes {
     /// Highest rate whose requests fit into a step.
     pub(super) fn highest_rate(self) -> f64 {
         (MAX_REQUESTS_PER_STEP / (self.warmup_s + self.step_s)).min(MAX_RATE)
@@ -114,7 +114,7 @@ impl Step {
 
     /// Refuses a rate that is out of range, or sends nothing or too much in a step. `requests` is their number at each arrival.
     pub(super) fn check_rate(self, key: &str, rate: f64, requests: usize) -> Result<(), Fault> {
-        within(key, rate, 0.01, MAX_RATE)?;
+        check_range(key, rate, 0.01, MAX_RATE)?;
         if rate * self.step_s < 1.0 {
             refuse!(key, "{rate} per second sends nothing in a step of {} s", self.step_s);
         }
@@ -168,14 +168,14 @@ mod tests {
     #[test]
     fn every_path_of_a_sent_plan_leads_below_its_root() {
         let root = Path::new("/tmp/agent");
-        let base = Base::sent(Path::new("/tmp/agent/home/a/plans"), root);
+        let base = Base::remote(Path::new("/tmp/agent/home/a/plans"), root);
         let at = |path: &str| base.path(Path::new(path));
         assert_eq!(at("x.npy"), Path::new("/tmp/agent/home/a/plans/x.npy"));
         assert_eq!(at("../x.npy"), Path::new("/tmp/agent/home/a/x.npy"));
         assert_eq!(at("/etc/shadow"), Path::new("/tmp/agent/etc/shadow"));
         assert_eq!(at("../../../../../../etc/shadow"), Path::new("/tmp/agent/etc/shadow"));
         assert_eq!(at("./a/../../../../../../.."), Path::new("/tmp/agent"));
-        let here = Base::here(Path::new("plans"));
+        let here = Base::local(Path::new("plans"));
         assert_eq!(here.path(Path::new("/etc/hosts")), Path::new("/etc/hosts"));
     }
 }

@@ -40,11 +40,11 @@ pub struct Fault {
 
 impl Fault {
     /// Problem in words, without the key.
-    pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
-        let (key, what) = (key.into(), what.into());
+    pub(super) fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        let (key, problem) = (key.into(), problem.into());
         let text = match key.as_str() {
-            "" => what,
-            key => format!("`{key}`: {what}"),
+            "" => problem,
+            key => format!("`{key}`: {problem}"),
         };
         Self { key, text }
     }
@@ -82,21 +82,21 @@ pub(super) fn conflict<T>(key: impl Into<String>, other: impl Display, advice: i
 }
 
 /// Refuses the given ones of `keys` beside another key.
-pub(super) fn alone(other: &str, advice: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
-    first_given(keys).map_or(Ok(()), |key| conflict(key, other, advice))
+pub(super) fn exclusive(other: &str, advice: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
+    first_set(keys).map_or(Ok(()), |key| conflict(key, other, advice))
 }
 
 /// Refuses the given ones of keys that need an `owner`.
 pub(super) fn only_with(at: &str, owner: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
-    first_given(keys).map_or(Ok(()), |key| misplaced(format!("{at}.{key}"), owner))
+    first_set(keys).map_or(Ok(()), |key| misplaced(format!("{at}.{key}"), owner))
 }
 
-fn first_given<'a>(keys: &[(&'a str, bool)]) -> Option<&'a str> {
-    keys.iter().find_map(|&(key, is_given)| is_given.then_some(key))
+fn first_set<'a>(keys: &[(&'a str, bool)]) -> Option<&'a str> {
+    keys.iter().find_map(|&(key, is_set)| is_set.then_some(key))
 }
 
 /// Refuses a key of loads that goose sends, in a build without it.
-pub(super) fn by_goose(key: &str) -> Result<(), Fault> {
+pub(super) fn require_goose(key: &str) -> Result<(), Fault> {
     if !cfg!(feature = "goose") {
         return Err(without_goose(key));
     }
@@ -109,35 +109,35 @@ fn without_goose(key: &str) -> Fault {
 
 /// Fault of a key, with a formatted message.
 macro_rules! fault {
-    ($key:expr, $($what:tt)+) => {
-        $crate::plan::fault::Fault::new($key, format_args!($($what)+).to_string())
+    ($key:expr, $($problem:tt)+) => {
+        $crate::plan::fault::Fault::new($key, format_args!($($problem)+).to_string())
     };
 }
 
 /// Returns a [`fault!`] from the function.
 macro_rules! refuse {
-    ($key:expr, $($what:tt)+) => {
-        return Err($crate::plan::fault::fault!($key, $($what)+))
+    ($key:expr, $($problem:tt)+) => {
+        return Err($crate::plan::fault::fault!($key, $($problem)+))
     };
 }
 
 pub(super) use {fault, refuse};
 
 /// Problem with a number out of range.
-pub(super) fn outside<T: Display>(value: T, least: T, most: T) -> String {
+pub(super) fn out_of_range<T: Display>(value: T, least: T, most: T) -> String {
     format!("{value} is not between {least} and {most}")
 }
 
 /// Refuses numbers out of range, NaN and infinities.
-pub(super) fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), Fault> {
+pub(super) fn check_range(key: &str, value: f64, least: f64, most: f64) -> Result<(), Fault> {
     if !(least..=most).contains(&value) {
-        return Err(Fault::new(key, outside(value, least, most)));
+        return Err(Fault::new(key, out_of_range(value, least, most)));
     }
     Ok(())
 }
 
 /// Refuses names that are not one plain path segment.
-pub(super) fn plain(key: &str, name: &str) -> Result<(), Fault> {
+pub(super) fn check_name(key: &str, name: &str) -> Result<(), Fault> {
     if !is_plain_name(name) {
         refuse!(key, "invalid name `{name}`; use letters, digits, `.`, `_` and `-`");
     }
@@ -145,14 +145,14 @@ pub(super) fn plain(key: &str, name: &str) -> Result<(), Fault> {
 }
 
 /// Refuses entries that occur twice.
-pub(super) fn distinct<T: PartialEq + Display>(key: &str, entries: &[T]) -> Result<(), Fault> {
+pub(super) fn check_distinct<T: PartialEq + Display>(key: &str, entries: &[T]) -> Result<(), Fault> {
     let mut all = entries.iter().enumerate();
-    let twice = all.find(|(index, entry)| entries[..*index].contains(entry));
-    twice.map_or(Ok(()), |(index, entry)| duplicate(format!("{key}[{index}]"), entry))
+    let repeated = all.find(|(index, entry)| entries[..*index].contains(entry));
+    repeated.map_or(Ok(()), |(index, entry)| duplicate(format!("{key}[{index}]"), entry))
 }
 
 /// Refuses lists with too few or too many entries.
-pub(super) fn counted(key: &str, entries: usize, least: usize, most: usize) -> Result<(), Fault> {
+pub(super) fn check_count(key: &str, entries: usize, least: usize, most: usize) -> Result<(), Fault> {
     if !(least..=most).contains(&entries) {
         refuse!(key, "has {entries} entries; give {least} to {most}");
     }
@@ -167,44 +167,44 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, (Option<usize>,
     T::deserialize(document).map_err(|error| {
         let key = error.span().and_then(|span| key_at(text, &span)).unwrap_or_default();
         let is_of = |old: &str| error.message().starts_with(&format!("unknown field `{old}`"));
-        let what = match REPLACED.iter().find(|(old, _)| is_of(old)) {
+        let problem = match REPLACED.iter().find(|(old, _)| is_of(old)) {
             Some((_, new)) => {
                 format!("`matrix` replaces it; write `matrix = {{ {new} = [...] }}`, or one value in `set`")
             }
             None => error.message().to_owned(),
         };
-        (line(&error), Fault::new(key, what))
+        (line(&error), Fault::new(key, problem))
     })
 }
 
 /// Path of the innermost key that includes a place of the text, such as `load[1].rates`.
-fn key_at(text: &str, place: &Range<usize>) -> Option<String> {
+fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
     let document = DeTable::parse(text).ok()?;
-    let path = below_table(document.get_ref(), place)?;
+    let path = below_table(document.get_ref(), span)?;
     Some(path.trim_start_matches('.').to_owned())
 }
 
-fn below_table(table: &DeTable<'_>, place: &Range<usize>) -> Option<String> {
+fn below_table(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
-        let below = match includes(&key.span(), place) {
+        let below = match includes(&key.span(), span) {
             true => String::new(),
-            false => below(value, place)?,
+            false => below(value, span)?,
         };
         Some(format!(".{}{below}", key.get_ref()))
     })
 }
 
 /// Path below a value; empty for the value itself.
-fn below(value: &Spanned<DeValue<'_>>, place: &Range<usize>) -> Option<String> {
+fn below(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
     let inner = match value.get_ref() {
-        DeValue::Table(table) => below_table(table, place),
+        DeValue::Table(table) => below_table(table, span),
         DeValue::Array(array) => {
             let mut elements = array.iter().enumerate();
-            elements.find_map(|(index, element)| Some(format!("[{index}]{}", below(element, place)?)))
+            elements.find_map(|(index, element)| Some(format!("[{index}]{}", below(element, span)?)))
         }
         _ => None,
     };
-    inner.or_else(|| includes(&value.span(), place).then(String::new))
+    inner.or_else(|| includes(&value.span(), span).then(String::new))
 }
 
 fn includes(outer: &Range<usize>, inner: &Range<usize>) -> bool {

@@ -14,7 +14,7 @@ use tierlab_load::workers::PlanText;
 use toml::de::{DeTable, DeValue};
 
 /// Maximum files of one folder.
-const MOST_IN_FOLDER: usize = 10_000;
+const MAX_PER_FOLDER: usize = 10_000;
 /// Replacement of a secret value.
 const HIDDEN: &str = "\"***\"";
 /// Parts of keys whose values are secret, and those with which a key names another place of a secret, or counts tokens.
@@ -23,7 +23,7 @@ const NOT_SECRET: [&str; 3] = ["_env", "_file", "tokens"];
 
 impl Plan {
     /// Plan for load processes of this host.
-    pub fn text_here(&self) -> PlanText {
+    pub fn local_text(&self) -> PlanText {
         PlanText {
             file: self.file.clone(),
             text: self.text.clone(),
@@ -36,12 +36,12 @@ impl Plan {
     ///
     /// # Errors
     /// A folder that cannot be read.
-    pub fn text_elsewhere(&self) -> io::Result<PlanText> {
+    pub fn remote_text(&self) -> io::Result<PlanText> {
         let files = self.request_files()?;
         Ok(PlanText {
             file: absolute(&self.file),
             files: files.iter().map(|file| absolute(file)).collect(),
-            ..self.text_here()
+            ..self.local_text()
         })
     }
 
@@ -56,7 +56,7 @@ impl Plan {
                 files.insert(path.clone());
                 continue;
             }
-            for entry in std::fs::read_dir(path)?.take(MOST_IN_FOLDER) {
+            for entry in std::fs::read_dir(path)?.take(MAX_PER_FOLDER) {
                 let entry = entry?.path();
                 if entry.is_file() {
                     files.insert(entry);
@@ -111,7 +111,7 @@ fn has_secrets(text: &str) -> bool {
 fn secrets(text: &str) -> Option<Vec<Range<usize>>> {
     let mut found = Vec::new();
     find(DeTable::parse(text).ok()?.get_ref(), false, &mut found);
-    found.sort_by_key(|place| place.start);
+    found.sort_by_key(|span| span.start);
     Some(found)
 }
 
@@ -133,8 +133,8 @@ fn find(table: &DeTable<'_>, is_secret: bool, found: &mut Vec<Range<usize>>) {
 
 fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    let names_another = NOT_SECRET.iter().any(|end| key.ends_with(end));
-    key == "headers" || (!names_another && SECRET.iter().any(|part| key.contains(part)))
+    let is_reference = NOT_SECRET.iter().any(|end| key.ends_with(end));
+    key == "headers" || (!is_reference && SECRET.iter().any(|part| key.contains(part)))
 }
 
 #[cfg(test)]

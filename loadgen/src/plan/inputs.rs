@@ -2,7 +2,7 @@
 //! that a model declares.
 
 use super::check::Base;
-use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
+use super::fault::{Fault, check_range, conflict, fault, misplaced, missing, out_of_range, refuse};
 use super::value::{self, Within};
 use crate::inputs::{InputError, columns, lines, numpy, perf_data, short};
 use bytes::Bytes;
@@ -159,12 +159,12 @@ pub(super) struct InputsPlan {
     /// Rules of the plan's model.
     pub(super) rules: InputRules,
     /// Rules of other models, by name.
-    pub(super) of_others: BTreeMap<String, InputRules>,
+    pub(super) by_model: BTreeMap<String, InputRules>,
 }
 
 /// Validates `[inputs]`; `others` are the models that may have inputs of their own.
 pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> Result<InputsPlan, Fault> {
-    let mut of_others = BTreeMap::new();
+    let mut by_model = BTreeMap::new();
     for (name, mut raw) in std::mem::take(&mut raw.model) {
         if !others.contains(&name.as_str()) {
             refuse!(
@@ -176,11 +176,11 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
             refuse!(format!("inputs.model.{name}.model"), "a model has no models of its own");
         }
         let rules = rules(raw, &format!("inputs.model.{}", toml_key(&name)), base)?;
-        of_others.insert(name, rules);
+        by_model.insert(name, rules);
     }
     Ok(InputsPlan {
         rules: rules(raw, "inputs", base)?,
-        of_others,
+        by_model,
     })
 }
 
@@ -190,11 +190,11 @@ pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Faul
     if !calls.iter().any(|call| has_body(&call)) {
         return Ok(());
     }
-    if let Some(bare) = calls.iter().find(|call| !has_body(call)) {
+    if let Some(bodiless) = calls.iter().find(|call| !has_body(call)) {
         refuse!(
             "arrival.file",
             "{} has no body, but other requests have one; record the bodies of all requests or of none",
-            bare.place()
+            bodiless.place()
         );
     }
     if inputs.rules.recorded.is_some() || inputs.rules.order != Order::Sequential {
@@ -214,10 +214,10 @@ pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Faul
 }
 
 /// Rewrites the keys of a message about `inputs` to those of another model's inputs.
-pub(super) fn of_model(model: &str, what: &str) -> String {
+pub(super) fn rekey(model: &str, text: &str) -> String {
     let key = toml_key(model);
     let below = |open: &str| format!("{open}inputs.model.{key}.");
-    what.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
+    text.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
 }
 
 fn rules(raw: RawInputs, at: &str, base: Base<'_>) -> Result<InputRules, Fault> {
@@ -242,7 +242,7 @@ fn rules(raw: RawInputs, at: &str, base: Base<'_>) -> Result<InputRules, Fault> 
         }
         (None, None) => None,
     };
-    let recorded = recorded.map(|(name, read)| read.map_err(|error| of_file(key(name), &error)));
+    let recorded = recorded.map(|(name, read)| read.map_err(|error| file_fault(key(name), &error)));
     let recorded = recorded.transpose()?.map(Arc::new);
     let mut tensors = BTreeMap::new();
     for (name, tensor) in raw.tensor {
@@ -297,7 +297,7 @@ const DIMS: &str = "a number, \"rows\", { choices = [224, 320] }, { uniform = [1
 fn dimension(at: &str, value: toml::Value, base: Base<'_>) -> Result<Dim, Fault> {
     let size = |size: i64| {
         let found = u64::try_from(size).ok().filter(|size| *size <= MAX_DIM);
-        found.ok_or_else(|| Fault::new(at, outside(size, 0, MAX_DIM as i64)))
+        found.ok_or_else(|| Fault::new(at, out_of_range(size, 0, MAX_DIM as i64)))
     };
     match &value {
         toml::Value::Integer(fixed) => return size(*fixed).map(Dim::Fixed),
@@ -305,8 +305,8 @@ fn dimension(at: &str, value: toml::Value, base: Base<'_>) -> Result<Dim, Fault>
         toml::Value::Table(keys) if keys.contains_key("lognormal") => {
             let RawLengths { lognormal, min, max } = table(at, value, DIMS)?;
             let RawLognormal { median, sigma } = lognormal;
-            within(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
-            within(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
+            check_range(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
+            check_range(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
             return lengths(at, Law::Lognormal { median, sigma }, min.unwrap_or(1), max).map(Dim::Draw);
         }
         _ => {}
@@ -321,7 +321,7 @@ fn dimension(at: &str, value: toml::Value, base: Base<'_>) -> Result<Dim, Fault>
         RawDim::Uniform([least, most]) => lengths(at, Law::Uniform, least, most).map(Dim::Draw),
         RawDim::File(file) => {
             let path = base.request_file(&file);
-            let lengths = lines::lengths(&path).map_err(|error| of_file(at, &error))?;
+            let lengths = lines::lengths(&path).map_err(|error| file_fault(at, &error))?;
             if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
                 refuse!(at, "{}: {length} is above {MAX_DIM}", path.display());
             }
@@ -376,8 +376,8 @@ fn values(at: &str, value: toml::Value, base: Base<'_>) -> Result<Values, Fault>
             }
             RawValues::Uniform([from, to]) => refuse!(at, "{from} to {to} is not a range"),
             RawValues::Normal { mean, sd } => {
-                within(&format!("{at}.mean"), mean, -1e300, 1e300)?;
-                within(&format!("{at}.sd"), sd, 0.0, 1e300)?;
+                check_range(&format!("{at}.mean"), mean, -1e300, 1e300)?;
+                check_range(&format!("{at}.sd"), sd, 0.0, 1e300)?;
                 return Ok(Values::Normal { mean, sd });
             }
             RawValues::Integers([least, most]) if least <= most => {
@@ -390,16 +390,16 @@ fn values(at: &str, value: toml::Value, base: Base<'_>) -> Result<Values, Fault>
             RawValues::File(path) => lines::records(&base.request_file(&path)),
         }
     };
-    let records = records.map_err(|error| of_file(at, &error))?;
+    let records = records.map_err(|error| file_fault(at, &error))?;
     Ok(Values::File(Arc::new(records)))
 }
 
 fn texts(at: &str, text: &RawText) -> Result<Values, Fault> {
     /// Maximum words or bytes of one text.
-    const MOST: u32 = 1 << 24;
+    const MAX: u32 = 1 << 24;
     let (RawText::Words([least, most]) | RawText::Bytes([least, most])) = *text;
-    if least > most || most > MOST {
-        refuse!(at, "{least} to {most} is not a range up to {MOST}");
+    if least > most || most > MAX {
+        refuse!(at, "{least} to {most} is not a range up to {MAX}");
     }
     Ok(match text {
         RawText::Words(_) => Values::Words { least, most },
@@ -417,7 +417,7 @@ fn column_values(at: &str, raw: RawColumn, base: Base<'_>) -> Result<Result<Reco
     })
 }
 
-fn of_file(key: impl Into<String>, error: &InputError) -> Fault {
+fn file_fault(key: impl Into<String>, error: &InputError) -> Fault {
     Fault::new(key, error.to_string())
 }
 
@@ -434,7 +434,7 @@ fn check_rule(raw: RawCheck, at: &str, base: Base<'_>) -> Result<CheckRule, Faul
     });
     let expected = expected
         .transpose()
-        .map_err(|error| of_file(format!("{at}.check.expected"), &error))?;
+        .map_err(|error| file_fault(format!("{at}.check.expected"), &error))?;
     Ok(CheckRule {
         share: raw.share,
         tolerance: raw.tolerance,
@@ -454,20 +454,20 @@ mod tests {
 
     fn parse(text: &str) -> Result<InputRules, String> {
         let raw = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
-        let plan = validate(raw, &[], Base::here(Path::new("")));
+        let plan = validate(raw, &[], Base::local(Path::new("")));
         plan.map(|plan| plan.rules).map_err(|fault| fault.to_string())
     }
 
     #[test]
     fn another_model_of_a_mix_has_inputs_of_its_own() {
         let of =
-            |text: &str, others: &[&str]| validate(toml::from_str(text).unwrap(), others, Base::here(Path::new("")));
+            |text: &str, others: &[&str]| validate(toml::from_str(text).unwrap(), others, Base::local(Path::new("")));
         let text =
             "[tensor.x]\nshape = [1]\n[model.\"ctr.2\".tensor.y]\nshape = [2]\n[model.b]\norder = \"shuffled\"\n";
         let plan = of(text, &["ctr.2", "b"]).unwrap();
-        assert!(plan.rules.tensors.contains_key("x") && plan.of_others["ctr.2"].tensors.contains_key("y"));
-        assert_eq!(plan.of_others["b"].order, Order::Shuffled);
-        for (text, what) in [
+        assert!(plan.rules.tensors.contains_key("x") && plan.by_model["ctr.2"].tensors.contains_key("y"));
+        assert_eq!(plan.by_model["b"].order, Order::Shuffled);
+        for (text, problem) in [
             (text, "no part of a mix requests `b`"),
             (
                 "[model.\"ctr.2\".tensor.y]\nshape = [-1]",
@@ -475,11 +475,11 @@ mod tests {
             ),
             ("[model.\"ctr.2\".model.c]\norder = \"zipf\"", "no models of its own"),
         ] {
-            let refused = of(text, &["ctr.2"]).expect_err(what).to_string();
-            assert!(refused.contains(what), "{refused}");
+            let refused = of(text, &["ctr.2"]).expect_err(problem).to_string();
+            assert!(refused.contains(problem), "{refused}");
         }
         assert_eq!(
-            of_model("b", "add\n[inputs.tensor.x]\nto `inputs.order`"),
+            rekey("b", "add\n[inputs.tensor.x]\nto `inputs.order`"),
             "add\n[inputs.model.b.tensor.x]\nto `inputs.model.b.order`"
         );
     }
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_key() {
-        for (text, what) in [
+        for (text, problem) in [
             ("ordre = \"zipf\"", "ordre"),
             ("order = \"zipf\"", "`inputs.zipf_exponent` is missing"),
             ("[tensor.x]\nshape = [-1]", "`inputs.tensor.x.shape[0]`: -1"),
@@ -547,8 +547,8 @@ mod tests {
             ("requests = \"a\"\ndata = \"b\"", "exclude each other"),
             ("[check]\nshare = 2", "`check.share`: 2 is not between 0 and 1"),
         ] {
-            let refused = parse(text).expect_err(what);
-            assert!(refused.contains(what), "{refused} does not say {what}");
+            let refused = parse(text).expect_err(problem);
+            assert!(refused.contains(problem), "{refused} does not say {problem}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! `[[journey]]`: sequences of requests, begun at given rates, that pass values from replies to later requests. In:
 //! TOML. Out: validated journeys with parsed templates.
 
-use super::check::Step;
+use super::check::StepTimes;
 use super::fault::{
-    Fault, by_goose, conflict, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
+    Fault, check_count, check_distinct, check_name, conflict, duplicate, empty, fault, misplaced, missing, only_with,
+    refuse, require_goose,
 };
 use super::raw::{RawJourney, RawPlan, RawStep};
 use reqwest::Method;
@@ -23,7 +24,7 @@ const MAX_VALUES: usize = 64;
 /// Longest name of a journey or step, in bytes: file names contain both.
 const MAX_NAME: usize = 40;
 /// Headers that carry credentials, which a result would keep.
-const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
+const CREDENTIALS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
 /// Methods of requests to a path.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
@@ -49,16 +50,16 @@ pub struct StepPlan {
     /// Name in results.
     pub name: String,
     /// Request to make.
-    pub ask: Ask,
+    pub request: Request,
     /// Values passed to later steps.
     pub take: Vec<Extraction>,
     /// Number of the journey's values that are known when the step begins.
-    pub known: usize,
+    pub available: usize,
 }
 
 /// Request of a step.
 #[derive(Debug, Clone)]
-pub enum Ask {
+pub enum Request {
     /// Request to a model, by the Open Inference Protocol.
     Model {
         /// Name of the model.
@@ -66,7 +67,7 @@ pub enum Ask {
         /// Transport of the request.
         protocol: Protocol,
         /// Inputs of the request.
-        content: Content,
+        content: StepInputs,
     },
     /// Request to a path of the server.
     Http {
@@ -87,7 +88,7 @@ pub enum Ask {
 
 /// Inputs of a model.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum StepInputs {
     /// Entity of the journey, whose rows the server joins.
     Entity,
     /// Values by input; strings may be templates.
@@ -118,32 +119,32 @@ impl JourneyPlan {
     pub fn takes_entity(&self) -> bool {
         let names_entity = |value: &Json| value.as_str().is_some_and(|text| text.contains("{entity_id}"));
         let uses_entity = |template: &Template| template.slots().any(|slot| slot == 0);
-        self.steps.iter().any(|step| match &step.ask {
-            Ask::Model { content, .. } => match content {
-                Content::Entity => true,
-                Content::Body(body) => uses_entity(body),
-                Content::Inputs(inputs) => inputs.values().any(names_entity),
+        self.steps.iter().any(|step| match &step.request {
+            Request::Model { content, .. } => match content {
+                StepInputs::Entity => true,
+                StepInputs::Body(body) => uses_entity(body),
+                StepInputs::Inputs(inputs) => inputs.values().any(names_entity),
             },
-            Ask::Http { path, body, .. } => uses_entity(path) || body.iter().any(uses_entity),
+            Request::Http { path, body, .. } => uses_entity(path) || body.iter().any(uses_entity),
         })
     }
 
     /// True if any step goes over gRPC.
     pub fn speaks_grpc(&self) -> bool {
-        let is_grpc = |ask: &Ask| matches!(ask, Ask::Model { protocol, .. } if *protocol == Protocol::Grpc);
-        self.steps.iter().any(|step| is_grpc(&step.ask))
+        let is_grpc = |call: &Request| matches!(call, Request::Model { protocol, .. } if *protocol == Protocol::Grpc);
+        self.steps.iter().any(|step| is_grpc(&step.request))
     }
 
     /// Models that it requests.
     pub fn models(&self) -> impl Iterator<Item = &str> {
-        self.steps.iter().filter_map(|step| match &step.ask {
-            Ask::Model { model, .. } => Some(model.as_str()),
-            Ask::Http { .. } => None,
+        self.steps.iter().filter_map(|step| match &step.request {
+            Request::Model { model, .. } => Some(model.as_str()),
+            Request::Http { .. } => None,
         })
     }
 }
 
-pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>, Fault> {
+pub(super) fn validate(plan: &RawPlan, lengths: StepTimes) -> Result<Vec<JourneyPlan>, Fault> {
     if !plan.journey.is_empty() && plan.encoding == Some(Encoding::Binary) {
         return conflict(
             "encoding",
@@ -154,7 +155,7 @@ pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>
     let mut journeys: Vec<JourneyPlan> = Vec::new();
     for (index, raw) in plan.journey.iter().enumerate() {
         let at = format!("journey[{index}]");
-        by_goose(&at)?;
+        require_goose(&at)?;
         let journey = journey(raw, &at, lengths, plan.protocol)?;
         if journeys.iter().any(|other| other.name == journey.name) {
             return duplicate(format!("{at}.name"), journey.name);
@@ -164,13 +165,13 @@ pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>
     Ok(journeys)
 }
 
-fn journey(raw: &RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Result<JourneyPlan, Fault> {
-    check_name(&raw.name, &format!("{at}.name"))?;
-    counted(&format!("{at}.step"), raw.step.len(), 1, MAX_STEPS)?;
+fn journey(raw: &RawJourney, at: &str, lengths: StepTimes, protocol: Protocol) -> Result<JourneyPlan, Fault> {
+    check_label(&raw.name, &format!("{at}.name"))?;
+    check_count(&format!("{at}.step"), raw.step.len(), 1, MAX_STEPS)?;
     if raw.rates.is_empty() {
         return empty(format!("{at}.rates"));
     }
-    distinct(&format!("{at}.rates"), &raw.rates)?;
+    check_distinct(&format!("{at}.rates"), &raw.rates)?;
     for (i, &rate) in raw.rates.iter().enumerate() {
         let key = format!("{at}.rates[{i}]");
         lengths.check_rate(&key, rate, raw.step.len())?;
@@ -179,7 +180,7 @@ fn journey(raw: &RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Res
     let mut steps: Vec<StepPlan> = Vec::new();
     for (index, raw) in raw.step.iter().enumerate() {
         let at = format!("{at}.step[{index}]");
-        check_name(&raw.name, &format!("{at}.name"))?;
+        check_label(&raw.name, &format!("{at}.name"))?;
         if steps.iter().any(|other| other.name == raw.name) {
             return duplicate(format!("{at}.name"), &raw.name);
         }
@@ -193,32 +194,37 @@ fn journey(raw: &RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Res
     })
 }
 
-fn check_name(name: &str, key: &str) -> Result<(), Fault> {
+fn check_label(name: &str, key: &str) -> Result<(), Fault> {
     if name.len() > MAX_NAME {
         refuse!(key, "`{name}` has more than {MAX_NAME} characters");
     }
-    plain(key, name)
+    check_name(key, name)
 }
 
 fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -> Result<StepPlan, Fault> {
-    let known = values.len();
+    let available = values.len();
     let take = take(&raw.take, at, values)?;
-    let names = &values[..known];
+    let names = &values[..available];
     let name = raw.name.clone();
-    let ask = match (&raw.model, &raw.path) {
+    let request = match (&raw.model, &raw.path) {
         (Some(_), Some(_)) => refuse!(format!("{at}.path"), "a step requests a `model` or a `path`, not both"),
         (None, None) => {
             let advice = "a step requests a `model`, or a `path` of the server";
             return missing(format!("{at}.model"), advice);
         }
-        (Some(model), None) => of_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
-        (None, Some(path)) => of_path(raw, path, at, names)?,
+        (Some(model), None) => for_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
+        (None, Some(path)) => for_path(raw, path, at, names)?,
     };
-    Ok(StepPlan { name, ask, take, known })
+    Ok(StepPlan {
+        name,
+        request,
+        take,
+        available,
+    })
 }
 
-fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Protocol) -> Result<Ask, Fault> {
-    plain(&format!("{at}.model"), model)?;
+fn for_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Protocol) -> Result<Request, Fault> {
+    check_name(&format!("{at}.model"), model)?;
     let given = [
         ("method", raw.method.is_some()),
         ("headers", !raw.headers.is_empty()),
@@ -228,7 +234,7 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
     only_with(at, owner, &given)?;
     let content = match (&raw.inputs, &raw.body) {
         (Some(_), Some(_)) => refuse!(format!("{at}.body"), "a model takes `inputs` or a `body`, not both"),
-        (None, None) => Content::Entity,
+        (None, None) => StepInputs::Entity,
         (None, Some(body)) => {
             if protocol == Protocol::Grpc && body.contains("\"parameters\"") {
                 refuse!(
@@ -238,7 +244,7 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
                 );
             }
             let body = Template::parse(body, Usage::Body, names);
-            Content::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
+            StepInputs::Body(body.map_err(|problem| Fault::new(format!("{at}.body"), problem))?)
         }
         (Some(inputs), None) => {
             let mut given = BTreeMap::new();
@@ -246,24 +252,24 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
                 let key = format!("{at}.inputs.{name}");
                 let value = json(value, &key)?;
                 if let Some(text) = value.as_str() {
-                    Template::parse(text, Usage::Path, names).map_err(|what| Fault::new(key, what))?;
+                    Template::parse(text, Usage::Path, names).map_err(|problem| Fault::new(key, problem))?;
                 }
                 given.insert(name.clone(), value);
             }
             if given.is_empty() {
                 return empty(format!("{at}.inputs"));
             }
-            Content::Inputs(given)
+            StepInputs::Inputs(given)
         }
     };
-    Ok(Ask::Model {
+    Ok(Request::Model {
         model: model.to_owned(),
         protocol,
         content,
     })
 }
 
-fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask, Fault> {
+fn for_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Request, Fault> {
     if raw.inputs.is_some() {
         return misplaced(format!("{at}.inputs"), "`model`; give a `body`");
     }
@@ -276,12 +282,12 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
             "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
         );
     }
-    let wrong = |key: &'static str| move |what: String| Fault::new(format!("{at}.{key}"), what);
+    let fault_at = |key: &'static str| move |problem: String| Fault::new(format!("{at}.{key}"), problem);
     let body = raw.body.as_ref().map(|body| Template::parse(body, Usage::Body, names));
-    let body = body.transpose().map_err(wrong("body"))?;
-    Ok(Ask::Http {
+    let body = body.transpose().map_err(fault_at("body"))?;
+    Ok(Request::Http {
         method: method(raw.method.as_deref(), body.is_some(), at)?,
-        path: Template::parse(path, Usage::Path, names).map_err(wrong("path"))?,
+        path: Template::parse(path, Usage::Path, names).map_err(fault_at("path"))?,
         path_text: path.to_owned(),
         headers: headers(&raw.headers, body.is_some(), at)?,
         body,
@@ -291,7 +297,7 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
 
 /// Values that a step passes to later steps. Adds their names to `values`.
 fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> Result<Vec<Extraction>, Fault> {
-    let mut taken = Vec::new();
+    let mut takes = Vec::new();
     for (name, pointer) in raw {
         let key = format!("{at}.take.{name}");
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -311,13 +317,13 @@ fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> R
         if values.len() > MAX_VALUES {
             refuse!(key, "too many values; the limit per journey is {MAX_VALUES}");
         }
-        taken.push(Extraction {
+        takes.push(Extraction {
             slot: values.len(),
             pointer: pointer.clone(),
         });
         values.push(name.clone());
     }
-    Ok(taken)
+    Ok(takes)
 }
 
 fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
@@ -335,8 +341,8 @@ fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
 }
 
 /// Method of a step (default: POST with a body, else GET).
-fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
-    let name = given.unwrap_or(if has_body { "POST" } else { "GET" });
+fn method(chosen: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
+    let name = chosen.unwrap_or(if has_body { "POST" } else { "GET" });
     let method = name.parse().ok().filter(|_: &Method| METHODS.contains(&name));
     let Some(method) = method else {
         refuse!(
@@ -351,15 +357,15 @@ fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault
 }
 
 /// Headers of a step's requests, beside those of the target.
-fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
+fn headers(extra: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
     let mut headers = HeaderMap::new();
     if has_body {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    for (name, value) in given {
+    for (name, value) in extra {
         let key = format!("{at}.headers.{name}");
         let name: HeaderName = name.parse().map_err(|_| fault!(&key, "invalid header name"))?;
-        if SECRET.contains(&name.as_str()) {
+        if CREDENTIALS.contains(&name.as_str()) {
             refuse!(key, "credentials are not allowed in journeys: results keep the plan");
         }
         let value = HeaderValue::from_str(value).map_err(|_| fault!(key, "invalid header value"))?;

@@ -18,13 +18,13 @@ const MAX_ROWS: usize = 4_000_000;
 pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, Fault> {
     use raw::RawDistribution as Raw;
     if raw.distribution != Raw::Zipf {
-        let given = [("exponent", raw.exponent.is_some())];
-        only_with("keys", "`keys.distribution = \"zipf\"`", &given)?;
+        let flags = [("exponent", raw.exponent.is_some())];
+        only_with("keys", "`keys.distribution = \"zipf\"`", &flags)?;
     }
     if raw.distribution != Raw::File {
         let (file, column) = (raw.file.is_some(), raw.column.is_some());
-        let given = [("file", file), ("column", column), ("text", raw.text)];
-        only_with("keys", "`keys.distribution = \"file\"`", &given)?;
+        let flags = [("file", file), ("column", column), ("text", raw.text)];
+        only_with("keys", "`keys.distribution = \"file\"`", &flags)?;
     }
     match raw.distribution {
         Raw::Uniform => Ok(KeyDistribution::Uniform),
@@ -90,11 +90,11 @@ pub(super) fn ids(path: &Path, column: &str) -> Result<Vec<i64>, Fault> {
 /// Text keys in the order of the file, as indices into its distinct texts; a cell may hold several, separated by semicolons.
 pub(super) fn texts(path: &Path, column: &str) -> Result<(Vec<i64>, Vec<Box<str>>), Fault> {
     let cells: Vec<String> = parsed(path, column, |text| text.split(';').collect())?;
-    let mut places: BTreeMap<String, i64> = BTreeMap::new();
+    let mut indices: BTreeMap<String, i64> = BTreeMap::new();
     let mut texts: Vec<Box<str>> = Vec::new();
     let ids = cells.into_iter().map(|cell| {
         let next = texts.len() as i64;
-        *places.entry(cell).or_insert_with_key(|text| {
+        *indices.entry(cell).or_insert_with_key(|text| {
             texts.push(text.as_str().into());
             next
         })
@@ -107,23 +107,23 @@ where
     T: FromStr,
     T::Err: Display,
 {
-    let refuse = |what: String| fault!("keys.file", "{}: {what}", path.display());
-    let unread = |error: csv::Error| refuse(error.to_string());
+    let refuse = |problem: String| fault!("keys.file", "{}: {problem}", path.display());
+    let csv_error = |error: csv::Error| refuse(error.to_string());
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_path(path)
-        .map_err(unread)?;
-    let headers = reader.headers().map_err(unread)?;
+        .map_err(csv_error)?;
+    let headers = reader.headers().map_err(csv_error)?;
     let Some(index) = headers.iter().position(|header| header == column) else {
-        let there: Vec<&str> = headers.iter().collect();
+        let columns: Vec<&str> = headers.iter().collect();
         return Err(refuse(format!(
             "no column `{column}` (set `keys.column`; found {})",
-            there.join(", ")
+            columns.join(", ")
         )));
     };
     let mut values = Vec::new();
     for (row, record) in reader.records().enumerate() {
-        let record = record.map_err(unread)?;
+        let record = record.map_err(csv_error)?;
         for cell in cells(record.get(index).unwrap_or_default()) {
             let value = cell
                 .parse()
@@ -153,8 +153,8 @@ mod tests {
         let log = file(b"ts, user_id\n1.5, 7\n2.0, 8 9;10\n");
         assert_eq!(ids(log.path(), "user_id").unwrap(), [7, 8, 9, 10]);
         let named = file(b"k\nb;a\nb\n");
-        let (places, names) = texts(named.path(), "k").unwrap();
-        assert_eq!((places, names), (vec![0, 1, 0], vec!["b".into(), "a".into()]));
+        let (indices, names) = texts(named.path(), "k").unwrap();
+        assert_eq!((indices, names), (vec![0, 1, 0], vec!["b".into(), "a".into()]));
         let missing = ids(log.path(), "id").unwrap_err().to_string();
         assert!(
             missing.contains("`keys.column`") && missing.contains("ts, user_id"),

@@ -1,8 +1,10 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
 use super::Traffic;
-use super::check::{Base, Source, check_pairs};
-use super::fault::{Fault, conflict, distinct, duplicate, empty, fault, misplaced, missing, plain, refuse, within};
+use super::check::{Base, PlanFacts, check_pairs};
+use super::fault::{
+    Fault, check_distinct, check_name, check_range, conflict, duplicate, empty, fault, misplaced, missing, refuse,
+};
 use super::raw::{RawData, RawLab, RawPlan, RawTier};
 use super::storage::{CacheState, ColdStartPlan, Origin, TierPlan, at_once};
 use super::variant::{self, RawVariant, VariantPlan};
@@ -45,7 +47,7 @@ pub enum Data {
         model_size: String,
     },
     /// Existing data, used as they are.
-    Given {
+    Existing {
         /// The model repository.
         repository: PathBuf,
         /// The folder of the feature tables.
@@ -62,12 +64,12 @@ impl LabPlan {
 
 /// Validates `[lab]`, with the fleet and the variants that it starts.
 pub(super) fn validate(
-    (plan, source): (&RawPlan, Source<'_>),
+    (plan, facts): (&RawPlan, PlanFacts<'_>),
     traffic: &Traffic,
     question: Option<&Question>,
     keys: &KeyDistribution,
 ) -> Result<Option<LabPlan>, Fault> {
-    let base = source.base;
+    let base = facts.base;
     check_fleet(plan, traffic)?;
     let Some(raw) = &plan.lab else { return Ok(None) };
     let starts_servers = plan.variant.is_empty() || plan.variant.iter().any(|variant| !variant.is_running());
@@ -78,25 +80,25 @@ pub(super) fn validate(
     };
     let tiers = tiers(raw, &plan.variant, base, &server_config)?;
     check_caches(&raw.cache, plan.variant.is_empty())?;
-    if base.is_here() {
+    if base.is_local() {
         check_pages(raw, &tiers)?;
     }
     check_pairs("lab.server", &raw.server)?;
     let variants = match &plan.variant[..] {
-        [] => every_pair(&tiers, &raw.cache, question.is_some()),
-        given => {
-            let asked = question.iter().map(|question| question.batch_size);
+        [] => tier_cache_pairs(&tiers, &raw.cache, question.is_some()),
+        listed => {
+            let of_question = question.iter().map(|question| question.batch_size);
             let of_users = traffic.closed_loops.iter().map(|closed| closed.batch_size);
             let of_loads = traffic.loads.iter().map(|load| load.batch_size);
-            let batch_sizes: Vec<u32> = of_loads.chain(of_users).chain(asked).collect();
-            let known = variant::Known {
-                source,
+            let batch_sizes: Vec<u32> = of_loads.chain(of_users).chain(of_question).collect();
+            let parts = variant::Parts {
+                facts,
                 tiers: &tiers,
                 caches: &raw.cache,
                 keys,
                 batch_sizes: &batch_sizes,
             };
-            variant::validate(given, &known)?
+            variant::validate(listed, &parts)?
         }
     };
     if let Some(cold_start) = &raw.cold_start {
@@ -155,7 +157,7 @@ fn check_cold_start(
     if cold_start.ways.is_empty() {
         return empty("lab.cold_start.ways");
     }
-    distinct("lab.cold_start.ways", &cold_start.ways)?;
+    check_distinct("lab.cold_start.ways", &cold_start.ways)?;
     if cold_start.jitter_s.is_empty() {
         return empty(JITTER);
     }
@@ -163,9 +165,9 @@ fn check_cold_start(
         return misplaced(JITTER, "a `[fleet]` of servers that start together");
     }
     for (i, seconds) in cold_start.jitter_s.iter().enumerate() {
-        within(&format!("{JITTER}[{i}]"), *seconds, 0.0, 600.0)?;
+        check_range(&format!("{JITTER}[{i}]"), *seconds, 0.0, 600.0)?;
     }
-    distinct(JITTER, &cold_start.jitter_s)?;
+    check_distinct(JITTER, &cold_start.jitter_s)?;
     if !starts_servers {
         let owner = "servers that the lab starts, and every variant is an existing one";
         return misplaced("lab.cold_start", owner);
@@ -187,14 +189,14 @@ fn check_cold_start(
 /// Tiers of the plan. In a plan of this host, each needs its file.
 fn tiers(raw: &RawLab, variants: &[RawVariant], base: Base<'_>, server_config: &Path) -> Result<Vec<TierPlan>, Fault> {
     let names = tier_names(raw, variants)?;
-    if let Some(stray) = raw.tier.keys().find(|tier| names.iter().all(|(name, _)| name != tier)) {
-        refuse!(format!("lab.tier.{stray}"), "not in `lab.tiers`");
+    if let Some(unlisted) = raw.tier.keys().find(|tier| names.iter().all(|(name, _)| name != tier)) {
+        refuse!(format!("lab.tier.{unlisted}"), "not in `lab.tiers`");
     }
     let mut tiers = Vec::new();
     for (name, key) in names {
         let file = tier_file(server_config, name);
-        if base.is_here() && !file.is_file() {
-            has_siblings(&key, name, &file)?;
+        if base.is_local() && !file.is_file() {
+            unknown_tier(&key, name, &file)?;
         }
         let kind = kind(&file, name);
         if kind == "flight" {
@@ -214,7 +216,7 @@ fn tier_names<'a>(raw: &'a RawLab, variants: &'a [RawVariant]) -> Result<Vec<(&'
     let listed = raw.tiers.iter().enumerate();
     let listed = listed.map(|(i, name)| (name.as_str(), format!("lab.tiers[{i}]")));
     let mut names: Vec<_> = listed.collect();
-    distinct("lab.tiers", &raw.tiers)?;
+    check_distinct("lab.tiers", &raw.tiers)?;
     if names.is_empty() {
         let started = variants.iter().enumerate().filter(|(_, variant)| !variant.is_running());
         for (i, tier) in started.filter_map(|(i, variant)| Some((i, variant.tier.as_deref()?))) {
@@ -224,7 +226,7 @@ fn tier_names<'a>(raw: &'a RawLab, variants: &'a [RawVariant]) -> Result<Vec<(&'
         }
     }
     for (name, key) in &names {
-        plain(key, name)?;
+        check_name(key, name)?;
     }
     // Existing servers need none.
     if names.is_empty() && variants.is_empty() {
@@ -234,7 +236,7 @@ fn tier_names<'a>(raw: &'a RawLab, variants: &'a [RawVariant]) -> Result<Vec<(&'
 }
 
 /// Refuses a tier without a file beside those of other tiers. Without the folder, the server's config is missing too.
-fn has_siblings(key: &str, name: &str, file: &Path) -> Result<(), Fault> {
+fn unknown_tier(key: &str, name: &str, file: &Path) -> Result<(), Fault> {
     let Some(entries) = file.parent().and_then(|folder| folder.read_dir().ok()) else {
         return Ok(());
     };
@@ -253,8 +255,8 @@ fn has_siblings(key: &str, name: &str, file: &Path) -> Result<(), Fault> {
 
 /// Config file of a tier: `tiers/NAME.toml` beside the server's config.
 fn tier_file(server_config: &Path, tier: &str) -> PathBuf {
-    let beside = server_config.parent().unwrap_or_else(|| Path::new(""));
-    beside.join("tiers").join(format!("{tier}.toml"))
+    let folder = server_config.parent().unwrap_or_else(|| Path::new(""));
+    folder.join("tiers").join(format!("{tier}.toml"))
 }
 
 /// Kind in a tier's file; its name without such a file, which is an error later.
@@ -266,7 +268,7 @@ fn kind(file: &Path, name: &str) -> String {
 }
 
 /// Each tier in each cache state, named for the answer of a question.
-fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec<VariantPlan> {
+fn tier_cache_pairs(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec<VariantPlan> {
     let mut variants = Vec::new();
     for tier in tiers {
         for cache in caches {
@@ -274,7 +276,7 @@ fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec
                 true => format!("{}-{}", tier.name, cache.name),
                 false => String::new(),
             };
-            variants.push(VariantPlan::on(tier.clone(), cache.clone(), name));
+            variants.push(VariantPlan::new(tier.clone(), cache.clone(), name));
         }
     }
     variants
@@ -288,8 +290,8 @@ fn check_pages(raw: &RawLab, tiers: &[TierPlan]) -> Result<(), Fault> {
         None if raw.cold_start.iter().any(|plan| drops(plan.page_cache)) => "lab.cold_start.page_cache".into(),
         None => return Ok(()),
     };
-    let here = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.kind.as_str(), "nvme" | "gds");
-    if let Some(tier) = tiers.iter().find(|tier| !here(tier)) {
+    let is_local = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.kind.as_str(), "nvme" | "gds");
+    if let Some(tier) = tiers.iter().find(|tier| !is_local(tier)) {
         refuse!(
             key,
             "\"dropped\" is for files on this machine, and those of tier `{}` are not; leave it out, or measure an \
@@ -301,11 +303,11 @@ fn check_pages(raw: &RawLab, tiers: &[TierPlan]) -> Result<(), Fault> {
 }
 
 fn tier(name: &str, kind: String, raw: Option<&RawTier>, base: Base<'_>) -> Result<TierPlan, Fault> {
-    let served = matches!(kind.as_str(), "s3" | "nfs");
-    let default = if served { Origin::Embedded } else { Origin::Real };
+    let has_origin = matches!(kind.as_str(), "s3" | "nfs");
+    let default = if has_origin { Origin::Embedded } else { Origin::Real };
     let origin = raw.and_then(|tier| tier.origin).unwrap_or(default);
     // Agents have no tiers' files, and so do not know their kinds.
-    if origin == Origin::Embedded && !served && base.is_here() {
+    if origin == Origin::Embedded && !has_origin && base.is_local() {
         refuse!(
             format!("lab.tier.{name}.origin"),
             "only tiers of kind `s3` and `nfs` have an embedded origin"
@@ -328,7 +330,7 @@ fn check_caches(caches: &[CacheState], are_needed: bool) -> Result<(), Fault> {
     }
     for (i, cache) in caches.iter().enumerate() {
         let at = |key: &str| format!("lab.cache[{i}].{key}");
-        plain(&at("name"), &cache.name)?;
+        check_name(&at("name"), &cache.name)?;
         if caches[..i].iter().any(|other| other.name == cache.name) {
             return duplicate(at("name"), &cache.name);
         }
@@ -355,7 +357,7 @@ fn data(raw: &RawData, base: Base<'_>) -> Result<Data, Fault> {
                     "`rows` and `model_size` are for generated data, `repository` and `features` for your own"
                 );
             }
-            Ok(Data::Given {
+            Ok(Data::Existing {
                 repository: base.path(repository),
                 features: base.path(features),
             })

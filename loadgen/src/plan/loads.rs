@@ -2,12 +2,12 @@
 //! every load, closed loop and mix, validated, in the plan's order.
 
 use super::Traffic;
-use super::check::Step;
+use super::check::StepTimes;
 use super::fault::{
-    Fault, by_goose, conflict, counted, distinct, duplicate, empty, misplaced, missing, only_with, plain, refuse,
-    within,
+    Fault, check_count, check_distinct, check_name, check_range, conflict, duplicate, empty, misplaced, missing,
+    only_with, refuse, require_goose,
 };
-use super::target::loads_of;
+use super::target::set_rows;
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -144,14 +144,14 @@ impl ClosedLoopPlan {
     }
 
     /// Factor of the open loop beside it.
-    pub fn beside(&self) -> Driven {
+    pub fn paired(&self) -> Driven {
         let (users, think_time) = (self.users, self.think.to_string());
         Driven::BesideClosedLoop { users, think_time }
     }
 }
 
 /// Load of a replay, whose recording sets the times.
-pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
+pub(super) fn replayed(arrivals: &Arrivals, step: StepTimes) -> Result<Load, Fault> {
     const KEY: &str = "arrival.file";
     let [warmup, window] = [step.warmup_s, step.step_s].map(Duration::from_secs_f64);
     let schedule = Schedule::new(arrivals, 0.0, warmup, window, 0);
@@ -176,16 +176,16 @@ pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
 }
 
 /// Checks the batch size and the rate of a load, whose key in the plan is `at`.
-pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
+pub(super) fn check(at: &str, load: &Load, step: StepTimes) -> Result<(), Fault> {
     // A batch of one would be real-time under another name.
     let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
     let batch_size = f64::from(load.batch_size);
-    within(&format!("{at}.batch_sizes"), batch_size, least, 65_536.0)?;
+    check_range(&format!("{at}.batch_sizes"), batch_size, least, 65_536.0)?;
     step.check_rate(&format!("{at}.rates"), load.rate, 1)
 }
 
 /// Adds open and closed loops, each in the plan's order.
-pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Result<(), Fault> {
+pub(super) fn validate(raw: &[RawLoad], step: StepTimes, traffic: &mut Traffic) -> Result<(), Fault> {
     let loads = &mut traffic.loads;
     for (i, load) in raw.iter().enumerate() {
         let at = format!("load[{i}]");
@@ -224,20 +224,20 @@ pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Re
             }
         }
     }
-    if let Some((_, twice)) = loads.iter().enumerate().find(|(i, load)| loads[..*i].contains(load)) {
-        let Load { mode, batch_size, rate } = twice;
+    if let Some((_, repeated)) = loads.iter().enumerate().find(|(i, load)| loads[..*i].contains(load)) {
+        let Load { mode, batch_size, rate } = repeated;
         return duplicate("load", format!("{mode} × {batch_size} at {rate} per second"));
     }
     Ok(())
 }
 
-fn ramp(raw: &RawRamp, at: &str, step: Step) -> Result<RampRates, Fault> {
+fn ramp(raw: &RawRamp, at: &str, step: StepTimes) -> Result<RampRates, Fault> {
     let &RawRamp { from, to, over } = raw;
     for (name, rate) in [("from", from), ("to", to)] {
-        within(&format!("{at}.{name}"), rate, 0.0, step.highest_rate())?;
+        check_range(&format!("{at}.{name}"), rate, 0.0, step.highest_rate())?;
     }
     let over_s = over.unwrap_or(step.step_s);
-    within(&format!("{at}.over"), over_s, 0.1, step.step_s)?;
+    check_range(&format!("{at}.over"), over_s, 0.1, step.step_s)?;
     Ok(RampRates {
         from,
         to,
@@ -248,7 +248,7 @@ fn ramp(raw: &RawRamp, at: &str, step: Step) -> Result<RampRates, Fault> {
 /// Adds the closed loops of one `[[load]]`, whose path is `at`.
 fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -> Result<(), Fault> {
     let key = |name: &str| format!("{at}.{name}");
-    by_goose(&key("mode"))?;
+    require_goose(&key("mode"))?;
     if !matches!(&load.rates, Rates::Each(rates) if rates.is_empty()) {
         return misplaced(
             key("rates"),
@@ -261,30 +261,30 @@ fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -
     }
     let think = load.think_time_ms.unwrap_or(Think::Fixed(0.0));
     for &batch_size in load.batch_sizes() {
-        within(&key("batch_sizes"), f64::from(batch_size), 1.0, 65_536.0)?;
+        check_range(&key("batch_sizes"), f64::from(batch_size), 1.0, 65_536.0)?;
         for &users in &load.users {
-            within(&key("users"), f64::from(users), 1.0, MAX_USERS)?;
-            let one = ClosedLoopPlan {
+            check_range(&key("users"), f64::from(users), 1.0, MAX_USERS)?;
+            let closed_loop = ClosedLoopPlan {
                 batch_size,
                 users,
                 think,
             };
-            if loops.contains(&one) {
-                let what = format!("{users} with think time {think} and {batch_size} per request");
-                return duplicate(key("users"), what);
+            if loops.contains(&closed_loop) {
+                let problem = format!("{users} with think time {think} and {batch_size} per request");
+                return duplicate(key("users"), problem);
             }
-            loops.push(one);
+            loops.push(closed_loop);
         }
     }
     Ok(())
 }
 
 /// Sets the rows per request of closed loops on a custom target.
-pub(super) fn carry(spec: &CustomSpec, loops: &mut [ClosedLoopPlan]) -> Result<(), Fault> {
-    for place in 0..loops.len() {
-        let (before, later) = loops.split_at_mut(place);
+pub(super) fn set_closed_rows(spec: &CustomSpec, loops: &mut [ClosedLoopPlan]) -> Result<(), Fault> {
+    for index in 0..loops.len() {
+        let (before, later) = loops.split_at_mut(index);
         let mut load = [later[0].load(0.0)];
-        loads_of(spec, &mut load)?;
+        set_rows(spec, &mut load)?;
         later[0].batch_size = load[0].batch_size;
         if before.contains(&later[0]) {
             return duplicate(
@@ -364,17 +364,17 @@ impl fmt::Display for Part {
     }
 }
 
-pub(super) fn validate_mixes(mixes: &[Mix], step: Step) -> Result<(), Fault> {
+pub(super) fn validate_mixes(mixes: &[Mix], step: StepTimes) -> Result<(), Fault> {
     let mut numbered = mixes.iter().enumerate();
     numbered.try_for_each(|(index, mix)| check_mix(mix, &format!("mix[{index}]"), step))
 }
 
-fn check_mix(mix: &Mix, at: &str, step: Step) -> Result<(), Fault> {
+fn check_mix(mix: &Mix, at: &str, step: StepTimes) -> Result<(), Fault> {
     let parts = &mix.parts;
     for (index, part) in parts.iter().enumerate() {
         check_part(part, &format!("{at}.part[{index}]"))?;
     }
-    counted(&format!("{at}.part"), parts.len(), 2, MAX_PARTS)?;
+    check_count(&format!("{at}.part"), parts.len(), 2, MAX_PARTS)?;
     for (i, part) in parts.iter().enumerate() {
         let same =
             |other: &&Part| (other.mode, other.batch_size, &other.model) == (part.mode, part.batch_size, &part.model);
@@ -385,7 +385,7 @@ fn check_mix(mix: &Mix, at: &str, step: Step) -> Result<(), Fault> {
     if mix.rates.is_empty() {
         return empty(format!("{at}.rates"));
     }
-    distinct(&format!("{at}.rates"), &mix.rates)?;
+    check_distinct(&format!("{at}.rates"), &mix.rates)?;
     for (i, &rate) in mix.rates.iter().enumerate() {
         let key = format!("{at}.rates[{i}]");
         step.check_rate(&key, rate, 1)?;
@@ -409,10 +409,10 @@ fn check_part(part: &Part, at: &str) -> Result<(), Fault> {
         (Mode::Realtime, 1) => {}
         (Mode::Realtime, _) => return misplaced(key, "`mode = \"batch\"`"),
         (Mode::Batch, 1) => return missing(key, "`mode = \"batch\"` needs at least 2"),
-        (Mode::Batch, size) => within(&key, f64::from(size), 2.0, 65_536.0)?,
+        (Mode::Batch, size) => check_range(&key, f64::from(size), 2.0, 65_536.0)?,
     }
     match &part.model {
-        Some(model) => plain(&format!("{at}.model"), model),
+        Some(model) => check_name(&format!("{at}.model"), model),
         None => Ok(()),
     }
 }

@@ -21,21 +21,21 @@ mod value;
 mod variant;
 
 pub use fault::{Fault, PlanError};
-pub use journeys::{Ask, Content, JourneyPlan, StepPlan};
+pub use journeys::{JourneyPlan, Request, StepInputs, StepPlan};
 pub use lab::{Data, LabPlan};
 pub use loads::{ClosedLoopPlan, Mix, Part};
-pub use question::{Reasked, Until};
+pub use question::{QuestionChanges, Until};
 pub use raw::schema;
 pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};
 pub use target::TargetPlan;
-pub use variant::{NO_TIER, Stage, VariantPlan};
+pub use variant::{NO_TIER, StagePlan, VariantPlan};
 
 pub(crate) use check::pairs;
 pub(crate) use files::redacted;
 
-use check::{Base, Source, Step};
-use fault::{alone, conflict, fault, misplaced, missing, plain, refuse, within};
+use check::{Base, PlanFacts, StepTimes};
+use fault::{check_name, check_range, conflict, exclusive, fault, misplaced, missing, refuse};
 use inputs::InputsPlan;
 use loads::RawLoad;
 use raw::RawPlan;
@@ -95,7 +95,7 @@ pub struct Plan {
     /// Inputs of requests to its own model.
     pub inputs: InputRules,
     /// Inputs of requests to other models of its mixes, by name.
-    pub inputs_of_others: BTreeMap<String, InputRules>,
+    pub inputs_by_model: BTreeMap<String, InputRules>,
     /// Files and folders that decide what is sent.
     pub files: BTreeSet<PathBuf>,
     /// If true, the same load is first measured on a null endpoint.
@@ -119,7 +119,7 @@ pub struct Plan {
     /// Question to the lab; `None` measures the plan's loads without an answer.
     pub question: Option<Question>,
     /// Objectives of every point; set by `sweep --slo`.
-    pub held_to: Vec<Objective>,
+    pub slo: Vec<Objective>,
     /// End of the question's steps; set by `lab --until`.
     pub until: Until,
     /// Size of the feature table that variants are priced for, in GiB (default: the one that is measured).
@@ -139,7 +139,7 @@ impl Plan {
         let text = std::fs::read_to_string(file).map_err(|error| PlanError {
             file: file.to_owned(),
             line: None,
-            fault: fault!("", "cannot be read: {error}; {}", unread(error.kind())),
+            fault: fault!("", "cannot be read: {error}; {}", read_advice(error.kind())),
         })?;
         Self::parse(file, &text)
     }
@@ -150,7 +150,7 @@ impl Plan {
     /// See [`Plan::load`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, PlanError> {
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
-        Self::parse_from(Base::here(folder), file, text)
+        Self::parse_from(Base::local(folder), file, text)
     }
 
     /// Validates a plan that another host sent. Its files are below `root`, and so is every path that it names.
@@ -159,7 +159,7 @@ impl Plan {
     /// See [`Plan::load`].
     pub fn parse_sent(root: &Path, file: &Path, text: &str) -> Result<Self, PlanError> {
         let folder = file.parent().unwrap_or(root);
-        Self::parse_from(Base::sent(folder, root), file, text)
+        Self::parse_from(Base::remote(folder, root), file, text)
     }
 
     fn parse_from(base: Base<'_>, file: &Path, text: &str) -> Result<Self, PlanError> {
@@ -178,7 +178,7 @@ impl Plan {
     /// # Errors
     /// A value out of range.
     pub fn check_load(&self, load: &Load) -> Result<(), PlanError> {
-        let step = Step {
+        let step = StepTimes {
             warmup_s: self.warmup.as_secs_f64(),
             step_s: self.window.as_secs_f64(),
         };
@@ -189,22 +189,22 @@ impl Plan {
         checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
-    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keeps` is
-    /// true. `several` is the option that makes several processes send, if one was given.
+    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keep_requests`
+    /// is true. `option` is the option that makes several processes send, if one was given.
     ///
     /// # Errors
     /// Requests that cannot be kept, or that only one process can send.
     pub fn with_options(
         mut self,
         search_limit_s: Option<u32>,
-        keeps: bool,
-        several: Option<&str>,
+        keep_requests: bool,
+        option: Option<&str>,
     ) -> Result<Self, PlanError> {
         if let (Some(search), Some(limit_s)) = (&mut self.search, search_limit_s) {
             search.limit = Duration::from_secs(limit_s.into());
         }
-        self.sending.keep_requests |= keeps;
-        let senders = several.map_or(Ok(()), |option| self.check_several(option));
+        self.sending.keep_requests |= keep_requests;
+        let senders = option.map_or(Ok(()), |option| self.check_processes(option));
         let checked = self.check_sending().and(senders);
         let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
         checked.map(|()| self)
@@ -239,29 +239,29 @@ impl Plan {
     pub fn inputs_of(&self, model: &str) -> InputRules {
         match model == self.model {
             true => self.inputs.clone(),
-            false => self.inputs_of_others.get(model).cloned().unwrap_or_default(),
+            false => self.inputs_by_model.get(model).cloned().unwrap_or_default(),
         }
     }
 
     /// Error in the inputs of a model, with the keys of the plan.
-    pub fn wrong_inputs(&self, model: &str, what: &str) -> String {
-        let what = match model == self.model {
-            true => what.to_owned(),
-            false => inputs::of_model(model, what),
+    pub fn inputs_error(&self, model: &str, problem: &str) -> String {
+        let problem = match model == self.model {
+            true => problem.to_owned(),
+            false => inputs::rekey(model, problem),
         };
-        format!("{}: {what}", self.file.display())
+        format!("{}: {problem}", self.file.display())
     }
 
     /// Error in a key of this plan, found after it was read.
-    pub fn refuse(&self, key: &str, what: impl Into<String>) -> PlanError {
-        refusal(&self.file, &self.text, Fault::new(key, what))
+    pub fn refuse(&self, key: &str, problem: impl Into<String>) -> PlanError {
+        refusal(&self.file, &self.text, Fault::new(key, problem))
     }
 
     /// Objectives of its search or question, and of `sweep --slo`.
     pub fn objectives(&self) -> Vec<Objective> {
         let searched = self.search.iter().map(|search| search.slo.objective);
-        let asked = self.question.iter().flat_map(|question| question.objectives.clone());
-        searched.chain(asked).chain(self.held_to.clone()).collect()
+        let of_question = self.question.iter().flat_map(|question| question.objectives.clone());
+        searched.chain(of_question).chain(self.slo.clone()).collect()
     }
 
     /// True for each of its servers whose replies stream.
@@ -285,8 +285,8 @@ impl Plan {
     ///
     /// # Errors
     /// An objective on streams of replies that do not stream.
-    pub fn held_to(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
-        self.held_to.extend_from_slice(objectives);
+    pub fn with_slo(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
+        self.slo.extend_from_slice(objectives);
         let checked = self.check_streams();
         let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
         checked.map(|()| self)
@@ -329,7 +329,7 @@ impl Plan {
             refuse!("keep_requests", "this build cannot write Parquet: run `make build`");
         }
         if let ConnectionUse::Fixed(count) = connections {
-            within("connections", f64::from(count), 1.0, 8_192.0)?;
+            check_range("connections", f64::from(count), 1.0, 8_192.0)?;
         }
         let others = [
             ("protocol", self.speaks_grpc()),
@@ -350,26 +350,26 @@ impl Plan {
         }
         let shared = [("http2", http2 && is_new)];
         let advice = "requests over HTTP/2 share connections; leave one of them out";
-        alone("connections", advice, &shared)?;
+        exclusive("connections", advice, &shared)?;
         let replies = compress.is_some_and(Compress::replies);
         let changed =
             [("http2", http2), ("compress", replies)].map(|(key, is_set)| (key, is_set && self.has_streams()));
         let advice = "events are timed over HTTP/1.1 without compression";
-        alone("target.reply", advice, &changed)
+        exclusive("target.reply", advice, &changed)
     }
 
     /// Refuses several processes for requests that only one process can send.
-    fn check_several(&self, option: &str) -> Result<(), Fault> {
+    fn check_processes(&self, option: &str) -> Result<(), Fault> {
         let (closed, has_ramp) = (!self.closed_loops.is_empty(), self.arrivals.ramp().is_some());
         let fixed = self.sending.connections.fixed().is_some();
-        let (streams, keeps) = (self.has_streams(), self.sending.keep_requests);
+        let (streams, keep_requests) = (self.has_streams(), self.sending.keep_requests);
         let closed_loop = "a closed loop is run by one process, which has all users";
-        let kept = "requests are kept by the process that sends them";
+        let kept_reason = "requests are kept by the process that sends them";
         let reasons = [
             ("mix", !self.mixes.is_empty(), "a mix is sent by one process"),
             ("load", closed, closed_loop),
             ("target.reply", streams, "replies that stream are timed by one process"),
-            ("keep_requests", keeps, kept),
+            ("keep_requests", keep_requests, kept_reason),
             ("load", has_ramp, "a ramp is stopped by the process that sends it"),
             ("connections", fixed, "one process opens all of them"),
         ];
@@ -386,7 +386,7 @@ impl Plan {
 }
 
 /// Advice about a plan that cannot be read.
-const fn unread(kind: std::io::ErrorKind) -> &'static str {
+const fn read_advice(kind: std::io::ErrorKind) -> &'static str {
     match kind {
         std::io::ErrorKind::NotFound => "give an existing plan, such as configs/sweeps/quick.toml",
         std::io::ErrorKind::IsADirectory => "give the plan's file in that folder",
@@ -406,27 +406,27 @@ fn refusal(file: &Path, text: &str, fault: Fault) -> PlanError {
 fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, Fault> {
     let recording = arrivals::recording(raw.arrivals, &raw.arrival, base)?;
     let is_replay = raw.arrivals == arrivals::RawProcess::Replay;
-    let source = Source {
+    let facts = PlanFacts {
         replay: recording.as_ref().filter(|_| is_replay),
-        ..raw.source(base)
+        ..raw.facts(base)
     };
-    plain("name", &raw.name)?;
-    plain("model", &raw.model)?;
+    check_name("name", &raw.name)?;
+    check_name("model", &raw.model)?;
     check_limits(&raw.limits)?;
-    let question = question(raw, source)?;
-    let mut traffic = traffic(raw, source.step)?;
+    let question = question(raw, facts)?;
+    let mut traffic = traffic(raw, facts.step)?;
     let encoding = encoding(raw)?;
-    let (arrivals, keys, inputs) = requests(raw, source, recording.as_ref(), &mut traffic)?;
+    let (arrivals, keys, inputs) = requests(raw, facts, recording.as_ref(), &mut traffic)?;
     let prices = prices(raw, base)?;
-    let target = sweep_target(raw, source, &mut traffic, &keys)?;
-    let search = search::validate(raw.search.as_ref(), source, &traffic.loads)?;
-    let lab = lab::validate((raw, source), &traffic, question.as_ref(), &keys)?;
+    let target = sweep_target(raw, facts, &mut traffic, &keys)?;
+    let search = search::validate(raw.search.as_ref(), facts, &traffic.loads)?;
+    let lab = lab::validate((raw, facts), &traffic, question.as_ref(), &keys)?;
     let mut plan = Plan {
         search,
-        held_to: Vec::new(),
+        slo: Vec::new(),
         question,
         until: Until::default(),
-        table_gib: raw.question.as_ref().and_then(|asked| asked.table_gib),
+        table_gib: raw.question.as_ref().and_then(|question| question.table_gib),
         loads: traffic.loads,
         mixes: traffic.mixes,
         closed_loops: traffic.closed_loops,
@@ -457,7 +457,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         stop_at_saturation: raw.stop_at_saturation,
         keys,
         inputs: inputs.rules,
-        inputs_of_others: inputs.of_others,
+        inputs_by_model: inputs.by_model,
         files: base.named.map(RefCell::take).unwrap_or_default(),
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
@@ -475,12 +475,12 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
 /// Arrivals, keys and inputs; a replay takes them from its recording.
 fn requests(
     raw: &RawPlan,
-    Source { base, step, .. }: Source<'_>,
+    PlanFacts { base, step, .. }: PlanFacts<'_>,
     recording: Option<&RecordingSpec>,
     traffic: &mut Traffic,
 ) -> Result<(Arrivals, KeyDistribution, InputsPlan), Fault> {
-    let given = (raw.arrivals, &raw.arrival, raw.shape.as_ref());
-    let (mut arrivals, calls) = arrivals::validate(given, recording)?;
+    let timing = (raw.arrivals, &raw.arrival, raw.shape.as_ref());
+    let (mut arrivals, calls) = arrivals::validate(timing, recording)?;
     if let Some(rates) = traffic.ramp {
         arrivals.shape = Shape::Climb(rates);
     }
@@ -490,10 +490,10 @@ fn requests(
     if arrivals.is_replay() {
         const ADVICE: &str =
             "a replay sends the recorded requests at their own times; leave it out, or set `arrivals = \"trace\"`";
-        alone("arrivals", ADVICE, &[("load", !raw.load.is_empty())])?;
-        check_lone(raw, "arrivals", ADVICE)?;
+        exclusive("arrivals", ADVICE, &[("load", !raw.load.is_empty())])?;
+        check_sole(raw, "arrivals", ADVICE)?;
         traffic.loads = vec![loads::replayed(&arrivals, step)?];
-        if asks_model(raw) {
+        if requests_model(raw) {
             inputs::replay(&mut inputs, &calls)?;
         }
         keys::replay(&mut keys, &raw.arrival, &calls)?;
@@ -502,7 +502,7 @@ fn requests(
 }
 
 /// True if any server gets requests to a model, and not only those of `kind = "http"`.
-fn asks_model(raw: &RawPlan) -> bool {
+fn requests_model(raw: &RawPlan) -> bool {
     let is_http = |target: &Option<RawTarget>| target.as_ref().is_some_and(RawTarget::is_http);
     match &raw.variant[..] {
         [] => !is_http(&raw.target),
@@ -520,7 +520,7 @@ struct Traffic {
     journeys: Vec<JourneyPlan>,
 }
 
-fn traffic(raw: &RawPlan, step: Step) -> Result<Traffic, Fault> {
+fn traffic(raw: &RawPlan, step: StepTimes) -> Result<Traffic, Fault> {
     refuse_search(raw)?;
     let mut traffic = Traffic::default();
     loads::validate(&raw.load, step, &mut traffic)?;
@@ -533,13 +533,13 @@ fn traffic(raw: &RawPlan, step: Step) -> Result<Traffic, Fault> {
         return missing("[[load]]", advice);
     }
     if traffic.ramp.is_some() {
-        check_lone(raw, "load[0].rates", "a ramp is measured in a plan of its own")?;
+        check_sole(raw, "load[0].rates", "a ramp is measured in a plan of its own")?;
     }
     Ok(traffic)
 }
 
 /// Refuses other requests and rates beside those of a key.
-fn check_lone(raw: &RawPlan, key: &str, advice: &str) -> Result<(), Fault> {
+fn check_sole(raw: &RawPlan, key: &str, advice: &str) -> Result<(), Fault> {
     let others = [
         ("mix", !raw.mix.is_empty()),
         ("journey", !raw.journey.is_empty()),
@@ -547,7 +547,7 @@ fn check_lone(raw: &RawPlan, key: &str, advice: &str) -> Result<(), Fault> {
         ("question", raw.question.is_some()),
         ("shape", raw.shape.is_some()),
     ];
-    alone(key, advice, &others)
+    exclusive(key, advice, &others)
 }
 
 /// Refuses closed loops and journeys beside a search.
@@ -586,21 +586,21 @@ fn prices(raw: &RawPlan, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fa
 /// `[target]` of a sweep, whose requests may set the rows of the loads.
 fn sweep_target(
     raw: &RawPlan,
-    source: Source<'_>,
+    facts: PlanFacts<'_>,
     traffic: &mut Traffic,
     keys: &KeyDistribution,
 ) -> Result<Option<TargetPlan>, Fault> {
-    let Some(given) = &raw.target else { return Ok(None) };
+    let Some(raw_target) = &raw.target else { return Ok(None) };
     if raw.lab.is_some() {
         let owner = "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`";
         return misplaced("target", owner);
     }
-    let target = target::validate(given, &target::Place::new("target", source, keys))?;
+    let target = target::validate(raw_target, &target::Scope::new("target", facts, keys))?;
     let Some(custom) = &target.custom else {
         return Ok(Some(target));
     };
-    target::loads_of(custom, &mut traffic.loads)?;
-    loads::carry(custom, &mut traffic.closed_loops)?;
+    target::set_rows(custom, &mut traffic.loads)?;
+    loads::set_closed_rows(custom, &mut traffic.closed_loops)?;
     if !traffic.mixes.is_empty() {
         let advice = "a mix sends requests of the Open Inference Protocol, not of \"http\"";
         return conflict("mix", "target.kind", advice);
@@ -613,11 +613,11 @@ fn sweep_target(
 }
 
 /// Returns the plan's question, which requires a lab and excludes other requests and a search.
-fn question(plan: &RawPlan, source: Source<'_>) -> Result<Option<Question>, Fault> {
+fn question(plan: &RawPlan, facts: PlanFacts<'_>) -> Result<Option<Question>, Fault> {
     if !plan.variant.is_empty() && plan.lab.is_none() {
         return misplaced("variant", "a `[lab]`");
     }
-    let Some(asked) = &plan.question else { return Ok(None) };
+    let Some(raw) = &plan.question else { return Ok(None) };
     if plan.lab.is_none() {
         return misplaced("question", "a `[lab]`");
     }
@@ -628,8 +628,8 @@ fn question(plan: &RawPlan, source: Source<'_>) -> Result<Option<Question>, Faul
         ("load", plan.load.iter().any(RawLoad::is_closed)),
     ];
     let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
-    alone("question", advice, &others)?;
-    question::validate(asked, source).map(Some)
+    exclusive("question", advice, &others)?;
+    question::validate(raw, facts).map(Some)
 }
 
 /// Refuses limits out of range, and an objective that another key sets.
@@ -643,11 +643,11 @@ fn check_limits(limits: &Limits) -> Result<(), Fault> {
         ("foreign_memory_pressure", limits.foreign_memory_pressure),
         ("steal_share", limits.steal_share),
     ] {
-        within(&format!("limits.{key}"), share, 0.0, 1.0)?;
+        check_range(&format!("limits.{key}"), share, 0.0, 1.0)?;
     }
     let (disk, network) = (limits.foreign_disk_bytes_per_s, limits.foreign_network_bytes_per_s);
-    within("limits.foreign_disk_bytes_per_s", disk, 0.0, 1e12)?;
-    within("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
+    check_range("limits.foreign_disk_bytes_per_s", disk, 0.0, 1e12)?;
+    check_range("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
     if limits.objective_us.is_some() {
         refuse!(
             "limits.objective_us",

@@ -1,7 +1,7 @@
 //! `[question]`: the question to a lab. In: TOML. Out: a validated [`Question`] with every default filled in.
 
-use super::check::{Base, Source};
-use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
+use super::check::{Base, PlanFacts};
+use super::fault::{Fault, check_range, duplicate, fault, misplaced, missing, refuse};
 use super::search::objective;
 use super::value::{self, Period, Share, Within, not_a_share};
 use clap::{Args, ValueEnum};
@@ -13,17 +13,17 @@ use tierlab_analysis::record::{Demand, Limits, Minimise, Mode, Objective, Questi
 use tierlab_load::recording::RecordingSpec;
 
 /// Default confidence of an answer.
-const CONFIDENCE: f64 = 0.95;
+const DEFAULT_CONFIDENCE: f64 = 0.95;
 /// Default share of differences that do not matter.
-const TIE: f64 = 0.05;
+const DEFAULT_TIE: f64 = 0.05;
 /// Default utilisation of an instance at the peak: room for bursts that a schedule does not have.
-const UTILISATION: f64 = 0.7;
+const DEFAULT_UTILISATION: f64 = 0.7;
 /// Default highest rate of one instance, in requests per second.
-const HIGHEST_RATE: f64 = 5_000.0;
+const DEFAULT_HIGHEST_RATE: f64 = 5_000.0;
 /// Length of a peak in a trace, in seconds.
 const PEAK_S: f64 = 10.0;
 /// Longest budget, in seconds: a week.
-const MOST_BUDGET_S: f64 = 604_800.0;
+const MAX_BUDGET_S: f64 = 604_800.0;
 
 /// Question to the lab, which chooses by itself what to measure for the answer.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -98,51 +98,51 @@ struct RawTrace {
     column: Option<String>,
 }
 
-pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question, Fault> {
-    let (objectives, error_share) = objectives(&raw.slo, source.limits)?;
-    let demand = raw.demand_rps.as_ref().map(|demand| self::demand(demand, source.base));
+pub(super) fn validate(raw: &RawQuestion, facts: PlanFacts<'_>) -> Result<Question, Fault> {
+    let (objectives, error_share) = objectives(&raw.slo, facts.limits)?;
+    let demand = raw.demand_rps.as_ref().map(|demand| self::demand(demand, facts.base));
     let demand = demand.transpose()?;
     let budget_s = raw.budget.0.as_secs_f64();
-    within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
+    check_range("question.budget", budget_s, 1.0, MAX_BUDGET_S)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
-    let most = source.step.highest_rate();
-    let highest_rps = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
-    within("question.max_rate", highest_rps, 1.0, most)?;
-    if raw.table_gib.is_some() && !source.has_prices {
+    let max_rate = facts.step.highest_rate();
+    let highest_rps = raw.max_rate.unwrap_or(DEFAULT_HIGHEST_RATE.min(max_rate));
+    check_range("question.max_rate", highest_rps, 1.0, max_rate)?;
+    if raw.table_gib.is_some() && !facts.has_prices {
         return misplaced("question.table_gib", "`prices`: it only changes what storage costs");
     }
-    checked(Question {
+    check_numbers(Question {
         objectives,
         error_share,
-        minimise: minimise(raw.minimise, demand.as_ref(), source.has_prices)?,
+        minimise: minimise(raw.minimise, demand.as_ref(), facts.has_prices)?,
         demand,
         mode,
         batch_size: batch_size(mode, raw.batch_size)?,
         budget_s,
-        confidence: raw.confidence.unwrap_or(CONFIDENCE),
-        tie: raw.tie.map_or(TIE, |tie| tie.0),
-        utilisation: raw.utilisation.map_or(UTILISATION, |share| share.0),
+        confidence: raw.confidence.unwrap_or(DEFAULT_CONFIDENCE),
+        tie: raw.tie.map_or(DEFAULT_TIE, |tie| tie.0),
+        utilisation: raw.utilisation.map_or(DEFAULT_UTILISATION, |share| share.0),
         least_instances: raw.least_instances.unwrap_or(1),
         highest_rps,
     })
 }
 
 /// Checks the numbers that can be asked again.
-fn checked(question: Question) -> Result<Question, Fault> {
-    within("question.confidence", question.confidence, 0.5, 0.9999)?;
-    within("question.tie", question.tie, 0.0, 0.5)?;
-    within("question.utilisation", question.utilisation, 0.05, 1.0)?;
+fn check_numbers(question: Question) -> Result<Question, Fault> {
+    check_range("question.confidence", question.confidence, 0.5, 0.9999)?;
+    check_range("question.tie", question.tie, 0.0, 0.5)?;
+    check_range("question.utilisation", question.utilisation, 0.05, 1.0)?;
     let least_instances = f64::from(question.least_instances);
-    within("question.least_instances", least_instances, 1.0, 10_000.0)?;
+    check_range("question.least_instances", least_instances, 1.0, 10_000.0)?;
     Ok(question)
 }
 
-fn batch_size(mode: Mode, given: Option<u32>) -> Result<u32, Fault> {
+fn batch_size(mode: Mode, requested: Option<u32>) -> Result<u32, Fault> {
     const KEY: &str = "question.batch_size";
-    match (mode, given) {
+    match (mode, requested) {
         (Mode::Realtime, None | Some(1)) => Ok(1),
         (Mode::Realtime, Some(_)) => misplaced(KEY, "`mode = \"batch\"`"),
-        (Mode::Batch, Some(size)) => within(KEY, f64::from(size), 1.0, 65_536.0).map(|()| size),
+        (Mode::Batch, Some(size)) => check_range(KEY, f64::from(size), 1.0, 65_536.0).map(|()| size),
         (Mode::Batch, None) => missing(KEY, "the number of entities of a batch request"),
     }
 }
@@ -159,7 +159,7 @@ pub enum Until {
 
 /// Changes to a run's question; the rest stays.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Reasked {
+pub struct QuestionChanges {
     /// Objective, as `p99 < 50 ms` or `errors < 0.1 %`; may be repeated
     #[arg(long, value_name = "OBJECTIVE")]
     slo: Vec<String>,
@@ -186,35 +186,35 @@ pub struct Reasked {
     least_instances: Option<u32>,
 }
 
-impl Reasked {
+impl QuestionChanges {
     /// Returns the changed question.
     ///
     /// # Errors
     /// Invalid objectives or shares, or a contradiction; the message names the key.
-    pub fn of(&self, before: &Question, limits: &Limits, has_prices: bool) -> Result<Question, Fault> {
+    pub fn apply(&self, prior: &Question, limits: &Limits, has_prices: bool) -> Result<Question, Fault> {
         let (objectives, error_share) = match &self.slo[..] {
-            [] => (before.objectives.clone(), before.error_share),
+            [] => (prior.objectives.clone(), prior.error_share),
             slo => objectives(slo, limits)?,
         };
         let demand = match self.demand_rps {
-            None => before.demand,
+            None => prior.demand,
             Some(average) => Some(checked_demand(average, self.peak_rps.unwrap_or(average))?),
         };
-        let asked = match &self.minimise {
-            None => before.minimise,
-            Some(word) => Minimise::deserialize(word.as_str().into_deserializer())
+        let minimise_figure = match &self.minimise {
+            None => prior.minimise,
+            Some(name) => Minimise::deserialize(name.as_str().into_deserializer())
                 .map_err(|error: serde::de::value::Error| Fault::new("question.minimise", error.to_string()))?,
         };
-        checked(Question {
+        check_numbers(Question {
             objectives,
             error_share,
-            minimise: minimise(Some(asked), demand.as_ref(), has_prices)?,
+            minimise: minimise(Some(minimise_figure), demand.as_ref(), has_prices)?,
             demand,
-            tie: share("question.tie", self.tie.as_deref(), before.tie)?,
-            utilisation: share("question.utilisation", self.utilisation.as_deref(), before.utilisation)?,
-            confidence: self.confidence.unwrap_or(before.confidence),
-            least_instances: self.least_instances.unwrap_or(before.least_instances),
-            ..before.clone()
+            tie: share("question.tie", self.tie.as_deref(), prior.tie)?,
+            utilisation: share("question.utilisation", self.utilisation.as_deref(), prior.utilisation)?,
+            confidence: self.confidence.unwrap_or(prior.confidence),
+            least_instances: self.least_instances.unwrap_or(prior.least_instances),
+            ..prior.clone()
         })
     }
 }
@@ -235,13 +235,13 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             }
             continue;
         }
-        let wrong = |what: String| {
+        let fault_at = |problem: String| {
             fault!(
                 format!("question.slo[{i}]"),
-                "{what}; of failed requests, as `errors < 0.1 %`"
+                "{problem}; of failed requests, as `errors < 0.1 %`"
             )
         };
-        let objective = objective(text).map_err(wrong)?;
+        let objective = objective(text).map_err(fault_at)?;
         if objectives.iter().any(|other| other.figure() == objective.figure()) {
             return duplicate("question.slo", format!("`{}`", objective.figure()));
         }
@@ -264,8 +264,8 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
                 column: column.clone().unwrap_or_else(|| "timestamp".into()),
                 unit: None,
             };
-            let recorded = recording.read().map_err(|what| Fault::new(KEY, what))?;
-            let (average, peak) = of_trace(recorded.calls.iter().map(|call| call.at_s).collect())
+            let recorded = recording.read().map_err(|problem| Fault::new(KEY, problem))?;
+            let (average, peak) = trace_demand(recorded.calls.iter().map(|call| call.at_s).collect())
                 .ok_or_else(|| fault!(KEY, "fewer than two arrivals, or all at one time"))?;
             checked_demand(average, peak)
         }
@@ -274,8 +274,8 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
 
 fn checked_demand(average_rps: f64, peak_rps: f64) -> Result<Demand, Fault> {
     const KEY: &str = "question.demand_rps";
-    within(KEY, average_rps, 0.001, 1e7)?;
-    within(KEY, peak_rps, 0.001, 1e7)?;
+    check_range(KEY, average_rps, 0.001, 1e7)?;
+    check_range(KEY, peak_rps, 0.001, 1e7)?;
     if peak_rps < average_rps {
         refuse!(KEY, "the peak, {peak_rps}, is below the average, {average_rps}");
     }
@@ -284,7 +284,7 @@ fn checked_demand(average_rps: f64, peak_rps: f64) -> Result<Demand, Fault> {
 
 /// Mean rate of a trace, and the highest over [`PEAK_S`] seconds, or over the whole trace if it is shorter. Times in
 /// seconds.
-fn of_trace(mut times: Vec<f64>) -> Option<(f64, f64)> {
+fn trace_demand(mut times: Vec<f64>) -> Option<(f64, f64)> {
     times.sort_by(f64::total_cmp);
     let (first, last) = (*times.first()?, *times.last()?);
     let length = last - first;
@@ -304,9 +304,9 @@ fn of_trace(mut times: Vec<f64>) -> Option<(f64, f64)> {
     Some((average_rps, (most as f64 / window).max(average_rps)))
 }
 
-fn minimise(asked: Option<Minimise>, demand: Option<&Demand>, has_prices: bool) -> Result<Minimise, Fault> {
+fn minimise(requested: Option<Minimise>, demand: Option<&Demand>, has_prices: bool) -> Result<Minimise, Fault> {
     const KEY: &str = "question.minimise";
-    let minimise = asked.unwrap_or(match (demand, has_prices) {
+    let minimise = requested.unwrap_or(match (demand, has_prices) {
         (Some(_), true) => Minimise::UsdPerMonth,
         _ => Minimise::Instances,
     });
@@ -333,8 +333,8 @@ mod tests {
             "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.2\nstep_s = 1.5\ndrain_s = 1\nprices = \"p\"\n";
         let text = format!("{HEAD}[question]\n{text}");
         let raw: RawPlan = crate::plan::fault::read(&text).map_err(|(_, fault)| fault.to_string())?;
-        let source = raw.source(Base::here(Path::new("")));
-        let question = validate(raw.question.as_ref().unwrap(), source);
+        let facts = raw.facts(Base::local(Path::new("")));
+        let question = validate(raw.question.as_ref().unwrap(), facts);
         question.map_err(|fault| fault.to_string())
     }
 
@@ -406,9 +406,9 @@ mod tests {
     fn a_trace_has_a_mean_and_a_peak() {
         let mut times: Vec<f64> = (0..100).map(f64::from).collect();
         times.extend((0..50).map(|i| 40.0 + f64::from(i) / 10.0));
-        let (average, peak) = of_trace(times).unwrap();
+        let (average, peak) = trace_demand(times).unwrap();
         assert!((average - 150.0 / 99.0).abs() < 1e-9);
         assert!((5.5..=6.5).contains(&peak), "{peak}");
-        assert!(of_trace(vec![1.0, 1.0]).is_none());
+        assert!(trace_demand(vec![1.0, 1.0]).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Plan as written in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`]
 //! checks keys that depend on each other.
 
-use super::check::{Base, Source, Step};
+use super::check::{Base, PlanFacts, StepTimes};
 use super::value::{self, Within};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -117,10 +117,10 @@ pub(super) struct RawPlan {
 
 impl RawPlan {
     /// Facts that its parts are checked against; its paths are relative to `base`.
-    pub(super) const fn source<'a>(&'a self, base: Base<'a>) -> Source<'a> {
-        Source {
+    pub(super) const fn facts<'a>(&'a self, base: Base<'a>) -> PlanFacts<'a> {
+        PlanFacts {
             base,
-            step: Step {
+            step: StepTimes {
                 warmup_s: self.warmup_s,
                 step_s: self.step_s,
             },

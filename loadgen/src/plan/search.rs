@@ -1,8 +1,8 @@
 //! `[search]`: search for the highest rate that meets an objective. In: TOML. Out: a validated search.
 //! [`tierlab_analysis::curves::search`] chooses its rates.
 
-use super::check::Source;
-use super::fault::{Fault, empty, fault, refuse, within};
+use super::check::PlanFacts;
+use super::fault::{Fault, check_range, empty, fault, refuse};
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,11 +12,11 @@ use tierlab_analysis::record::{Mode, Objective, Slo};
 use tierlab_load::schedule::Load;
 
 /// Default of `max_rate`, in requests per second.
-const HIGHEST_RATE: f64 = 20_000.0;
+const DEFAULT_HIGHEST_RATE: f64 = 20_000.0;
 /// Default of `resolution`.
-const RESOLUTION: f64 = 0.05;
+const DEFAULT_RESOLUTION: f64 = 0.05;
 /// Default time for all searches of a run: an hour.
-const LIMIT_S: f64 = 3_600.0;
+const DEFAULT_LIMIT_S: f64 = 3_600.0;
 
 /// A validated `[search]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,12 +62,12 @@ pub(super) struct RawSearch {
 
 pub(super) fn validate(
     raw: Option<&RawSearch>,
-    source: Source<'_>,
+    facts: PlanFacts<'_>,
     loads: &[Load],
 ) -> Result<Option<SearchPlan>, Fault> {
     let Some(raw) = raw else { return Ok(None) };
-    let limits = source.limits;
-    let objective = objective(&raw.slo).map_err(|what| Fault::new("search.slo", what))?;
+    let limits = facts.limits;
+    let objective = objective(&raw.slo).map_err(|problem| Fault::new("search.slo", problem))?;
     let error_share = raw.error_share.unwrap_or(limits.error_share);
     if error_share > limits.error_share {
         refuse!(
@@ -76,59 +76,59 @@ pub(super) fn validate(
             limits.error_share
         );
     }
-    let (lowest_rps, highest_rps) = range(raw, objective, source)?;
+    let (lowest_rps, highest_rps) = range(raw, objective, facts)?;
     Ok(Some(SearchPlan {
         slo: Slo {
             objective,
             error_share,
             lowest_rps,
             highest_rps,
-            resolution: raw.resolution.unwrap_or(RESOLUTION),
+            resolution: raw.resolution.unwrap_or(DEFAULT_RESOLUTION),
         },
         only: raw.only,
-        limit: Duration::from_secs_f64(raw.limit_s.unwrap_or(LIMIT_S)),
+        limit: Duration::from_secs_f64(raw.limit_s.unwrap_or(DEFAULT_LIMIT_S)),
         modes: modes(raw.modes.as_deref(), loads)?,
     }))
 }
 
 /// Range of rates. A step needs the percentile's samples and has a maximum of requests.
-fn range(raw: &RawSearch, objective: Objective, source: Source<'_>) -> Result<(f64, f64), Fault> {
+fn range(raw: &RawSearch, objective: Objective, facts: PlanFacts<'_>) -> Result<(f64, f64), Fault> {
     let (figure, samples) = (objective.figure(), objective.samples_needed());
-    let Source { repeats, step, .. } = source;
+    let PlanFacts { repeats, step, .. } = facts;
     let fewest = lowest_rate(samples, repeats, step.step_s);
-    let most = step.highest_rate();
+    let max_rate = step.highest_rate();
     let lowest = raw.min_rate.unwrap_or(fewest);
-    let highest = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
-    within("search.max_rate", highest, 0.01, most)?;
-    within("search.min_rate", lowest, 0.01, most)?;
-    let has = format!("{repeats} repeats of `step_s` = {}", step.step_s);
+    let highest = raw.max_rate.unwrap_or(DEFAULT_HIGHEST_RATE.min(max_rate));
+    check_range("search.max_rate", highest, 0.01, max_rate)?;
+    check_range("search.min_rate", lowest, 0.01, max_rate)?;
+    let all = format!("{repeats} repeats of `step_s` = {}", step.step_s);
     if lowest < fewest {
         refuse!(
             "search.min_rate",
-            "{lowest} is too low: a {figure} needs {samples} samples, which {has} give from {fewest:.1} per second on"
+            "{lowest} is too low: a {figure} needs {samples} samples, which {all} give from {fewest:.1} per second on"
         );
     }
     if lowest >= highest {
         refuse!(
             "search",
             "the lowest rate, {lowest:.1}, is not below the highest, {highest:.1} (a {figure} needs {samples} \
-                 samples, which {has} give from {fewest:.1} per second on); raise `search.max_rate`, `step_s` or `repeats`"
+                 samples, which {all} give from {fewest:.1} per second on); raise `search.max_rate`, `step_s` or `repeats`"
         );
     }
     Ok((lowest, highest))
 }
 
-fn modes(given: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
-    let mut there: Vec<Mode> = loads.iter().map(|load| load.mode).collect();
-    there.sort_unstable();
-    there.dedup();
-    let Some(given) = given else { return Ok(there) };
-    if given.is_empty() {
+fn modes(named: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
+    let mut modes: Vec<Mode> = loads.iter().map(|load| load.mode).collect();
+    modes.sort_unstable();
+    modes.dedup();
+    let Some(named) = named else { return Ok(modes) };
+    if named.is_empty() {
         return empty("search.modes");
     }
-    match given.iter().find(|mode| !there.contains(mode)) {
+    match named.iter().find(|mode| !modes.contains(mode)) {
         Some(mode) => Err(fault!("search.modes", "no `[[load]]` has `mode = \"{mode}\"`")),
-        None => Ok(given.to_vec()),
+        None => Ok(named.to_vec()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Storage of a lab's features: tiers and their origins, states of the feature cache, cold starts, fleets that share a tier.
 
-use super::fault::{Fault, distinct, empty, within};
+use super::fault::{Fault, check_distinct, check_range, empty};
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -125,9 +125,9 @@ impl RawFleet {
             return empty("fleet.servers");
         }
         for (i, &servers) in self.servers.iter().enumerate() {
-            within(&format!("fleet.servers[{i}]"), f64::from(servers), 1.0, MOST_SERVERS)?;
+            check_range(&format!("fleet.servers[{i}]"), f64::from(servers), 1.0, MOST_SERVERS)?;
         }
-        distinct("fleet.servers", &self.servers)?;
+        check_distinct("fleet.servers", &self.servers)?;
         Ok(&self.servers)
     }
 

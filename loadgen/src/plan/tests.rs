@@ -193,7 +193,7 @@ fn a_lab_names_origins_caches_and_data() {
 
 #[test]
 fn paths_are_relative_to_the_plan_and_short() {
-    let at = |base: &str, path: &str| Base::here(Path::new(base)).path(Path::new(path)).display().to_string();
+    let at = |base: &str, path: &str| Base::local(Path::new(base)).path(Path::new(path)).display().to_string();
     assert_eq!(at("configs/labs", "../prices.toml"), "configs/prices.toml");
     assert_eq!(at("configs/labs", "../../data/./quick"), "data/quick");
     assert_eq!(at("labs", "../../data"), "../data");
@@ -373,7 +373,7 @@ fn is_valid_elsewhere(files: &[(&str, &str)], text: &str, named: &[&str]) {
         std::fs::write(here.path().join(file), content).unwrap();
     }
     let plan = Plan::parse(&here.path().join("plans/t.toml"), text).unwrap();
-    let sent = plan.text_elsewhere().unwrap();
+    let sent = plan.remote_text().unwrap();
     let own: Vec<PathBuf> = named.iter().map(|file| here.path().join(file)).collect();
     assert_eq!(sent.files, own);
     assert_eq!(plan.request_files().unwrap(), own);
@@ -728,8 +728,8 @@ fn nonsense_closed_loops_are_refused_by_key() {
         assert!(refused.contains(named), "{refused}");
     }
     let asked = "[question]\nslo = [\"p99 < 20 ms\"]\ndemand_rps = 100\nminimise = \"p99\"\nbudget = \"5m\"\n";
-    for what in [closed("users = [2]"), journey(STEP)] {
-        let refused = refusal(&format!("{what}{LAB}{asked}"));
+    for problem in [closed("users = [2]"), journey(STEP)] {
+        let refused = refusal(&format!("{problem}{LAB}{asked}"));
         assert!(refused.contains("question"), "{refused}");
     }
 }
@@ -744,7 +744,7 @@ fn journeys_know_which_values_are_there() {
     let journey = &plan.journeys[0];
     assert_eq!(journey.values, ["entity_id", "v", "w"]);
     assert!(journey.takes_entity());
-    assert_eq!((journey.steps[0].known, journey.steps[1].known), (1, 3));
+    assert_eq!((journey.steps[0].available, journey.steps[1].available), (1, 3));
     assert_eq!(journey.models().collect::<Vec<_>>(), ["m"]);
     // Of a plan's protocol, and of a step's own.
     let over_grpc = |plan: String| parse(&plan).unwrap().speaks_grpc();

@@ -1,7 +1,7 @@
 //! Values with a form of their own: lists to cross, shares, times, objectives, numbers with a range. In: TOML. Out: typed values, or
 //! an error with the form to write. Knows no key.
 
-use super::fault::outside;
+use super::fault::out_of_range;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -55,12 +55,12 @@ impl Share {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.trim().parse::<f64>().ok();
         match text.trim().strip_suffix('%') {
-            Some(percent) => Self::of(number(percent)? / 100.0),
-            None => Self::of(number(text)?),
+            Some(percent) => Self::new(number(percent)? / 100.0),
+            None => Self::new(number(text)?),
         }
     }
 
-    fn of(share: f64) -> Option<Self> {
+    fn new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then_some(Self(share))
     }
 }
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Share {
         let value = toml::Value::deserialize(deserializer)?;
         value
             .as_str()
-            .map_or_else(|| Self::of(number(&value)?), Self::parse)
+            .map_or_else(|| Self::new(number(&value)?), Self::parse)
             .ok_or_else(|| D::Error::custom(not_a_share(&value)))
     }
 }
@@ -133,7 +133,7 @@ pub(super) struct ExponentialTime {
 pub(super) fn think_time_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Think>, D::Error> {
     let checked = |ms: f64, least: f64| match (least..=MAX_THINK_MS).contains(&ms) {
         true => Ok(ms),
-        false => Err(D::Error::custom(outside(ms, least, MAX_THINK_MS))),
+        false => Err(D::Error::custom(out_of_range(ms, least, MAX_THINK_MS))),
     };
     let written = match toml::Value::deserialize(deserializer)? {
         list @ toml::Value::Array(_) => part(list).map(ThinkTime::Uniform),
@@ -145,8 +145,8 @@ pub(super) fn think_time_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
         ThinkTime::Uniform([least_ms, most_ms]) => {
             let (least_ms, most_ms) = (checked(least_ms, 0.0)?, checked(most_ms, 0.0)?);
             if least_ms > most_ms {
-                let what = format!("[{least_ms}, {most_ms}] ends before it begins");
-                return Err(D::Error::custom(what));
+                let problem = format!("[{least_ms}, {most_ms}] ends before it begins");
+                return Err(D::Error::custom(problem));
             }
             Think::Uniform { least_ms, most_ms }
         }
@@ -177,7 +177,7 @@ impl<R: Range> Within<R> {
         let number = R::Number::deserialize(deserializer)?;
         match (R::LEAST..=R::MOST).contains(&number) {
             true => Ok(T::from(number)),
-            false => Err(D::Error::custom(outside(number, R::LEAST, R::MOST))),
+            false => Err(D::Error::custom(out_of_range(number, R::LEAST, R::MOST))),
         }
     }
 

@@ -23,9 +23,9 @@ const PROBED_REQUESTS: usize = 3;
 const PROBED_ROWS: u32 = 2;
 /// Maximum replies to one request. One reply of the expected shape is enough: a server that answers half of its
 /// requests wrongly is taken for one with outputs of another shape once in 2^8 runs.
-const REPLIES: u32 = 8;
+const MAX_REPLIES: u32 = 8;
 /// Time after which a request is not repeated.
-const REPEATED_FOR: Duration = Duration::from_secs(5);
+const REPEAT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Sends requests and checks every part of the replies, for which steps have no time, including the values if they are
 /// known. Returns notes on outputs whose shapes differ from the model's declaration. If the server does not declare the
@@ -38,12 +38,12 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Ve
     let check = Check { plan, target, model };
     match target.content_of(model) {
         Content::Joined(population) => {
-            check.known_ids(population)?;
+            check.check_ids(population)?;
             let body = population.body(&[population.by_rank(0)], plan.form(model));
             // Its rows are checked below, with an error that names the expected ones.
             let expected = Expected::new(model, check.declared(), None);
-            let reply = check.ask(&body, &expected).await?;
-            check.one_row(&reply)?;
+            let reply = check.request(&body, &expected).await?;
+            check.check_one_row(&reply)?;
             Ok(Vec::new())
         }
         Content::Custom { custom, ids } => {
@@ -57,14 +57,14 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Ve
         ))),
         Content::Inline(inputs) => check.inline(inputs, None).await,
         Content::Mixed(population, inputs) => {
-            check.known_ids(population)?;
+            check.check_ids(population)?;
             check.inline(inputs, Some(population)).await
         }
     }
 }
 
 /// Outputs by name that never had the expected shape, with the nearest shape received.
-type Unfit = BTreeMap<String, (ShapeFit, Vec<i64>)>;
+type Unmet = BTreeMap<String, (ShapeFit, Vec<i64>)>;
 
 /// Check of one model of a target.
 #[derive(Clone, Copy)]
@@ -80,11 +80,11 @@ impl Check<'_> {
         self.target.outputs.get(self.model).map_or(&[], Vec::as_slice)
     }
 
-    fn known_ids(&self, population: &Population) -> Result<(), RunError> {
+    fn check_ids(&self, population: &Population) -> Result<(), RunError> {
         let Self { plan, model, .. } = self;
-        let what = match (population.unusable_reason(), population.unknown_id()) {
+        let problem = match (population.unusable_reason(), population.unknown_id()) {
             (None, None) => return Ok(()),
-            (Some(what), _) => format!("the table of `{model}`: {what}"),
+            (Some(problem), _) => format!("the table of `{model}`: {problem}"),
             (None, Some(id)) => {
                 format!(
                     "`keys.file` has entity {id}, which is missing in the table of `{}`",
@@ -92,7 +92,7 @@ impl Check<'_> {
                 )
             }
         };
-        Err(RunError::about(&plan.file, what))
+        Err(RunError::about(&plan.file, problem))
     }
 
     async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {
@@ -101,50 +101,50 @@ impl Check<'_> {
         let requests = if is_declared { 1 } else { PROBED_REQUESTS };
         let mut probes = self.bodies(inputs, population, (1, requests))?;
         // Otherwise the first step of such a load would end the run.
-        let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
-        if self.model == plan.model && most > 1 {
-            self.bodies(inputs, population, (most, 1))?;
+        let largest = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
+        if self.model == plan.model && largest > 1 {
+            self.bodies(inputs, population, (largest, 1))?;
         }
         if !is_declared && inputs.accepts_rows() {
             // Requests that cannot be combined are measured one by one.
             probes.extend(self.bodies(inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
         }
-        let mut loose = Unfit::new();
-        let mut of_first = None;
+        let mut loosened = Unmet::new();
+        let mut first_unmet = None;
         for body in &probes {
-            let (reply, unfit) = match self.probe(body, &expected_of(body, inputs)).await {
+            let (reply, unmet) = match self.probe(body, &expected_of(body, inputs)).await {
                 Ok(probed) => probed,
-                Err(error) if of_first.is_none() => return Err(error),
+                Err(error) if first_unmet.is_none() => return Err(error),
                 // Some models take one row at a time. The steps find and count any other fault.
                 Err(_) => continue,
             };
             if is_declared && inputs.accepts_rows() {
-                self.one_row(&reply)?;
-            } else if is_declared && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
+                self.check_one_row(&reply)?;
+            } else if is_declared && let Some((name, _)) = unmet.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
             {
-                let what = format!("output `{name}` has another number of rows than the request");
-                return Err(self.refusal(what));
+                let problem = format!("output `{name}` has another number of rows than the request");
+                return Err(self.refusal(problem));
             }
-            of_first.get_or_insert_with(|| unfit.clone());
-            for (name, found) in unfit {
-                let known = loose.entry(name).or_insert_with(|| found.clone());
-                if found.0 > known.0 {
-                    *known = found;
+            first_unmet.get_or_insert_with(|| unmet.clone());
+            for (name, found) in unmet {
+                let worst = loosened.entry(name).or_insert_with(|| found.clone());
+                if found.0 > worst.0 {
+                    *worst = found;
                 }
             }
         }
-        if let (Some(first), Some(unfit), false) = (probes.first(), of_first, loose.is_empty()) {
+        if let (Some(first), Some(unmet), false) = (probes.first(), first_unmet, loosened.is_empty()) {
             let expected = expected_of(first, inputs);
-            let again = self.ask(first, &expected.clone().with_any_shape(|_| true)).await;
+            let second = self.request(first, &expected.clone().with_any_shape(|_| true)).await;
             // A server that answers one request in two ways is wrong in one of them: its steps must match the declaration.
-            let contradicted = again.into_iter().flat_map(|reply| reply.outputs).filter(|output| {
-                !unfit.contains_key(&output.name) && expected.fit(&output.name, &output.shape) != ShapeFit::Rows
+            let contradicted = second.into_iter().flat_map(|reply| reply.outputs).filter(|output| {
+                !unmet.contains_key(&output.name) && expected.fit(&output.name, &output.shape) != ShapeFit::Rows
             });
             for output in contradicted {
-                loose.remove(&output.name);
+                loosened.remove(&output.name);
             }
         }
-        let others = loose.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
+        let others = loosened.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
         let notes = others.map(|(name, (_, shape))| {
             let declared = self.declared().iter().find(|spec| spec.name == *name);
             format!(
@@ -154,28 +154,28 @@ impl Check<'_> {
             )
         });
         let notes = notes.collect();
-        inputs.set_shape_fits(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
+        inputs.set_shape_fits(loosened.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
         Ok(notes)
     }
 
     /// Sends one request until each output has had the expected shape, up to the maximum. Returns the last reply.
-    async fn probe(&self, body: &Body, expected: &Expected) -> Result<(InferReply, Unfit), RunError> {
+    async fn probe(&self, body: &Body, expected: &Expected) -> Result<(InferReply, Unmet), RunError> {
         let any_shape = expected.clone().with_any_shape(|_| true);
-        let began = Instant::now();
-        let mut fits = Unfit::new();
-        let mut asked = 0;
+        let start = Instant::now();
+        let mut fits = Unmet::new();
+        let mut sent = 0;
         loop {
-            let reply = self.ask(body, &any_shape).await?;
-            asked += 1;
+            let reply = self.request(body, &any_shape).await?;
+            sent += 1;
             for output in &reply.outputs {
                 let found = (expected.fit(&output.name, &output.shape), output.shape.clone());
-                let known = fits.entry(output.name.clone()).or_insert_with(|| found.clone());
-                if found.0 < known.0 {
-                    *known = found;
+                let best = fits.entry(output.name.clone()).or_insert_with(|| found.clone());
+                if found.0 < best.0 {
+                    *best = found;
                 }
             }
-            let is_met = fits.values().all(|(fit, _)| *fit == ShapeFit::Rows);
-            if is_met || asked == REPLIES || began.elapsed() > REPEATED_FOR {
+            let all_fit = fits.values().all(|(fit, _)| *fit == ShapeFit::Rows);
+            if all_fit || sent == MAX_REPLIES || start.elapsed() > REPEAT_LIMIT {
                 fits.retain(|_, (fit, _)| *fit != ShapeFit::Rows);
                 return Ok((reply, fits));
             }
@@ -200,12 +200,12 @@ impl Check<'_> {
             entities: population.map(|population| Entities { population, ids: &ids }),
         };
         let prepared = inputs.prepare(&wish);
-        let mut prepared = prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(model, &what)))?;
+        let mut prepared = prepared.map_err(|problem| RunError::Usage(plan.inputs_error(model, &problem)))?;
         prepared.bodies.truncate(requests);
         Ok(prepared.bodies)
     }
 
-    async fn ask(&self, body: &Body, expected: &Expected) -> Result<InferReply, RunError> {
+    async fn request(&self, body: &Body, expected: &Expected) -> Result<InferReply, RunError> {
         let Self { plan, target, model } = *self;
         let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
         let reply = match route(plan, &target.control, model)? {
@@ -224,7 +224,7 @@ impl Check<'_> {
         Ok(reply)
     }
 
-    fn one_row(&self, reply: &InferReply) -> Result<(), RunError> {
+    fn check_one_row(&self, reply: &InferReply) -> Result<(), RunError> {
         if let Some(output) = reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
             let (name, shape) = (&output.name, &output.shape);
             return Err(self.refusal(format!("in the reply to one row, output `{name}` has shape {shape:?}")));
@@ -232,7 +232,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn refusal(&self, what: String) -> RunError {
+    fn refusal(&self, problem: String) -> RunError {
         let control = &self.target.control;
         let url = match &control.grpc {
             Some(endpoint) if self.plan.protocol == Protocol::Grpc => endpoint.address.url(),
@@ -241,7 +241,7 @@ impl Check<'_> {
                 Err(error) => return error.into(),
             },
         };
-        ControlError { url, what }.into()
+        ControlError { url, problem }.into()
     }
 
     /// Sends one request of the plan, and checks the reply by the plan's rule.
@@ -250,7 +250,7 @@ impl Check<'_> {
         let bodies = custom.bodies(1, &ids, 1, self.plan.seed);
         let body = bodies.map_err(RunError::Usage)?.swap_remove(0);
         let limit = Limit::of_replies(self.plan.reply_limit_bytes, None);
-        let asking = self.target.control.ask_custom(custom, &body, &limit, self.plan.timeout);
+        let asking = self.target.control.try_custom(custom, &body, &limit, self.plan.timeout);
         Ok(asking.await?)
     }
 }

@@ -27,8 +27,8 @@ impl Runner<'_> {
             return Ok(());
         };
         let plan = self.plan;
-        let clock = Clock {
-            began: Instant::now(),
+        let clock = BudgetClock {
+            start: Instant::now(),
             step_s: (plan.warmup + plan.window).as_secs_f64(),
             earlier_steps: steps(ledger),
         };
@@ -39,41 +39,41 @@ impl Runner<'_> {
             budget_s: (question.budget_s - loads_s).max(0.0),
             ..question
         };
-        let ends = clock.ends(question.budget_s);
-        ledger.patience.ends = Some(ends);
-        ledger.progress.begin_limit(ends);
+        let deadline = clock.deadline(question.budget_s);
+        ledger.patience.ends = Some(deadline);
+        ledger.progress.begin_limit(deadline);
         run.points = ledger.points.all().to_vec();
         let mut candidates = decision::candidates(run);
         let mut phase = None;
         for block in clock.earlier_steps.. {
-            let time = clock.now(ledger);
+            let time = clock.time(ledger);
             let spent_s = loads_s + time.spent_s;
             run.question_spent_s = Some(spent_s);
-            let (now, probes) = match decision::next(&question, &candidates, &time) {
+            let (next_phase, probes) = match decision::next(&question, &candidates, &time) {
                 Next::Stop(reason) => {
-                    ledger.progress.say(&format!("  {}", ended(&reason, spent_s)));
+                    ledger.progress.print(&format!("  {}", describe_stop(&reason, spent_s)));
                     break;
                 }
                 Next::Block { phase, probes } => (phase, probes),
             };
-            if now == Phase::Charts && self.plan.until == Until::Answered {
+            if next_phase == Phase::Charts && self.plan.until == Until::Answered {
                 self.write(run, &ledger.points)?;
                 let is_decided = |answer: &Answer| answer.outcome == AnswerOutcome::Decided;
                 if run.answer.as_ref().is_some_and(is_decided) {
-                    let line = format!("  {}", ended(&StopReason::Decided, spent_s));
-                    ledger.progress.say(&line);
+                    let line = format!("  {}", describe_stop(&StopReason::Decided, spent_s));
+                    ledger.progress.print(&line);
                     break;
                 }
             }
-            if phase.replace(now) != Some(now) {
-                ledger.progress.say(&format!("  {}", described(now)));
+            if phase.replace(next_phase) != Some(next_phase) {
+                ledger.progress.print(&format!("  {}", describe_phase(next_phase)));
             }
-            ledger.progress.more(probes.len() as u32);
+            ledger.progress.add_steps(probes.len() as u32);
             self.block(&question, &probes, block, ledger, &mut candidates).await?;
             if block % VIEWS_EVERY == 0 {
                 self.write(run, &ledger.points)?;
                 let leader = run.answer.as_ref().and_then(|answer| answer.best.as_deref());
-                ledger.progress.leads(leader);
+                ledger.progress.set_leader(leader);
             }
         }
         ledger.patience.ends = None;
@@ -90,17 +90,17 @@ impl Runner<'_> {
         candidates: &mut [Candidate],
     ) -> Result<(), RunError> {
         for probe in probes {
-            let load = asked(question).at(probe.rps);
+            let load = question_load(question).at(probe.rps);
             let factors = factors(self.plan, &self.targets[probe.candidate], load, &self.plan.model);
             let measured = ledger.points.find(&factors).map_or(&[][..], |point| &point.repeats);
             let index = measured.iter().map(|repeat| repeat.index + 1).max().unwrap_or(0);
-            let of_rate = (split_mix(probe.rps.to_bits()) >> 44) as usize;
+            let rate_seed = (split_mix(probe.rps.to_bits()) >> 44) as usize;
             let position = (probe.candidate, self.plan.loads.len());
             let attempt = Attempt {
                 purpose: probe.purpose,
                 index,
                 attempt: 0,
-                seed: step_seed(self.plan.seed, block, BLOCK_SEEDS + of_rate),
+                seed: step_seed(self.plan.seed, block, BLOCK_SEEDS + rate_seed),
             };
             self.step(ledger, position, load, attempt).await?;
             let (point, repeat) = (ledger.points.find(&factors), ledger.points.step(&factors, index));
@@ -114,7 +114,7 @@ impl Runner<'_> {
 }
 
 /// Returns a question's kind of request, at any rate.
-pub(crate) fn asked(question: &Question) -> Load {
+pub(crate) fn question_load(question: &Question) -> Load {
     let peak_rps = question.demand.map_or(f64::INFINITY, |demand| demand.peak_rps);
     Load {
         mode: question.mode,
@@ -124,29 +124,29 @@ pub(crate) fn asked(question: &Question) -> Load {
 }
 
 /// Spent budget: the time since the start, and that of a resumed run.
-struct Clock {
-    began: Instant,
+struct BudgetClock {
+    start: Instant,
     step_s: f64,
     earlier_steps: u32,
 }
 
-impl Clock {
+impl BudgetClock {
     /// Returns the time at which a budget is used up.
-    fn ends(&self, budget_s: f64) -> Instant {
+    fn deadline(&self, budget_s: f64) -> Instant {
         let left = budget_s - f64::from(self.earlier_steps) * self.step_s;
-        self.began + Duration::from_secs_f64(left.max(0.0))
+        self.start + Duration::from_secs_f64(left.max(0.0))
     }
 
-    fn now(&self, ledger: &Ledger) -> Time {
-        let took = self.began.elapsed().as_secs_f64();
-        let own = steps(ledger).saturating_sub(self.earlier_steps);
-        let measuring = (took - ledger.patience.waited.as_secs_f64()).max(0.0);
-        let step_s = match own {
+    fn time(&self, ledger: &Ledger) -> Time {
+        let elapsed_s = self.start.elapsed().as_secs_f64();
+        let new_steps = steps(ledger).saturating_sub(self.earlier_steps);
+        let measuring = (elapsed_s - ledger.patience.waited.as_secs_f64()).max(0.0);
+        let step_s = match new_steps {
             0 => self.step_s,
-            own => measuring / f64::from(own),
+            new_steps => measuring / f64::from(new_steps),
         };
         Time {
-            spent_s: took + f64::from(self.earlier_steps) * self.step_s,
+            spent_s: elapsed_s + f64::from(self.earlier_steps) * self.step_s,
             step_s,
         }
     }
@@ -157,7 +157,7 @@ fn steps(ledger: &Ledger) -> u32 {
     ledger.points.all().iter().map(|point| point.repeats.len() as u32).sum()
 }
 
-const fn described(phase: Phase) -> &'static str {
+const fn describe_phase(phase: Phase) -> &'static str {
     match phase {
         Phase::Scout => "scouting: one short step of each variant",
         Phase::Decide => "deciding: the likeliest answer and its strongest rival in turn",
@@ -167,6 +167,6 @@ const fn described(phase: Phase) -> &'static str {
     }
 }
 
-fn ended(reason: &StopReason, spent_s: f64) -> String {
+fn describe_stop(reason: &StopReason, spent_s: f64) -> String {
     format!("{reason} after {}", wait(Duration::from_secs_f64(spent_s)))
 }

@@ -7,10 +7,10 @@ use super::ledger::{PlannedStep, Round, Work};
 use super::naming::driven_factors;
 use super::recorder::{NamedFailures, goose_figures};
 use super::requests::grpc_connections;
-use super::send::{Part, Sent, StepContext};
-use super::target::{Content as Asked, Target};
+use super::send::{Part, Results, StepContext};
+use super::target::{Content, Target};
 use crate::error::RunError;
-use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
+use crate::plan::{JourneyPlan, Plan, Request, StepInputs, StepPlan};
 use crate::server::control::Control;
 use crate::server::delta;
 use reqwest::Method;
@@ -37,19 +37,19 @@ use tierlab_load::workers::message::{JourneyOrder, StepOrder};
 use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
 
 /// First position of journeys, after all closed loops.
-const PLACE: usize = 1 << 17;
+const FIRST_POSITION: usize = 1 << 17;
 /// Positions of one journey: its whole and its steps.
-const PLACES: usize = 64;
+const POSITIONS: usize = 64;
 /// First seed of journeys, distinct from all others.
-const OF_LOAD: usize = 1 << 25;
+const FIRST_SEED: usize = 1 << 25;
 
 /// Every journey at every rate against every target.
 pub(super) fn steps<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
     let mut steps = Vec::new();
     for (number, journey) in round.plan.journeys.iter().enumerate() {
         for (of_rate, &rate) in journey.rates.iter().enumerate() {
-            let attempt = round.attempt(OF_LOAD + number * 4_096 + of_rate);
-            let first = PLACE + number * PLACES;
+            let attempt = round.attempt(FIRST_SEED + number * 4_096 + of_rate);
+            let first = FIRST_POSITION + number * POSITIONS;
             let of_targets = round.targets.iter().enumerate();
             steps.extend(of_targets.map(|(index, target)| PlannedStep {
                 target: index,
@@ -65,9 +65,9 @@ pub(super) fn steps<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
 /// Returns the point of the whole, then those of its steps.
 fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> impl Iterator<Item = Factors> {
     let of = move |step: Option<&StepPlan>| {
-        let model = step.map_or(plan.model.as_str(), |step| match &step.ask {
-            Ask::Model { model, .. } => model.as_str(),
-            Ask::Http { path_text, .. } => path_text.as_str(),
+        let model = step.map_or(plan.model.as_str(), |step| match &step.request {
+            Request::Model { model, .. } => model.as_str(),
+            Request::Http { path_text, .. } => path_text.as_str(),
         });
         let load = JourneyPlan::load(rate);
         Factors {
@@ -85,8 +85,8 @@ fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> imp
 pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt) -> Result<(), RunError> {
     for target in targets {
         for journey in &plan.journeys {
-            let prepared = Prepared::of(plan, target, journey).await?;
-            let one = Arc::new(Schedule {
+            let prepared = PreparedJourney::new(plan, target, journey).await?;
+            let single = Arc::new(Schedule {
                 due_us: vec![0],
                 window_start_us: 0,
                 window_end_us: 1,
@@ -97,15 +97,15 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
             let step = journey::Journey {
                 users: 1,
                 drain: drain + Duration::from_secs(1),
-                ..prepared.journey(&one, plan.seed, &Watch::default())
+                ..prepared.journey(&single, plan.seed, &Watch::default())
             };
             let Some(travelled) = Box::pin(journey::run(step, interrupt)).await? else {
                 return Err(RunError::InterruptedEarly);
             };
             if let Some((at, failure)) = travelled.journeys.first().and_then(journey::JourneySample::failure) {
-                let says = travelled.examples[at].get(&failure).cloned().unwrap_or_default();
+                let message = travelled.examples[at].get(&failure).cloned().unwrap_or_default();
                 return Err(RunError::Unsound(format!(
-                    "journey `{}` at {}: the first attempt failed at step `{}` with {failure}: {says}; fix the step in {}, or the \
+                    "journey `{}` at {}: the first attempt failed at step `{}` with {failure}: {message}; fix the step in {}, or the \
                      server",
                     journey.name,
                     target.control.base,
@@ -124,19 +124,19 @@ pub(super) async fn send(
     seed: u64,
     context: &mut StepContext<'_>,
     workers: Option<&mut Workers>,
-) -> Result<Option<Sent>, RunError> {
+) -> Result<Option<Results>, RunError> {
     let plan = context.plan;
-    let prepared = Prepared::of(plan, context.target, journey).await?;
+    let prepared = PreparedJourney::new(plan, context.target, journey).await?;
     let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
     context.begin().await;
-    let begun = prepared.begin(rate, (&schedule, seed), context.watch, workers, context.interrupt);
-    let Some((travelled, agents)) = begun.await? else {
+    let running = prepared.begin(rate, (&schedule, seed), context.watch, workers, context.interrupt);
+    let Some((travelled, agents)) = running.await? else {
         return Ok(None);
     };
     // Steps without a model are not among the server's requests.
     let of_models = journey.steps.iter().zip(&travelled.steps);
-    let of_models = of_models.filter(|(step, _)| matches!(step.ask, Ask::Model { .. }));
-    let counted = delta::Requests::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
+    let of_models = of_models.filter(|(step, _)| matches!(step.request, Request::Model { .. }));
+    let counted = delta::RequestCounts::new(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
     let mut parts = vec![whole(journey, &travelled, &schedule, seed)];
     for (samples, examples) in travelled.steps.iter().zip(&travelled.examples) {
         let samples: Vec<Sample> = samples.iter().map(StepSample::from_journey_due).collect();
@@ -154,9 +154,9 @@ pub(super) async fn send(
             window_began: travelled.window_began,
             examples: examples.clone(),
         };
-        parts.push(Part::of(finished, Arc::clone(&schedule), seed));
+        parts.push(Part::new(finished, Arc::clone(&schedule), seed));
     }
-    Ok(Some(Sent { parts, counted, agents }))
+    Ok(Some(Results { parts, counted, agents }))
 }
 
 /// Whole journeys, with goose's own times, and with the failed step named in their failures and examples.
@@ -174,11 +174,11 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
             }
         }
     }
-    for (step, says) in journey.steps.iter().zip(&all.examples) {
-        for (failure, says) in says {
+    for (step, message) in journey.steps.iter().zip(&all.examples) {
+        for (failure, message) in message {
             let named = format!("{failure} at {}", step.name);
             if failures.errors.contains_key(&named) {
-                failures.examples.insert(named, says.clone());
+                failures.examples.insert(named, message.clone());
             }
         }
     }
@@ -203,12 +203,12 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
             goose: goose_figures(goose_us.collect(), None),
         },
         failures: Some(failures),
-        ..Part::of(finished, Arc::clone(schedule), seed)
+        ..Part::new(finished, Arc::clone(schedule), seed)
     }
 }
 
 /// Journey prepared for one target.
-pub(super) struct Prepared<'a> {
+pub(super) struct PreparedJourney<'a> {
     plan: &'a Plan,
     target: &'a Target,
     journey: &'a JourneyPlan,
@@ -223,17 +223,17 @@ enum Entities {
     File(Arc<[i64]>),
 }
 
-impl<'a> Prepared<'a> {
-    pub(super) async fn of(plan: &'a Plan, target: &'a Target, journey: &'a JourneyPlan) -> Result<Self, RunError> {
-        let mut known: BTreeMap<&str, ModelMetadata> = BTreeMap::new();
+impl<'a> PreparedJourney<'a> {
+    pub(super) async fn new(plan: &'a Plan, target: &'a Target, journey: &'a JourneyPlan) -> Result<Self, RunError> {
+        let mut models: BTreeMap<&str, ModelMetadata> = BTreeMap::new();
         for model in journey.models() {
-            if !known.contains_key(model) {
-                known.insert(model, target.control.model(model).await?);
+            if !models.contains_key(model) {
+                models.insert(model, target.control.model(model).await?);
             }
         }
-        let refuse = |step: &StepPlan, what: String| {
-            let what = format!("`{}`, step `{}`: {what}", journey.name, step.name);
-            RunError::from(plan.refuse("journey", what))
+        let refuse = |step: &StepPlan, problem: String| {
+            let problem = format!("`{}`, step `{}`: {problem}", journey.name, step.name);
+            RunError::from(plan.refuse("journey", problem))
         };
         let connections = match journey.speaks_grpc() {
             true => Some(grpc_connections(plan, &target.control)?),
@@ -241,16 +241,16 @@ impl<'a> Prepared<'a> {
         };
         let mut steps = Vec::new();
         for step in &journey.steps {
-            let names = &journey.values[..step.known];
-            let made = made(plan, &target.control, step, names, &known, connections.as_ref());
-            steps.push(made.map_err(|what| refuse(step, what))?);
+            let names = &journey.values[..step.available];
+            let built = journey_step(plan, &target.control, step, names, &models, connections.as_ref());
+            steps.push(built.map_err(|problem| refuse(step, problem))?);
         }
         Ok(Self {
             plan,
             target,
             journey,
             steps: Arc::new(steps),
-            entities: entities(plan, target, journey, &known)?,
+            entities: entities(plan, target, journey, &models)?,
         })
     }
 
@@ -327,16 +327,16 @@ impl<'a> Prepared<'a> {
     }
 }
 
-fn made(
+fn journey_step(
     plan: &Plan,
     control: &Control,
     step: &StepPlan,
     names: &[String],
-    known: &BTreeMap<&str, ModelMetadata>,
+    models: &BTreeMap<&str, ModelMetadata>,
     connections: Option<&Arc<Connections>>,
 ) -> Result<JourneyStep, String> {
-    match &step.ask {
-        Ask::Http {
+    match &step.request {
+        Request::Http {
             method,
             path,
             headers,
@@ -360,13 +360,13 @@ fn made(
                 extractions: step.take.clone(),
             })
         }
-        Ask::Model {
+        Request::Model {
             model,
             protocol,
             content,
         } => {
             // Every model of the journey was asked for.
-            let metadata = &known[model.as_str()];
+            let metadata = &models[model.as_str()];
             let (body, rows) = body(content, metadata, model, names)?;
             let expected = Expected::new(model, &metadata.outputs, rows);
             Ok(JourneyStep {
@@ -406,22 +406,22 @@ fn carrier(
 
 /// Returns the body of a request to a model, with the rows of its reply if known.
 fn body(
-    content: &Content,
+    content: &StepInputs,
     metadata: &ModelMetadata,
     model: &str,
     names: &[String],
 ) -> Result<(Template, Option<u32>), String> {
     match content {
-        Content::Body(body) => Ok((body.clone(), None)),
-        Content::Inputs(given) => Ok((inputs::body(given, &metadata.inputs, names)?, None)),
-        Content::Entity if metadata.joined.is_none() => {
+        StepInputs::Body(body) => Ok((body.clone(), None)),
+        StepInputs::Inputs(values) => Ok((inputs::body(values, &metadata.inputs, names)?, None)),
+        StepInputs::Entity if metadata.joined.is_none() => {
             let wanted: Vec<&str> = metadata.inputs.iter().map(|spec| spec.name.as_str()).collect();
             Err(format!(
                 "`{model}` joins no rows, so an entity alone is not a request; give `inputs` ({}) or a `body`",
                 wanted.join(", ")
             ))
         }
-        Content::Entity => {
+        StepInputs::Entity => {
             let entity = BTreeMap::from([(ENTITY_ID.to_owned(), format!("{{{ENTITY_ID}}}").into())]);
             Ok((inputs::body(&entity, &metadata.inputs, names)?, Some(1)))
         }
@@ -433,27 +433,27 @@ fn entities(
     plan: &Plan,
     target: &Target,
     journey: &JourneyPlan,
-    known: &BTreeMap<&str, ModelMetadata>,
+    models: &BTreeMap<&str, ModelMetadata>,
 ) -> Result<Entities, RunError> {
     if !journey.takes_entity() {
         return Ok(Entities::File([].into()));
     }
-    let refuse = |key: &str, what: String| Err(RunError::from(plan.refuse(key, what)));
+    let refuse = |key: &str, problem: String| Err(RunError::from(plan.refuse(key, problem)));
     let name = &journey.name;
     if let KeyDistribution::File { texts, .. } = &plan.keys
         && !texts.is_empty()
     {
-        let what = "the keys of `keys.file` are texts; journeys need integers";
-        return refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"));
+        let problem = "the keys of `keys.file` are texts; journeys need integers";
+        return refuse("journey", format!("`{name}` uses {{entity_id}}, but {problem}"));
     }
-    let of_steps = journey.models().filter_map(|model| known.get(model));
+    let of_steps = journey.models().filter_map(|model| models.get(model));
     // Other inputs of a model belong to its step.
-    let joined = of_steps.filter_map(|metadata| Asked::of(plan, metadata).ok());
+    let joined = of_steps.filter_map(|metadata| Content::new(plan, metadata).ok());
     let table = joined
         .chain([target.content.clone()])
         .find_map(|content| match content {
-            Asked::Joined(population) | Asked::Mixed(population, _) => Some(population),
-            Asked::Inline(_) | Asked::Custom { .. } => None,
+            Content::Joined(population) | Content::Mixed(population, _) => Some(population),
+            Content::Inline(_) | Content::Custom { .. } => None,
         });
     match (table, &plan.keys) {
         (Some(population), _) => match population.unknown_id() {
@@ -462,8 +462,8 @@ fn entities(
         },
         (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(ids.clone())),
         (None, _) => {
-            let what = "none of its models joins a table that lists the ids; give them by `[keys]` with `distribution = \"file\"`";
-            refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"))
+            let problem = "none of its models joins a table that lists the ids; give them by `[keys]` with `distribution = \"file\"`";
+            refuse("journey", format!("`{name}` uses {{entity_id}}, but {problem}"))
         }
     }
 }

@@ -13,16 +13,16 @@ use tierlab_load::schedule::{Load, step_seed};
 
 /// Maximum number of repetitions of a disturbed step of a plan's own loads. A longer disturbance needs action: free the
 /// machine, or raise the limit.
-pub(super) const AGAIN: u32 = 2;
+pub(super) const MAX_REPETITIONS: u32 = 2;
 /// Distance between the seeds of successive attempts at a step, above the repeats of any plan.
-const ATTEMPT: u32 = 1_000;
+const ATTEMPT_SEEDS: u32 = 1_000;
 
 /// Finished steps of a run, with the journal that stores them.
 pub(super) struct Ledger {
     pub(super) journal: Journal,
     pub(super) points: Points,
     pub(super) progress: Progress,
-    pub(super) unanswered: usize,
+    pub(super) unread_steps: usize,
     pub(super) patience: QuietWait,
     /// Saturated rates above which others were left out, in words.
     pub(super) left_out: Vec<String>,
@@ -39,7 +39,7 @@ impl Ledger {
     pub(super) fn leave_out(&mut self, reason: String) {
         self.progress.skip();
         if !self.left_out.contains(&reason) {
-            self.progress.say(&format!("  {reason}"));
+            self.progress.print(&format!("  {reason}"));
             self.left_out.push(reason);
         }
     }
@@ -51,12 +51,12 @@ impl Ledger {
             .into_iter()
             .map(|factors| self.points.step(factors, attempt.index));
         if attempt.attempt > 0 {
-            let wants = |there: &Repeat| there.disturbed.is_some() && there.attempt < attempt.attempt;
-            let is_due = steps.flatten().any(wants);
-            self.progress.more(u32::from(is_due));
+            let is_disturbed = |existing: &Repeat| existing.disturbed.is_some() && existing.attempt < attempt.attempt;
+            let is_due = steps.flatten().any(is_disturbed);
+            self.progress.add_steps(u32::from(is_due));
             return is_due;
         }
-        let is_due = steps.any(|there| there.is_none());
+        let is_due = steps.any(|existing| existing.is_none());
         if !is_due {
             self.progress.skip();
         }
@@ -77,22 +77,22 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// Attempt at a step of a load; each has another seed, because a cache still holds the entities of the last attempt.
-    pub(super) fn of(plan: &Plan, index: u32, attempt: u32, of_load: usize) -> Self {
+    pub(super) fn new(plan: &Plan, index: u32, attempt: u32, load_number: usize) -> Self {
         Self {
             index,
             attempt,
-            seed: step_seed(plan.seed, index + attempt * ATTEMPT, of_load),
+            seed: step_seed(plan.seed, index + attempt * ATTEMPT_SEEDS, load_number),
             purpose: Purpose::Explore,
         }
     }
 }
 
 /// Adds the machine's activity to a repeat, with the disturbances of the earlier attempts that it replaces.
-pub(super) fn beside(repeat: Repeat, watched: Option<&Watched>, earlier: Option<&Repeat>, limits: &Limits) -> Repeat {
-    let disturbed_before = earlier.map_or_else(Vec::new, |earlier| {
-        let mut before = earlier.disturbed_before.clone();
-        before.extend(earlier.disturbed.clone());
-        before
+pub(super) fn annotate(repeat: Repeat, watched: Option<&Watched>, prior: Option<&Repeat>, limits: &Limits) -> Repeat {
+    let disturbed_before = prior.map_or_else(Vec::new, |prior| {
+        let mut disturbances = prior.disturbed_before.clone();
+        disturbances.extend(prior.disturbed.clone());
+        disturbances
     });
     Repeat {
         machine: watched.map(|watched| watched.machine.clone()),
@@ -115,8 +115,8 @@ pub(super) struct Round<'p, 't> {
 
 impl Round<'_, '_> {
     /// Attempt at a step of a load, by the load's number among all that seeds tell apart.
-    pub(super) fn attempt(&self, of_load: usize) -> Attempt {
-        Attempt::of(self.plan, self.repeat, self.attempt, of_load)
+    pub(super) fn attempt(&self, load_number: usize) -> Attempt {
+        Attempt::new(self.plan, self.repeat, self.attempt, load_number)
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) enum Work<'a> {
     /// Closed loop.
     Closed(ClosedLoopPlan),
     /// Open loop at the throughput of a closed loop, which is known once that was measured.
-    Beside(ClosedLoopPlan),
+    Paired(ClosedLoopPlan),
     /// Loads sent at the same time.
     Mix(Vec<Share<'a>>),
     /// Journeys, begun per second.
@@ -170,15 +170,15 @@ mod tests {
             server_is_known: true,
         };
         let limits = Limits::default();
-        let first = beside(Repeat::empty(), Some(&watched(0.5)), None, &limits);
+        let first = annotate(Repeat::empty(), Some(&watched(0.5)), None, &limits);
         assert!(first.disturbed.as_ref().unwrap().contains("50 %") && first.disturbed_before.is_empty());
         assert_eq!(first.machine.as_ref().unwrap().foreign_cpu_share, 0.5);
-        let second = beside(Repeat::empty(), Some(&watched(0.3)), Some(&first), &limits);
-        let third = beside(Repeat::empty(), Some(&watched(0.01)), Some(&second), &limits);
+        let second = annotate(Repeat::empty(), Some(&watched(0.3)), Some(&first), &limits);
+        let third = annotate(Repeat::empty(), Some(&watched(0.01)), Some(&second), &limits);
         assert_eq!(third.disturbed, None);
         assert_eq!(third.disturbed_before.len(), 2);
         assert!(third.disturbed_before[0].contains("50 %") && third.disturbed_before[1].contains("30 %"));
-        let unseen = beside(Repeat::empty(), None, None, &limits);
+        let unseen = annotate(Repeat::empty(), None, None, &limits);
         assert_eq!((unseen.machine, unseen.disturbed), (None, None));
     }
 }

@@ -3,7 +3,7 @@
 //! - [`target`]: the measured target; [`mod@check_reply`]: a full check of one reply before the measurement
 //! - `run`: the order of the steps; `ledger`: steps as data, planned and finished; `step`: one step, repeated after a disturbance;
 //!   `search`, `decide`: rates chosen as the run goes on
-//! - `together` (closed loops, mixes), `journeys`: those that are not open loops of one load
+//! - `loops_and_mixes` (closed loops, mixes), `journeys`: those that are not open loops of one load
 //! - `requests`: the requests of a step; `send`: a step sent by this process or several, and again after the loss of an agent;
 //!   [`load_process`]: one of several, possibly on another host; [`recorder`]: a repeat of a point from samples; `naming`: names of steps
 
@@ -12,6 +12,7 @@ mod decide;
 mod journeys;
 mod ledger;
 pub mod load_process;
+mod loops_and_mixes;
 mod naming;
 pub mod recorder;
 mod requests;
@@ -20,7 +21,6 @@ mod search;
 mod send;
 mod step;
 pub mod target;
-mod together;
 
 pub use naming::factors;
 pub use requests::Requests;
@@ -28,4 +28,4 @@ pub use run::{Instrument, new_run};
 pub use send::{Senders, measure};
 pub use step::Runner;
 
-pub(crate) use decide::asked;
+pub(crate) use decide::question_load;

@@ -41,18 +41,18 @@ pub(super) fn driven_factors(plan: &Plan, target: &Target, load: Load, model: &s
 
 /// Describes a point in a line.
 pub(crate) fn name(factors: &Factors) -> String {
-    let who = format!("{} {}", factors.label(), factors.cache);
+    let label = format!("{} {}", factors.label(), factors.cache);
     let kind = format!("{}×{}", factors.mode, factors.batch_size);
     let rate = match factors.offered_rps {
         plans if (plans * 1e3).fract() == 0.0 => plans,
         computed => four_digits(computed),
     };
     match &factors.driven {
-        None => format!("{who} {kind} at {rate}/s"),
-        Some(driven @ Driven::ClosedLoop { .. }) => format!("{who} {kind} {driven}"),
-        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{who} {kind} at {rate}/s {driven}"),
-        Some(driven @ Driven::Journey { .. }) => format!("{who} {driven} at {rate}/s"),
-        Some(driven @ Driven::Ramp(_)) => format!("{who} {kind} on a {driven}"),
+        None => format!("{label} {kind} at {rate}/s"),
+        Some(driven @ Driven::ClosedLoop { .. }) => format!("{label} {kind} {driven}"),
+        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{label} {kind} at {rate}/s {driven}"),
+        Some(driven @ Driven::Journey { .. }) => format!("{label} {driven} at {rate}/s"),
+        Some(driven @ Driven::Ramp(_)) => format!("{label} {kind} on a {driven}"),
     }
 }
 

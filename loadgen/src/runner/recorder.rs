@@ -44,7 +44,7 @@ pub fn record(finished: &Finished, schedule: &Schedule, server: Option<ServerDel
         }
     }
     let examples = finished.examples.iter();
-    let examples = examples.map(|(failure, says)| (failure.to_string(), says.clone()));
+    let examples = examples.map(|(failure, message)| (failure.to_string(), message.clone()));
     let examples = examples.filter(|(reason, _)| errors.contains_key(reason)).collect();
     let is_answered = |sample: &&Sample| sample.is_ok() && schedule.in_window(sample.done_us);
     let answered = finished.samples.iter().filter(is_answered).count();
@@ -120,10 +120,10 @@ pub(super) fn pool(finished: &Finished, schedule: &Schedule, connections: usize)
         let own_us = sample.sent_us.saturating_sub(sample.due_us.max(free_us));
         schedule.in_window(sample.due_us).then_some(own_us)
     };
-    let own: Vec<u64> = samples.iter().enumerate().filter_map(own_us).collect();
+    let own_lags: Vec<u64> = samples.iter().enumerate().filter_map(own_us).collect();
     Pool {
         connections,
-        own_lag_p99_us: histogram(&own).value_at_quantile(0.99),
+        own_lag_p99_us: histogram(&own_lags).value_at_quantile(0.99),
     }
 }
 

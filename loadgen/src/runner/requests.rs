@@ -59,8 +59,8 @@ impl Requests<'_> {
         let requests = schedule.due_us.len();
         let prepared = self.prepare(requests)?;
         if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && prepared.bodies.len() < requests {
-            let what = "the bodies of a step exceed 128 MiB, so they cannot follow their recorded times; shorten it";
-            return Err(plan.refuse("step_s", what).into());
+            let problem = "the bodies of a step exceed 128 MiB, so they cannot follow their recorded times; shorten it";
+            return Err(plan.refuse("step_s", problem).into());
         }
         let limit = limit(plan, &expected, &prepared.bodies);
         let mut bodies = self.versioned(prepared.bodies);
@@ -182,7 +182,7 @@ impl Requests<'_> {
             seed: self.seed,
             entities: population.map(|population| Entities { population, ids: &ids }),
         });
-        prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
+        prepared.map_err(|problem| RunError::Usage(plan.inputs_error(self.model, &problem)))
     }
 }
 
@@ -217,9 +217,9 @@ pub(super) fn route(plan: &Plan, server: &Control, model: &str) -> Result<Route,
 /// A server whose gRPC address is unknown or missing.
 pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
     let Some(endpoint) = &server.grpc else {
-        let what = "`protocol` = \"grpc\": gRPC address is missing: pass --grpc-url http://HOST:PORT or set `target.grpc_url` \
+        let problem = "`protocol` = \"grpc\": gRPC address is missing: pass --grpc-url http://HOST:PORT or set `target.grpc_url` \
                     (tierlab-server reports `grpc_listen` if started with --grpc-listen)";
-        return Err(RunError::about(&plan.file, what));
+        return Err(RunError::about(&plan.file, problem));
     };
     let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
     let connections = Connections::new(Arc::clone(endpoint), users, fixed);

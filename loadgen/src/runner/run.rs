@@ -4,10 +4,10 @@
 //!
 //! In: a runner. Out: a [`Run`] in its folder. Knows neither the origin of a target nor the presentation of results.
 
-use super::ledger::{AGAIN, Ledger, PlannedStep, Round, Work};
+use super::ledger::{Ledger, MAX_REPETITIONS, PlannedStep, Round, Work};
 use super::naming::{factors, name};
 use super::step::Runner;
-use super::{decide, journeys, together};
+use super::{decide, journeys, loops_and_mixes};
 use crate::error::RunError;
 use crate::plan::{Plan, redacted};
 use crate::progress::Progress;
@@ -35,7 +35,7 @@ impl<'a> Runner<'a> {
         };
         journeys::check(self.plan, &self.targets, &self.interrupt).await?;
         let (journal, finished) = Journal::open(&self.folder)?;
-        let points = Points::of(finished);
+        let points = Points::new(finished);
         self.check_earlier(&points)?;
         folder::begin(&run, &self.folder)?;
         let grid = match self.measures_loads() {
@@ -49,18 +49,18 @@ impl<'a> Runner<'a> {
             journal,
             points,
             progress: Progress::new(steps as u32, step, search_limit, self.verbose),
-            unanswered: 0,
+            unread_steps: 0,
             patience: QuietWait::default(),
             left_out: self.plan.arrivals.left_out().into_iter().collect(),
         };
         for line in &ledger.left_out {
-            ledger.progress.say(line);
+            ledger.progress.print(line);
         }
-        let ended = self.steps(&mut run, &mut ledger).await;
+        let outcome = self.steps(&mut run, &mut ledger).await;
         ledger.progress.clear();
-        run.interrupted = ended.is_err();
+        run.interrupted = outcome.is_err();
         if ledger.points.all().is_empty() {
-            return match ended {
+            return match outcome {
                 Err(RunError::Interrupted(_)) => Err(RunError::InterruptedEarly),
                 Err(error) => Err(error),
                 Ok(()) => Ok(run),
@@ -73,15 +73,15 @@ impl<'a> Runner<'a> {
         }
         print!("{}", tierlab_report::brief(&run, &self.folder, Some(&self.folder)));
         written?;
-        ended?;
+        outcome?;
         ledger.journal.remove()?;
-        if ledger.unanswered > 0 {
+        if ledger.unread_steps > 0 {
             return Err(RunError::Unsound(format!(
                 "the server's metrics could not be read around {} steps; their stages and counters are not in the result",
-                ledger.unanswered
+                ledger.unread_steps
             )));
         }
-        self.met_somewhere(&run)?;
+        self.check_met_rate(&run)?;
         Ok(run)
     }
 
@@ -94,7 +94,7 @@ impl<'a> Runner<'a> {
     fn check_earlier(&self, points: &Points) -> Result<(), RunError> {
         let planned = self.planned(0, 0).into_iter().flat_map(|step| step.points);
         let mut expected: Vec<Factors> = planned.map(|(_, factors)| factors).collect();
-        for load in self.plan.question.iter().map(decide::asked) {
+        for load in self.plan.question.iter().map(decide::question_load) {
             let targets = self.targets.iter();
             expected.extend(targets.map(|target| factors(self.plan, target, load, &self.plan.model)));
         }
@@ -112,11 +112,11 @@ impl<'a> Runner<'a> {
         let Some(point) = points.all().iter().find(|point| !is_expected(point)) else {
             return Ok(());
         };
-        let (named, share) = (name(&point.factors), point.factors.cache_share);
-        let what =
-            format!("finished steps were measured as {named} (cache share {share}), which no server matches now");
+        let (step_name, share) = (name(&point.factors), point.factors.cache_share);
+        let problem =
+            format!("finished steps were measured as {step_name} (cache share {share}), which no server matches now");
         let advice = "start it as before, or remove --resume";
-        Err(RunError::about(&self.folder, format!("{what}; {advice}")))
+        Err(RunError::about(&self.folder, format!("{problem}; {advice}")))
     }
 
     async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
@@ -130,9 +130,9 @@ impl<'a> Runner<'a> {
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         for repeat in 0..self.plan.repeats {
             // Disturbed steps are repeated after all others of their repeat: the disturbance may be over by then.
-            for attempt in 0..=AGAIN {
+            for attempt in 0..=MAX_REPETITIONS {
                 for step in self.planned(repeat, attempt) {
-                    self.planned_step(ledger, step).await?;
+                    self.measure_planned(ledger, step).await?;
                 }
             }
             run.left_out.clone_from(&ledger.left_out);
@@ -160,18 +160,18 @@ impl<'a> Runner<'a> {
             })
         });
         loads
-            .chain(together::mixes(&round))
-            .chain(together::closed_loops(&round))
+            .chain(loops_and_mixes::mixes(&round))
+            .chain(loops_and_mixes::closed_loops(&round))
             .chain(journeys::steps(&round))
             .collect()
     }
 
     /// Measures a planned step if it is due: its first attempt if a point is missing, a later one after a disturbance.
-    async fn planned_step(&mut self, ledger: &mut Ledger, mut step: PlannedStep<'_>) -> Result<(), RunError> {
-        if let Work::Beside(closed) = step.work {
-            let beside = &mut step.points[0].1;
+    async fn measure_planned(&mut self, ledger: &mut Ledger, mut step: PlannedStep<'_>) -> Result<(), RunError> {
+        if let Work::Paired(closed) = step.work {
+            let paired = &mut step.points[0].1;
             let target = &self.targets[step.target];
-            let rate = together::rate_beside(self.plan, target, closed, (&ledger.points, beside))?;
+            let rate = loops_and_mixes::paired_rate(self.plan, target, closed, (&ledger.points, paired))?;
             let Some(rate) = rate else {
                 // The table shows the missing point.
                 if step.attempt.attempt == 0 {
@@ -179,7 +179,7 @@ impl<'a> Runner<'a> {
                 }
                 return Ok(());
             };
-            beside.offered_rps = rate;
+            paired.offered_rps = rate;
             step.work = Work::Open(closed.load(rate));
         }
         if let Some(saturated) = self.saturated_below(ledger, &step) {

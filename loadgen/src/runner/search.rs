@@ -31,30 +31,30 @@ impl Runner<'_> {
         let curves = self.searches(plan);
         self.write(run, &ledger.points)?;
         run.search_stopped = None;
-        let ends = Instant::now() + plan.limit;
-        ledger.progress.begin_limit(ends);
+        let deadline = Instant::now() + plan.limit;
+        ledger.progress.begin_limit(deadline);
         for round in 0..=MAX_PROBES {
-            let mut takes: Vec<(&CurveSearch, RateProbe, u32)> = Vec::new();
+            let mut probes: Vec<(&CurveSearch, RateProbe, u32)> = Vec::new();
             for curve in &curves {
-                let known = self.known(curve, plan, run);
-                if let Some(probe) = curve.search.next(&known) {
+                let evidence = self.evidence(curve, plan, run);
+                if let Some(probe) = curve.search.next(&evidence) {
                     // Further attempts follow those without an answer; a new rate has no attempts.
                     let is_open =
-                        |one: &&slo::RateEvidence| one.rps == probe.rps && one.answer == MeetsObjective::Unknown;
-                    takes.push((curve, probe, known.iter().find(is_open).map_or(0, |one| one.tries)));
+                        |rate: &&slo::RateEvidence| rate.rps == probe.rps && rate.answer == MeetsObjective::Unknown;
+                    probes.push((curve, probe, evidence.iter().find(is_open).map_or(0, |rate| rate.tries)));
                 }
             }
-            if takes.is_empty() {
+            if probes.is_empty() {
                 break;
             }
             if round == MAX_PROBES {
                 run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
                 break;
             }
-            let in_time = self.probe(&takes, ends, ledger).await?;
+            let in_time = self.probe(&probes, deadline, ledger).await?;
             self.write(run, &ledger.points)?;
-            for (curve, probe, _) in &takes {
-                ledger.progress.say(&self.describe(curve, probe.rps, plan, run));
+            for (curve, probe, _) in &probes {
+                ledger.progress.print(&self.describe(curve, probe.rps, plan, run));
             }
             if !in_time {
                 let limit = wait(plan.limit);
@@ -65,14 +65,14 @@ impl Runner<'_> {
         ledger.progress.end_limit();
         if let Some(why) = &run.search_stopped {
             let line = format!("the search stopped: {why}; rates not measured stay unknown");
-            ledger.progress.say(&line);
+            ledger.progress.print(&line);
             self.write(run, &ledger.points)?;
         }
         Ok(())
     }
 
     /// Fails if the plan searched for a highest rate and found none.
-    pub(super) fn met_somewhere(&self, run: &Run) -> Result<(), RunError> {
+    pub(super) fn check_met_rate(&self, run: &Run) -> Result<(), RunError> {
         let Some(plan) = &self.plan.search else { return Ok(()) };
         let mut reasons = Vec::new();
         for finding in &run.findings {
@@ -86,14 +86,14 @@ impl Runner<'_> {
                 _ => return Ok(()),
             }
         }
-        let what = format!(
+        let problem = format!(
             "no rate is known to meet `{}`: {}; raise the limit, or lower `search.min_rate` (the lowest measured rate was \
              {}/s). The result is written anyway",
             plan.slo.objective,
             reasons.join("; "),
             plan.slo.lowest_rps
         );
-        Err(RunError::Unsound(self.plan.refuse("search.slo", what).to_string()))
+        Err(RunError::Unsound(self.plan.refuse("search.slo", problem).to_string()))
     }
 
     fn searches(&self, plan: &SearchPlan) -> Vec<CurveSearch> {
@@ -126,22 +126,22 @@ impl Runner<'_> {
     /// Measures each rate, at its next attempt; returns `false` if the time was over before all were measured.
     async fn probe(
         &mut self,
-        takes: &[(&CurveSearch, RateProbe, u32)],
-        ends: Instant,
+        probes: &[(&CurveSearch, RateProbe, u32)],
+        deadline: Instant,
         ledger: &mut Ledger,
     ) -> Result<bool, RunError> {
-        let repeats = || takes.iter().map(|(_, probe, _)| probe.repeats);
-        ledger.progress.more(repeats().sum());
+        let repeats = || probes.iter().map(|(_, probe, _)| probe.repeats);
+        ledger.progress.add_steps(repeats().sum());
         let most = repeats().max().unwrap_or(0);
         let step = self.plan.warmup + self.plan.window;
         for index in 0..most {
-            for &(curve, probe, attempt) in takes.iter().filter(|(_, probe, _)| index < probe.repeats) {
-                if Instant::now() + step > ends {
+            for &(curve, probe, attempt) in probes.iter().filter(|(_, probe, _)| index < probe.repeats) {
+                if Instant::now() + step > deadline {
                     return Ok(false);
                 }
                 // Derived from the rate, and so the same for every tier that reaches it, and for a resumed run.
-                let of_rate = (split_mix(probe.rps.to_bits()) >> 32) as usize;
-                let attempt = Attempt::of(self.plan, index, attempt, of_rate);
+                let rate_seed = (split_mix(probe.rps.to_bits()) >> 32) as usize;
+                let attempt = Attempt::new(self.plan, index, attempt, rate_seed);
                 self.step(ledger, curve.position, curve.load.at(probe.rps), attempt)
                     .await?;
             }
@@ -150,13 +150,13 @@ impl Runner<'_> {
     }
 
     /// Evidence about a curve, by rising rate.
-    fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::RateEvidence> {
+    fn evidence(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::RateEvidence> {
         let factors = self.factors(curve);
         let of_curve = |point: &&Point| same_but_rate(&point.factors, &factors);
         let points = run.points.iter().filter(of_curve);
-        let mut known: Vec<slo::RateEvidence> = points.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
-        known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
-        known
+        let mut evidence: Vec<slo::RateEvidence> = points.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
+        evidence.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+        evidence
     }
 
     fn factors(&self, curve: &CurveSearch) -> Factors {

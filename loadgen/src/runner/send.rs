@@ -41,11 +41,11 @@ impl Senders {
     pub async fn new(plan: &Plan, workers: u32, agents: Option<Agents>) -> Result<Self, RunError> {
         let workers = match (agents, workers) {
             (Some(agents), _) => {
-                let text = plan.text_elsewhere().map_err(RunError::io(&plan.file))?;
+                let text = plan.remote_text().map_err(RunError::io(&plan.file))?;
                 Some(Workers::connect(agents, text, plan.step_limit()).await?)
             }
             (None, 0 | 1) => None,
-            (None, more) => Some(Workers::start(more, plan.text_here(), plan.step_limit()).await?),
+            (None, more) => Some(Workers::start(more, plan.local_text(), plan.step_limit()).await?),
         };
         Ok(Self { workers })
     }
@@ -85,7 +85,7 @@ pub struct Part {
 
 impl Part {
     /// Creates the part of an open loop.
-    pub(super) fn of(finished: Finished, schedule: Arc<Schedule>, seed: u64) -> Self {
+    pub(super) fn new(finished: Finished, schedule: Arc<Schedule>, seed: u64) -> Self {
         Self {
             finished,
             schedule,
@@ -102,21 +102,21 @@ impl Part {
 
 /// Results of a step.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct Results {
     /// Results by point, in the order of the points.
     pub(super) parts: Vec<Part>,
     /// Requests that the server counts.
-    pub(super) counted: delta::Requests,
+    pub(super) counted: delta::RequestCounts,
     /// Start uncertainty of its agents; empty without agents.
     pub(super) agents: Vec<AgentStart>,
 }
 
-impl Sent {
+impl Results {
     /// Creates the results of a step whose samples are all of requests, sent by this process.
-    pub(super) fn of(parts: Vec<Part>) -> Self {
+    pub(super) fn new(parts: Vec<Part>) -> Self {
         let samples = parts.iter().flat_map(|part| &part.finished.samples);
         Self {
-            counted: delta::Requests::of(samples),
+            counted: delta::RequestCounts::new(samples),
             parts,
             agents: Vec::new(),
         }
@@ -125,13 +125,13 @@ impl Sent {
 
 /// Reports of the server and of the machine around a step.
 #[derive(Debug)]
-pub struct Beside {
+pub struct Reports {
     /// Server counters; absent if the server reports none, or did not answer before and after.
     pub server: Option<ServerDelta>,
     /// True if the server should have reported its counters and did not.
-    pub(super) is_unread: bool,
+    pub(super) lacks_counters: bool,
     /// True if there was no good reply.
-    pub(super) is_unanswered: bool,
+    pub(super) lacks_replies: bool,
     /// Activity of the machine.
     pub(super) watched: Option<Watched>,
 }
@@ -185,10 +185,10 @@ impl<'a> StepContext<'a> {
     }
 
     /// Reads the server's reports after the step.
-    pub(super) async fn end(self, sent: &Sent) -> Beside {
+    pub(super) async fn end(self, sent: &Results) -> Reports {
         let control = &self.target.control;
         let after = control.read(&self.models).await.ok();
-        let (server, is_unread) = match (&self.before, &after) {
+        let (server, lacks_counters) = match (&self.before, &after) {
             (Some((read_at, before)), Some(after)) => {
                 let timed = |delta| ServerDelta {
                     between_s: Some(read_at.elapsed().as_secs_f64()),
@@ -196,15 +196,15 @@ impl<'a> StepContext<'a> {
                 };
                 (after.since(before, &self.models, sent.counted).map(timed), false)
             }
-            _ => (None, control.tells()),
+            _ => (None, control.has_reports()),
         };
         let mut samples = sent.parts.iter().flat_map(|part| &part.finished.samples);
         // All parts begin together.
         let began = sent.parts[0].finished.window_began;
-        Beside {
+        Reports {
             server,
-            is_unread,
-            is_unanswered: !samples.any(Sample::is_ok),
+            lacks_counters,
+            lacks_replies: !samples.any(Sample::is_ok),
             watched: self.machine.and_then(|machine| machine.end(began, self.plan.window)),
         }
     }
@@ -214,15 +214,15 @@ impl<'a> StepContext<'a> {
 ///
 /// # Errors
 /// The step could not be driven.
-pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<(Part, Beside)>, RunError> {
+pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<(Part, Reports)>, RunError> {
     let watch = Watch::default();
     let models = vec![requests.model];
     let mut context = StepContext::watch(requests.plan, requests.target, models, (&watch, interrupt));
     let Some(mut sent) = send(requests, &mut context, None).await? else {
         return Ok(None);
     };
-    let beside = context.end(&sent).await;
-    Ok(Some((sent.parts.swap_remove(0), beside)))
+    let reports = context.end(&sent).await;
+    Ok(Some((sent.parts.swap_remove(0), reports)))
 }
 
 /// Sends the requests of a load, by `workers` if there are any; `None` if interrupted.
@@ -230,11 +230,11 @@ pub(super) async fn send(
     requests: &Requests<'_>,
     context: &mut StepContext<'_>,
     workers: Option<&mut Workers>,
-) -> Result<Option<Sent>, RunError> {
+) -> Result<Option<Results>, RunError> {
     let schedule = requests.schedule();
     let part = |finished, sent| Part {
         sent: Some(sent),
-        ..Part::of(finished, Arc::clone(&schedule), requests.seed)
+        ..Part::new(finished, Arc::clone(&schedule), requests.seed)
     };
     let Some(workers) = workers else {
         let (step, sent) = requests.step(&schedule, context.watch)?;
@@ -242,7 +242,7 @@ pub(super) async fn send(
         context.begin().await;
         let finished = driver::run(step, context.interrupt).await?;
         return Ok(finished.map(|finished| {
-            Sent::of(vec![Part {
+            Results::new(vec![Part {
                 facts,
                 ..part(finished, sent)
             }])
@@ -262,14 +262,14 @@ pub(super) async fn send(
         sent = workers.run(&order, &schedule) => sent?,
         () = context.interrupt.raised() => return Ok(None),
     };
-    Ok(Some(Sent {
+    Ok(Some(Results {
         agents: sent.starts,
-        ..Sent::of(vec![part(sent.finished, described.sent)])
+        ..Results::new(vec![part(sent.finished, described.sent)])
     }))
 }
 
 /// Maximum restarts of one step after an agent was lost.
-const BEGUN_ANEW: usize = 3;
+const MAX_RESTARTS: usize = 3;
 
 impl Senders {
     /// Returns the result of a step; `None` if an agent was lost during it and is back, so that the step must be
@@ -286,7 +286,7 @@ impl Senders {
     ) -> Result<Option<T>, RunError> {
         let interrupted = || RunError::Interrupted(folder.to_owned());
         let lost = match sent {
-            Err(RunError::Workers(WorkerError::Lost(what))) => what,
+            Err(RunError::Workers(WorkerError::Lost(problem))) => problem,
             Ok(None) => return Err(interrupted()),
             sent => return sent,
         };
@@ -300,7 +300,7 @@ impl Senders {
             return Err(end(lost));
         };
         lost_before.push(lost.clone());
-        if lost_before.len() > BEGUN_ANEW {
+        if lost_before.len() > MAX_RESTARTS {
             return Err(end(format!("{lost}, for the {}th time in one step", lost_before.len())));
         }
         eprintln!("{lost}; the current step is dropped, and restarted once the agent is back");

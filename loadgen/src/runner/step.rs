@@ -3,12 +3,12 @@
 //! In: a plan and its targets. Out: a step, stored in its folder's journal as soon as it is finished, so that a kill
 //! loses only the current step.
 
-use super::ledger::{Attempt, Ledger, PlannedStep, Work, beside};
+use super::ledger::{Attempt, Ledger, PlannedStep, Work, annotate};
 use super::naming::{factors, line, name};
 use super::recorder;
-use super::send::{self, Beside, Part, Senders, Sent, StepContext};
+use super::send::{self, Part, Reports, Results, Senders, StepContext};
 use super::target::Target;
-use super::{journeys, together};
+use super::{journeys, loops_and_mixes};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::store::folder;
@@ -29,8 +29,8 @@ use tierlab_load::schedule::{Load, split_mix};
 use tierlab_load::workers::Workers;
 
 /// Maximum retries of a server that did not answer.
-const ASKED_AGAIN: u32 = 3;
-const ASKED_AFTER: Duration = Duration::from_millis(300);
+const MAX_RETRIES: u32 = 3;
+const RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Run in progress.
 pub struct Runner<'a> {
@@ -49,7 +49,7 @@ pub struct Runner<'a> {
     /// If true, everything is printed at the end, and not only the answer.
     pub verbose: bool,
     /// Check before each step that everything started by the lab still runs.
-    pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
+    pub health_check: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
     /// Preparation of a target before each of its steps.
     pub prepare: Prepare<'a>,
 }
@@ -61,7 +61,7 @@ impl Work<'_> {
     /// Distinct models of its requests; the plan's own if it names none.
     fn models<'a>(&'a self, plan: &'a Plan) -> Vec<&'a str> {
         let models: BTreeSet<&str> = match self {
-            Self::Open(_) | Self::Closed(_) | Self::Beside(_) => BTreeSet::new(),
+            Self::Open(_) | Self::Closed(_) | Self::Paired(_) => BTreeSet::new(),
             Self::Mix(shares) => shares.iter().map(|share| share.model).collect(),
             Self::Journeys(journey, _) => journey.models().collect(),
         };
@@ -77,14 +77,14 @@ impl Work<'_> {
         seed: u64,
         context: &mut StepContext<'_>,
         workers: Option<&mut Workers>,
-    ) -> Result<Option<Sent>, RunError> {
+    ) -> Result<Option<Results>, RunError> {
         match self {
             Self::Open(load) => {
                 let requests = context.requests(*load, &context.plan.model, seed);
                 send::send(&requests, context, workers).await
             }
-            Self::Closed(closed) | Self::Beside(closed) => together::send_closed(*closed, seed, context).await,
-            Self::Mix(shares) => together::send_mix(shares, context).await,
+            Self::Closed(closed) | Self::Paired(closed) => loops_and_mixes::send_closed(*closed, seed, context).await,
+            Self::Mix(shares) => loops_and_mixes::send_mix(shares, context).await,
             &Self::Journeys(journey, rate) => journeys::send((journey, rate), seed, context, workers).await,
         }
     }
@@ -95,13 +95,13 @@ impl Runner<'_> {
     pub(super) async fn step(
         &mut self,
         ledger: &mut Ledger,
-        (target, of_load): Position,
+        (target, position): Position,
         load: Load,
         attempt: Attempt,
     ) -> Result<(), RunError> {
         let factors = factors(self.plan, &self.targets[target], load, &self.plan.model);
-        let there = ledger.points.step(&factors, attempt.index);
-        if there.is_some_and(|repeat| repeat.attempt >= attempt.attempt) {
+        let existing = ledger.points.step(&factors, attempt.index);
+        if existing.is_some_and(|repeat| repeat.attempt >= attempt.attempt) {
             ledger.progress.skip();
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Runner<'_> {
             target,
             attempt,
             work: Work::Open(load),
-            points: vec![(of_load, factors)],
+            points: vec![(position, factors)],
         };
         self.measure(ledger, step).await
     }
@@ -117,7 +117,7 @@ impl Runner<'_> {
     /// Measures a step, and starts over if an agent is lost meanwhile.
     pub(super) async fn measure(&mut self, ledger: &mut Ledger, step: PlannedStep<'_>) -> Result<(), RunError> {
         let target = step.target;
-        self.until_quiet(ledger, target).await;
+        self.wait_until_quiet(ledger, target).await;
         let first = name(&step.points[0].1);
         let shown = match &step.work {
             Work::Mix(shares) => format!("{first} in a mix of {}", shares.len()),
@@ -126,7 +126,7 @@ impl Runner<'_> {
         let (mut seed, mut lost_before) = (step.attempt.seed, Vec::new());
         let (mut sent, reports) = loop {
             let target = &self.targets[target];
-            (self.alive)()?;
+            (self.health_check)()?;
             (self.prepare)(target)?;
             let watch = ledger.progress.begin(&shown);
             let models = step.work.models(self.plan);
@@ -143,24 +143,24 @@ impl Runner<'_> {
             seed = split_mix(seed);
         };
         let at = (first.as_str(), step.attempt.index);
-        self.still_there(ledger, target, at, &reports).await?;
+        self.check_alive(ledger, target, at, &reports).await?;
         self.keep_requests(&step, &mut sent).await?;
         let repeats = repeats(&step, sent, &lost_before, reports.server.as_ref(), self.plan);
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
             let earlier = ledger.points.step(&factors, repeat.index);
-            let repeat = beside(repeat, reports.watched.as_ref(), earlier, &self.plan.limits);
+            let repeat = annotate(repeat, reports.watched.as_ref(), earlier, &self.plan.limits);
             lines.push(line(&factors, &repeat));
             let step = FinishedStep {
                 position: (target, load),
                 factors,
                 repeat,
             };
-            ledger.journal.keep(&step)?;
+            ledger.journal.append(&step)?;
             ledger.add(step);
         }
         let mut line = lines.join("\n    ");
-        if reports.is_unread {
+        if reports.lacks_counters {
             line += ", the server's metrics are missing";
         }
         // Printed once it is stored: a printed line is a stored step.
@@ -169,14 +169,14 @@ impl Runner<'_> {
     }
 
     /// Writes the requests of each part that keeps them, off the runtime's threads and before the next step.
-    async fn keep_requests(&self, step: &PlannedStep<'_>, sent: &mut Sent) -> Result<(), RunError> {
+    async fn keep_requests(&self, step: &PlannedStep<'_>, sent: &mut Results) -> Result<(), RunError> {
         for (part, (_, factors)) in sent.parts.iter_mut().zip(&step.points) {
             let Some(facts) = part.facts.take() else { continue };
             let file = requests::file(factors, step.attempt.index);
             let path = self.folder.join(&file);
-            let of = (name(factors), factors.offered_rps, step.attempt.index);
-            let kept = std::mem::take(&mut part.finished.recorded);
-            let writing = tokio::task::spawn_blocking(move || requests::write(&path, &of, kept, &facts));
+            let label = (name(factors), factors.offered_rps, step.attempt.index);
+            let requests = std::mem::take(&mut part.finished.recorded);
+            let writing = tokio::task::spawn_blocking(move || requests::write(&path, &label, requests, &facts));
             part.slowest = writing.await.map_err(|error| RunError::Unsound(error.to_string()))??;
             part.requests_file = Some(file);
         }
@@ -184,50 +184,50 @@ impl Runner<'_> {
     }
 
     /// Waits until the machine is quiet, if the last step was disturbed.
-    async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
+    async fn wait_until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
-        let wanted = ledger.patience.max_wait(step, Instant::now());
-        let Some((longest, by)) = wanted.filter(|(longest, _)| !longest.is_zero()) else {
+        let wait_limit = ledger.patience.max_wait(step, Instant::now());
+        let Some((longest, by)) = wait_limit.filter(|(longest, _)| !longest.is_zero()) else {
             return;
         };
         let text = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));
-        ledger.progress.say(&text);
+        ledger.progress.print(&text);
         let began = Instant::now();
         let servers = self.targets[target].control.addresses();
         let waiting = quiet::wait(longest, || quiet::is_disturbed(servers.clone(), &self.plan.limits));
-        let became = tokio::select! {
-            became = waiting => became,
+        let outcome = tokio::select! {
+            outcome = waiting => outcome,
             () = self.interrupt.raised() => return,
         };
-        ledger.patience.record_wait(began.elapsed(), became.is_some());
-        if became.is_none() {
-            ledger.progress.say("  it is not quiet yet: measuring anyway");
+        ledger.patience.record_wait(began.elapsed(), outcome.is_some());
+        if outcome.is_none() {
+            ledger.progress.print("  it is not quiet yet: measuring anyway");
         }
     }
 
     /// Ends the run if the server is gone after a step without a good reply, or without its counters: the step says nothing about
     /// the tier, and further steps would say less. A server that is only too busy to answer does not end the run.
-    async fn still_there(
+    async fn check_alive(
         &mut self,
         ledger: &mut Ledger,
         target: usize,
         (step, repeat): (&str, u32),
-        beside: &Beside,
+        reports: &Reports,
     ) -> Result<(), RunError> {
-        if !beside.is_unread && !beside.is_unanswered {
+        if !reports.lacks_counters && !reports.lacks_replies {
             return Ok(());
         }
-        ledger.unanswered += usize::from(beside.is_unread);
+        ledger.unread_steps += usize::from(reports.lacks_counters);
         let control = self.targets[target].control.clone();
         let mut last = None;
-        for _ in 0..ASKED_AGAIN {
+        for _ in 0..MAX_RETRIES {
             // A lab knows more about its own processes.
-            (self.alive)()?;
-            match control.is_there().await {
+            (self.health_check)()?;
+            match control.check_alive().await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = Some(error),
             }
-            tokio::time::sleep(ASKED_AFTER).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         let Some(error) = last else { return Ok(()) };
         let folder = self.folder.display();
@@ -242,7 +242,7 @@ impl Runner<'_> {
         run.points = points.all().to_vec();
         run.finished_at = rfc3339(SystemTime::now());
         tierlab_analysis::conclude(run);
-        folder::write_anew(run, &self.folder)?;
+        folder::rewrite(run, &self.folder)?;
         Ok(())
     }
 }
@@ -250,14 +250,14 @@ impl Runner<'_> {
 /// Repeats of a step, one for each of its points.
 fn repeats(
     step: &PlannedStep<'_>,
-    sent: Sent,
+    sent: Results,
     lost_before: &[String],
     server: Option<&ServerDelta>,
     plan: &Plan,
 ) -> Vec<Repeat> {
     let objectives = plan.objectives();
     let attempt = step.attempt;
-    let of_part = |(part, (_, factors)): (Part, &(usize, Factors))| {
+    let to_repeat = |(part, (_, factors)): (Part, &(usize, Factors))| {
         let pool = |connections| recorder::pool(&part.finished, &part.schedule, connections);
         let mut repeat = Repeat {
             index: attempt.index,
@@ -285,7 +285,7 @@ fn repeats(
         }
         repeat
     };
-    let mut repeats: Vec<Repeat> = sent.parts.into_iter().zip(&step.points).map(of_part).collect();
+    let mut repeats: Vec<Repeat> = sent.parts.into_iter().zip(&step.points).map(to_repeat).collect();
     if let Work::Mix(_) = step.work {
         let sizes = step.points.iter().map(|(_, factors)| factors.batch_size);
         let shares = mix_shares(&sizes.zip(&repeats).collect::<Vec<_>>());

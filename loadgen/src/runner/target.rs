@@ -49,7 +49,7 @@ impl Content {
     ///
     /// # Errors
     /// Inputs that the plan does not describe, with the lines to add, or that the model does not accept.
-    pub fn of(plan: &Plan, model: &ModelMetadata) -> Result<Self, RunError> {
+    pub fn new(plan: &Plan, model: &ModelMetadata) -> Result<Self, RunError> {
         let rules = plan.inputs_of(&model.name);
         let joined = model.joined.as_ref().filter(|joined| joined.rows > 0);
         let (specs, joined) = match (joined, rules.recorded.as_deref()) {
@@ -75,7 +75,7 @@ impl Content {
             batched: model.batched == Some(true) || population.is_some(),
         };
         let inputs = Inputs::resolve(&rules, &declared)
-            .map_err(|what| RunError::Usage(plan.wrong_inputs(&model.name, &what)))?;
+            .map_err(|problem| RunError::Usage(plan.inputs_error(&model.name, &problem)))?;
         Ok(match population {
             Some(population) => Self::Mixed(population, inputs),
             None => Self::Inline(inputs),
@@ -94,10 +94,10 @@ fn recorded_inputs(model: &ModelMetadata, joined: &JoinedMetadata, recorded: &Re
         let mut requests = recorded.requests.iter();
         requests.any(|request| request.whole.is_some() || request.inputs.iter().any(|tensor| tensor.name == name))
     };
-    let own = model.inputs.iter().chain([&entities]);
-    let brought =
-        own.filter(|spec| is_recorded(&spec.name) || !(joined.inputs.contains(&spec.name) || spec.name == ENTITY_ID));
-    brought.cloned().collect()
+    let candidates = model.inputs.iter().chain([&entities]);
+    let required = candidates
+        .filter(|spec| is_recorded(&spec.name) || !(joined.inputs.contains(&spec.name) || spec.name == ENTITY_ID));
+    required.cloned().collect()
 }
 
 /// One server in one cache state.
@@ -123,7 +123,7 @@ pub struct Target {
 
 impl Target {
     /// Creates a target identified by its tier and cache state, with one model.
-    pub fn of(control: Control, content: Content, outputs: BTreeMap<String, Vec<TensorSpec>>) -> Self {
+    pub fn new(control: Control, content: Content, outputs: BTreeMap<String, Vec<TensorSpec>>) -> Self {
         Self {
             variant: String::new(),
             tier: String::new(),
@@ -141,17 +141,17 @@ impl Target {
     ///
     /// # Errors
     /// No server, no such model, or requests that cannot be built.
-    pub async fn ask(plan: &Plan, spec: &TargetSpec, control: Control) -> Result<(Self, u64), RunError> {
+    pub async fn fetch(plan: &Plan, spec: &TargetSpec, control: Control) -> Result<(Self, u64), RunError> {
         if let (Some(spec), Some(custom)) = (&spec.custom, &control.custom) {
             let content = Content::custom(plan, spec, custom);
-            return Ok((Self::of(control, content, BTreeMap::new()), 0));
+            return Ok((Self::new(control, content, BTreeMap::new()), 0));
         }
         let model = control.model(&plan.model).await?;
         let joined = model.joined.as_ref();
         let table_bytes = joined.map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
-        let content = Content::of(plan, &model)?;
+        let content = Content::new(plan, &model)?;
         let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
-        Ok((Self::of(control, content, outputs), table_bytes))
+        Ok((Self::new(control, content, outputs), table_bytes))
     }
 
     /// Combines the servers of one variant that take turns; `None` without servers.

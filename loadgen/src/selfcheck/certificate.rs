@@ -46,16 +46,16 @@ impl CertificateStore {
 
     fn file_by(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, RunError> {
         let default = || Some(state_folder(variable)?.join(FILE));
-        let what = "no folder for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE";
+        let problem = "no folder for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE";
         let file = self.file.clone().or_else(default);
-        file.ok_or_else(|| RunError::Usage(what.into()))
+        file.ok_or_else(|| RunError::Usage(problem.into()))
     }
 
     /// Replaces the certificate: a reader sees the old one or the new one.
     ///
     /// # Errors
     /// No file for it, or one that cannot be written.
-    pub fn keep(&self, certificate: &Certificate) -> Result<(), RunError> {
+    pub fn store(&self, certificate: &Certificate) -> Result<(), RunError> {
         let file = self.file()?;
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder).map_err(RunError::io(folder))?;
@@ -67,9 +67,9 @@ impl CertificateStore {
     }
 
     /// Returns the stored certificate, compared with this machine, this program and the time.
-    pub fn carried(&self) -> CarriedCertificate {
+    pub fn assess(&self) -> CarriedCertificate {
         match self.read() {
-            Ok(certificate) => judged(certificate),
+            Ok(certificate) => judge_now(certificate),
             Err(doubt) => CarriedCertificate {
                 doubts: vec![doubt],
                 ..CarriedCertificate::default()
@@ -91,7 +91,7 @@ impl CertificateStore {
 ///
 /// # Errors
 /// This program's own file cannot be read.
-pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
+pub fn new_certificate(checks: Vec<Check>) -> Result<Certificate, RunError> {
     Ok(Certificate {
         made_at: rfc3339(SystemTime::now()),
         program: this_program()?,
@@ -101,7 +101,7 @@ pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
 }
 
 /// Judges the validity of a certificate for a run that starts now.
-pub fn judged(certificate: Certificate) -> CarriedCertificate {
+pub fn judge_now(certificate: Certificate) -> CarriedCertificate {
     match this_program() {
         Ok(program) => judge(certificate, &this_machine(), &program, SystemTime::now()),
         Err(error) => CarriedCertificate {
@@ -114,21 +114,21 @@ pub fn judged(certificate: Certificate) -> CarriedCertificate {
 
 fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: SystemTime) -> CarriedCertificate {
     let mut doubts = Vec::new();
-    let other = differences(&certificate.machine, machine);
-    if !other.is_empty() {
-        doubts.push(format!("made on another machine ({})", other.join(", ")));
+    let changes = differences(&certificate.machine, machine);
+    if !changes.is_empty() {
+        doubts.push(format!("made on another machine ({})", changes.join(", ")));
     }
-    let made_by = &certificate.program;
-    let [made_version, version] = [&made_by.version, &program.version];
-    if made_version != version {
-        doubts.push(format!("made by version {made_version}, this is {version}"));
-    } else if made_by.sha256 != program.sha256 {
+    let issuer = &certificate.program;
+    let [issuer_version, version] = [&issuer.version, &program.version];
+    if issuer_version != version {
+        doubts.push(format!("made by version {issuer_version}, this is {version}"));
+    } else if issuer.sha256 != program.sha256 {
         doubts.push(format!(
             "made by another build of version {version} (of {} in commit {}; this one is of {} in commit {})",
-            made_by.written_at, made_by.git_commit, program.written_at, program.git_commit
+            issuer.written_at, issuer.git_commit, program.written_at, program.git_commit
         ));
     }
-    let age = parse_rfc3339(&certificate.made_at).and_then(|made| now.duration_since(made).ok());
+    let age = parse_rfc3339(&certificate.made_at).and_then(|made_at| now.duration_since(made_at).ok());
     match age {
         None => doubts.push("its date is in the future or cannot be read".into()),
         Some(age) if age > Duration::from_secs(VALID_DAYS * 86_400) => {
@@ -152,19 +152,19 @@ fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: Sy
 }
 
 /// Differences between two machines, in words.
-fn differences(then: &Machine, now: &Machine) -> Vec<String> {
-    let cores = [then, now].map(|machine| machine.cores.to_string());
+fn differences(recorded: &Machine, current: &Machine) -> Vec<String> {
+    let cores = [recorded, current].map(|machine| machine.cores.to_string());
     let mut found: Vec<String> = [
-        ("CPU", &then.cpu, &now.cpu),
+        ("CPU", &recorded.cpu, &current.cpu),
         ("cores", &cores[0], &cores[1]),
-        ("kernel", &then.kernel, &now.kernel),
-        ("clock source", &then.clock_source, &now.clock_source),
+        ("kernel", &recorded.kernel, &current.kernel),
+        ("clock source", &recorded.clock_source, &current.clock_source),
     ]
     .into_iter()
-    .filter(|(_, then, now)| then != now)
-    .map(|(what, then, now)| format!("{what} was {then} and is {now}"))
+    .filter(|(_, recorded, current)| recorded != current)
+    .map(|(property, recorded, current)| format!("{property} was {recorded} and is {current}"))
     .collect();
-    if found.is_empty() && then.id != now.id {
+    if found.is_empty() && recorded.id != current.id {
         found.push("of the same kind".into());
     }
     found
@@ -322,12 +322,12 @@ mod tests {
         let store = CertificateStore {
             file: Some(file.clone()),
         };
-        assert!(store.carried().doubts[0].contains("does not exist"));
-        store.keep(&certificate()).unwrap();
+        assert!(store.assess().doubts[0].contains("does not exist"));
+        store.store(&certificate()).unwrap();
         assert_eq!(store.read().unwrap(), certificate());
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         fs::write(&file, "{").unwrap();
-        let damaged = store.carried();
+        let damaged = store.assess();
         assert!(damaged.certificate.is_none() && damaged.doubts[0].contains("is not a certificate"));
     }
 }

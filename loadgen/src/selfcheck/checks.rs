@@ -34,7 +34,7 @@ pub const SECONDS: u64 = 29;
 /// Rates at which the pacer is tested.
 const PACER_RATES: [f64; 6] = [10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 20_000.0];
 /// Rate that every machine must reach.
-const PACER_LEAST: f64 = 1_000.0;
+const PACER_MIN_RATE: f64 = 1_000.0;
 /// Number of attempts at a rate before it counts as not held.
 const PACER_TRIES: usize = 3;
 const PACER_WINDOW: Duration = Duration::from_millis(1_500);
@@ -78,16 +78,16 @@ pub fn stall_quantile_us(stalls: Stalls, quantile: f64) -> Option<f64> {
 }
 
 fn stall_line(name: &str, quantile: f64, measured_us: u64) -> Check {
-    let what = format!("600 ms stall every 5.6 s at 500/s, {name}");
+    let name = format!("600 ms stall every 5.6 s at 500/s, {name}");
     match stall_quantile_us(STALLS, quantile) {
-        None => at_most(&what, measured_us, 20_000),
+        None => at_most(&name, measured_us, 20_000),
         Some(truth_us) => {
-            let off = (measured_us as f64 - truth_us) / truth_us;
+            let deviation = (measured_us as f64 - truth_us) / truth_us;
             Check {
-                name: what,
+                name,
                 expected: format!("{} within {:.0} %", millis(truth_us), STALL_TOLERANCE * 100.0),
-                measured: format!("{} ({:+.1} %)", millis(measured_us as f64), off * 100.0),
-                passed: off.abs() <= STALL_TOLERANCE,
+                measured: format!("{} ({:+.1} %)", millis(measured_us as f64), deviation * 100.0),
+                passed: deviation.abs() <= STALL_TOLERANCE,
             }
         }
     }
@@ -129,14 +129,14 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
 
 /// The pacer's result at one rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Paced {
+struct PacerResult {
     rate: f64,
     /// Relative error of the release rate.
     error: f64,
     lag_p99_us: u64,
 }
 
-impl Paced {
+impl PacerResult {
     fn holds(&self) -> bool {
         self.error <= PACER_RATE_ERROR && self.lag_p99_us <= PACER_LAG_US
     }
@@ -144,7 +144,7 @@ impl Paced {
 
 /// Releases tickets without users, at every rate up to the first that the machine does not hold.
 async fn pacer_accuracy() -> Result<[Check; 2], RunError> {
-    let mut tried: Vec<Paced> = Vec::new();
+    let mut tried: Vec<PacerResult> = Vec::new();
     for rate in PACER_RATES {
         let mut paced = release_at(rate).await?;
         let mut tries = 1;
@@ -158,15 +158,15 @@ async fn pacer_accuracy() -> Result<[Check; 2], RunError> {
             break;
         }
     }
-    let at_1000 = tried.iter().find(|paced| paced.rate == PACER_LEAST);
+    let at_1000 = tried.iter().find(|paced| paced.rate == PACER_MIN_RATE);
     Ok([lag_line(at_1000.map(|paced| paced.lag_p99_us)), reach_line(&tried)])
 }
 
-async fn release_at(rate: f64) -> Result<Paced, RunError> {
+async fn release_at(rate: f64) -> Result<PacerResult, RunError> {
     let schedule = Schedule::new(&Arrivals::default(), rate, Duration::ZERO, PACER_WINDOW, 1);
     let released = pacer::measure_release_lag(schedule).await;
     let samples = released.map_err(driver::DriverError::Pacer)?;
-    Ok(Paced {
+    Ok(PacerResult {
         rate,
         error: rate_error(&samples),
         lag_p99_us: distribution(samples.iter(), Sample::lag_us).value_at_quantile(0.99),
@@ -187,7 +187,7 @@ fn lag_line(lag_p99_us: Option<u64>) -> Check {
 }
 
 /// Describes the highest rate of the machine, with the figures of every tested rate.
-fn reach_line(tried: &[Paced]) -> Check {
+fn reach_line(tried: &[PacerResult]) -> Check {
     let reached = tried.iter().rfind(|paced| paced.holds());
     let reach = reached.map_or(0.0, |paced| paced.rate);
     let figures = tried.iter().map(|paced| {
@@ -199,7 +199,7 @@ fn reach_line(tried: &[Paced]) -> Check {
         name: "paced with a rate error within 0.1 % and a lag p99 within 1 ms".into(),
         expected: format!("from 10/s to at least 1,000/s; tried to 20,000/s, each at most {PACER_TRIES} times"),
         measured: format!("to {reach:.0}/s ({})", figures.join("; ")),
-        passed: reach >= PACER_LEAST,
+        passed: reach >= PACER_MIN_RATE,
     }
 }
 
@@ -208,9 +208,9 @@ fn rate_error(samples: &[Sample]) -> f64 {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return f64::INFINITY;
     };
-    let wanted = (last.due_us - first.due_us) as f64;
+    let scheduled_us = (last.due_us - first.due_us) as f64;
     let released = last.sent_us as f64 - first.sent_us as f64;
-    ((released - wanted) / wanted.max(1.0)).abs()
+    ((released - scheduled_us) / scheduled_us.max(1.0)).abs()
 }
 
 fn distribution<'a>(samples: impl Iterator<Item = &'a Sample>, value: fn(&Sample) -> u64) -> Histogram<u64> {
@@ -222,8 +222,8 @@ fn histogram_precision() -> Check {
     let worst = (0..4_000)
         .map(|i| 10_f64.powf(2.0 + f64::from(i) / 1_000.0) as u64)
         .map(|value| {
-            let kept = histogram(&[value, value, 2 * value]).value_at_quantile(0.5);
-            kept.abs_diff(value) as f64 / value as f64
+            let stored = histogram(&[value, value, 2 * value]).value_at_quantile(0.5);
+            stored.abs_diff(value) as f64 / value as f64
         })
         .fold(0.0, f64::max);
     Check {
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_pacers_line_says_how_far_it_goes_and_fails_below_its_least() {
-        let paced = |rate, error, lag_p99_us| Paced {
+        let paced = |rate, error, lag_p99_us| PacerResult {
             rate,
             error,
             lag_p99_us,

@@ -25,7 +25,7 @@ pub async fn run(json: Option<&Path>, certificates: &CertificateStore, interrupt
         std::fs::write(file, text + "\n").map_err(RunError::io(file))?;
     }
     // Stored even with failed lines: later runs must not rest on an older certificate that was better.
-    certificates.keep(&certificate::made(checks.clone())?)?;
+    certificates.store(&certificate::new_certificate(checks.clone())?)?;
     eprintln!("certificate: {}", file.display());
     let failed = checks.iter().filter(|check| !check.passed).count();
     if failed > 0 {

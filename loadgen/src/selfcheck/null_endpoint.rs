@@ -15,7 +15,7 @@ use tierlab_load::null_endpoint::{Script, SingleServer, Stalls, serve};
 
 /// Options of the endpoint as a process.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct NullEndpointOptions {
     /// Address to listen on; port 0 takes a free port
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -40,7 +40,7 @@ pub struct Options {
 ///
 /// # Errors
 /// The address cannot be bound, or stdout is closed.
-pub async fn run(options: &Options) -> Result<(), RunError> {
+pub async fn run(options: &NullEndpointOptions) -> Result<(), RunError> {
     let stalls = options.stall_ms.zip(options.stall_every_ms);
     let stalls = stalls.map(|(length, every)| Stalls {
         length: Duration::from_millis(length),

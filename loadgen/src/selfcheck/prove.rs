@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan};
 use crate::runner::recorder::record;
 use crate::runner::target::{Content, Target};
-use crate::runner::{Instrument, Requests, asked, factors, measure};
+use crate::runner::{Instrument, Requests, factors, measure, question_load};
 use crate::store::histograms::hdr_file;
 use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub async fn prove(
     if let Some(StoppedRun { run, .. }) = earlier {
         return Ok(Instrument {
             selfcheck: run.selfcheck.clone(),
-            certificate: certificates.carried(),
+            certificate: certificates.assess(),
             noise_floor: run.noise_floor.clone(),
         });
     }
@@ -47,11 +47,11 @@ pub async fn prove(
                 check.name, check.expected, check.measured
             );
         }
-        let made = certificate::made(checks.clone())?;
-        if let Err(error) = certificates.keep(&made) {
+        let latest = certificate::new_certificate(checks.clone())?;
+        if let Err(error) = certificates.store(&latest) {
             eprintln!("self-check: its certificate is not stored for later runs: {error}");
         }
-        fresh = Some(certificate::judged(made));
+        fresh = Some(certificate::judge_now(latest));
     }
     let mut floor = None;
     if plan.noise_floor {
@@ -60,7 +60,7 @@ pub async fn prove(
     }
     Ok(Instrument {
         selfcheck: checks,
-        certificate: fresh.unwrap_or_else(|| certificates.carried()),
+        certificate: fresh.unwrap_or_else(|| certificates.assess()),
         noise_floor: floor,
     })
 }
@@ -73,7 +73,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             loads.extend(mix.parts.iter().map(|part| mix.load(part, rate)));
         }
     }
-    loads.extend(plan.question.iter().map(asked));
+    loads.extend(plan.question.iter().map(question_load));
     let journeys = plan.journeys.iter().flat_map(|journey| &journey.rates);
     loads.extend(journeys.map(|&rate| JourneyPlan::load(rate)));
     let highest = |mode| {
@@ -81,8 +81,8 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         of_mode.max_by(|a, b| a.rate.total_cmp(&b.rate))
     };
     let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
-        let what = "it needs a rate: add a `[[load]]` with `rates`, or remove it";
-        return Err(plan.refuse("noise_floor", what).into());
+        let problem = "it needs a rate: add a `[[load]]` with `rates`, or remove it";
+        return Err(plan.refuse("noise_floor", problem).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
     let keys = match &plan.keys {
@@ -95,7 +95,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
     let target = Target {
         tier: "null".into(),
         cache: "off".into(),
-        ..Target::of(endpoint.control()?, Content::Joined(entities), outputs)
+        ..Target::new(endpoint.control()?, Content::Joined(entities), outputs)
     };
     let mut point = Point {
         factors: factors(plan, &target, load, &plan.model),
@@ -111,14 +111,14 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             model: &plan.model,
             seed,
         };
-        let Some((part, beside)) = Box::pin(measure(&requests, interrupt)).await? else {
+        let Some((part, reports)) = Box::pin(measure(&requests, interrupt)).await? else {
             return Err(RunError::InterruptedEarly);
         };
         point.repeats.push(Repeat {
             index,
             seed,
             hdr_file: hdr_file(&point.factors, index),
-            ..record(&part.finished, &part.schedule, beside.server)
+            ..record(&part.finished, &part.schedule, reports.server)
         });
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);

@@ -23,16 +23,16 @@ use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
 /// Time limit for one request, its connection included.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of readings that check whether one address of metrics always reaches the same process.
-const SAME_ASKED: u32 = 4;
+const SAME_READINGS: u32 = 4;
 
 /// Failed request to a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url}: {what}")]
+#[error("{url}: {problem}")]
 pub struct ControlError {
     /// Requested URL.
     pub url: String,
     /// Error with advice.
-    pub what: String,
+    pub problem: String,
 }
 
 /// One server, several behind one address, or a fleet of them.
@@ -61,7 +61,7 @@ impl Control {
     /// # Errors
     /// An invalid address.
     pub fn own(url: &str, grpc_url: Option<String>) -> Result<Self, ControlError> {
-        let mut control = Self::of(&TargetSpec::plain(url, grpc_url))?;
+        let mut control = Self::new(&TargetSpec::plain(url, grpc_url))?;
         control.metrics = vec![control.metrics_below()?];
         Ok(control)
     }
@@ -70,8 +70,8 @@ impl Control {
     ///
     /// # Errors
     /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be built.
-    pub fn of(spec: &TargetSpec) -> Result<Self, ControlError> {
-        let refuse = |what: String| refusal(&tierlab_load::redact::urls(&spec.url), &what);
+    pub fn new(spec: &TargetSpec) -> Result<Self, ControlError> {
+        let refuse = |problem: String| refusal(&tierlab_load::redact::urls(&spec.url), &problem);
         let access = spec.access.open().map_err(refuse)?;
         let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse)?;
         let grpc = spec.grpc_url.as_deref().map(|url| Endpoint::new(url, &access));
@@ -83,7 +83,7 @@ impl Control {
             custom: custom.map(Arc::new),
             metrics: Vec::new(),
             has_statistics: false,
-            others: spec.others.iter().map(Self::of).collect::<Result<_, _>>()?,
+            others: spec.others.iter().map(Self::new).collect::<Result<_, _>>()?,
             spec: Arc::new(spec.clone()),
         })
     }
@@ -105,25 +105,25 @@ impl Control {
         std::iter::once(self).chain(&self.others)
     }
 
-    /// Creates a control of any server, with its own reports: metrics at the `given` addresses (default: `/metrics`
+    /// Creates a control of any server, with its own reports: metrics at `metrics_urls` (default: `/metrics`
     /// after its own), and statistics of `model` if there are no metrics of inference. The second part describes the
     /// missing reports.
     ///
     /// # Errors
-    /// Those of [`Control::of`]; a given address without metrics, or with several servers behind it.
+    /// Those of [`Control::new`]; a given address without metrics, or with several servers behind it.
     pub async fn open(
         spec: &TargetSpec,
-        given: Option<&[String]>,
+        metrics_urls: Option<&[String]>,
         model: &str,
     ) -> Result<(Self, Vec<String>), ControlError> {
-        let mut control = Self::of(spec)?;
+        let mut control = Self::new(spec)?;
         let mut notes = Vec::new();
-        match given {
+        match metrics_urls {
             Some(urls) => {
                 let access = control.access()?;
                 for url in urls {
                     let endpoint = control.metrics_at(url, &access)?;
-                    if are_several(&endpoint).await? {
+                    if has_several(&endpoint).await? {
                         return Err(refusal(&endpoint.address.url(), SEVERAL));
                     }
                     control.metrics.push(Arc::new(endpoint));
@@ -134,7 +134,7 @@ impl Control {
             None => {
                 let endpoint = control.metrics_below()?;
                 match probe(&endpoint).await? {
-                    Ok(()) => match are_several(&endpoint).await? {
+                    Ok(()) => match has_several(&endpoint).await? {
                         false => control.metrics.push(endpoint),
                         true => notes.push(format!("{}: {SEVERAL}", endpoint.address.url())),
                     },
@@ -145,7 +145,7 @@ impl Control {
                 }
             }
         }
-        if control.custom.is_none() && !control.tells_inference().await {
+        if control.custom.is_none() && !control.reports_inference().await {
             control.has_statistics = control.statistics(model).await.is_some();
             if !control.has_statistics {
                 notes.push(
@@ -159,7 +159,7 @@ impl Control {
     }
 
     /// True if a replica's metrics have counters of inference.
-    async fn tells_inference(&self) -> bool {
+    async fn reports_inference(&self) -> bool {
         let Ok(reading) = self.read(&[]).await else {
             return false;
         };
@@ -171,7 +171,7 @@ impl Control {
     }
 
     fn access(&self) -> Result<Access, ControlError> {
-        self.spec.access.open().map_err(|what| refusal(&self.base, &what))
+        self.spec.access.open().map_err(|problem| refusal(&self.base, &problem))
     }
 
     fn metrics_below(&self) -> Result<Arc<Endpoint>, ControlError> {
@@ -180,7 +180,7 @@ impl Control {
     }
 
     fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
-        let refuse = |what: String| refusal(&tierlab_load::redact::urls(url), &what);
+        let refuse = |problem: String| refusal(&tierlab_load::redact::urls(url), &problem);
         let endpoint = self.endpoint.with_same_access(url, access).map_err(refuse)?;
         if endpoint.address.prefix.is_empty() {
             let below = format!("{}/metrics", endpoint.address.url());
@@ -203,7 +203,7 @@ impl Control {
     }
 
     /// True if the server reports anything.
-    pub fn tells(&self) -> bool {
+    pub fn has_reports(&self) -> bool {
         !self.metrics.is_empty() || self.has_statistics
     }
 
@@ -217,7 +217,7 @@ impl Control {
             Some(custom) => HttpRoute::custom(endpoint, custom),
             None => HttpRoute::infer(endpoint, &self.infer_path(model)),
         };
-        route.map_err(|what| refusal(&self.base, &what))
+        route.map_err(|problem| refusal(&self.base, &problem))
     }
 
     /// Returns the path of requests to a model, after the prefix.
@@ -239,7 +239,7 @@ impl Control {
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
         let path = self.model_path(model);
         let answer = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await?;
-        let metadata = metadata::read(model, &answer.body).map_err(|what| refusal(&self.shown(&path), &what))?;
+        let metadata = metadata::read(model, &answer.body).map_err(|problem| refusal(&self.url_of(&path), &problem))?;
         if metadata.batched.is_some() {
             return Ok(metadata);
         }
@@ -255,8 +255,8 @@ impl Control {
     /// `None` without such a document.
     async fn max_batch_size(&self, model_path: &str) -> Option<u32> {
         let path = format!("{model_path}/config");
-        let asked = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await;
-        let config: serde_json::Value = serde_json::from_slice(&asked.ok()?.body).ok()?;
+        let response = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await;
+        let config: serde_json::Value = serde_json::from_slice(&response.ok()?.body).ok()?;
         config["max_batch_size"].as_u64()?.try_into().ok()
     }
 
@@ -268,7 +268,7 @@ impl Control {
         let path = format!("/v2/repository/models/{model}/load");
         let answer = self.fetch(Query::post(&path), &Limit::of(METADATA_BYTES)).await?;
         serde_json::from_slice(&answer.body)
-            .map_err(|error| refusal(&self.shown(&path), &format!("invalid reply to a load: {error}")))
+            .map_err(|error| refusal(&self.url_of(&path), &format!("invalid reply to a load: {error}")))
     }
 
     /// Unloads a model.
@@ -321,13 +321,13 @@ impl Control {
     ///
     /// # Errors
     /// No answer.
-    pub async fn is_there(&self) -> Result<(), ControlError> {
-        if self.tells() {
+    pub async fn check_alive(&self) -> Result<(), ControlError> {
+        if self.has_reports() {
             return self.read(&[]).await.map(|_| ());
         }
         for server in self.servers() {
             let connected = server.endpoint.connect(Alpn::Http1).await;
-            connected.map_err(|what| refusal(&server.base, &what))?;
+            connected.map_err(|problem| refusal(&server.base, &problem))?;
         }
         Ok(())
     }
@@ -344,23 +344,23 @@ impl Control {
         limit: &Limit,
     ) -> Result<InferReply, ControlError> {
         let path = self.infer_path(model);
-        let ask = Query {
+        let request = Ask {
             headers: self.route(model)?.headers(body),
             body: body.bytes.clone(),
             ..Query::post(&path)
         };
-        let Answer { headers, body, .. } = self.fetch(ask, limit).await?;
+        let Answer { headers, body, .. } = self.fetch(request, limit).await?;
         let json_len = headers.get(HEADER_LENGTH);
         let json_len = json_len.and_then(|value| value.to_str().ok()?.parse().ok());
         let checked = expected.check_http(&body, json_len);
-        checked.map_err(|wrong| refusal(&self.shown(&path), &format!("invalid infer reply: {wrong}")))
+        checked.map_err(|problem| refusal(&self.url_of(&path), &format!("invalid infer reply: {problem}")))
     }
 
     /// Sends one request of any kind, and checks the reply by the plan's rule. `timeout` is that of the plan's requests.
     ///
     /// # Errors
     /// No server, or a reply that the rule refuses.
-    pub async fn ask_custom(
+    pub async fn try_custom(
         &self,
         custom: &Custom,
         body: &Body,
@@ -372,32 +372,32 @@ impl Control {
             Some(line) => (&line.method, &line.path),
             None => (&custom.method, &custom.path),
         };
-        let ask = Query {
+        let request = Ask {
             method: method.clone(),
             path,
             headers: route.headers(body),
             body: body.bytes.clone(),
         };
-        let refuse = |what: String| refusal(&route.shown(), &what);
-        let asked = self.endpoint.send(ask, limit, TIMEOUT.max(timeout)).await;
-        let answer = asked.map_err(|error| refuse(error.to_string()))?;
+        let refuse = |problem: String| refusal(&route.shown(), &problem);
+        let response = self.endpoint.ask(request, limit, TIMEOUT.max(timeout)).await;
+        let answer = response.map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
                 "{}; `target.success.status` is {:?}",
-                answered(&route.shown(), &answer),
+                describe_failure(&route.shown(), &answer),
                 custom.success.status
             )));
         }
         let checked = custom.check_body(&answer.headers, &answer.body);
-        checked.map_err(|wrong| refuse(format!("the reply does not meet `target.success`: {wrong}")))
+        checked.map_err(|problem| refuse(format!("the reply does not meet `target.success`: {problem}")))
     }
 
-    async fn fetch(&self, ask: Query<'_>, limit: &Limit) -> Result<Answer, ControlError> {
-        let url = self.shown(ask.path);
-        fetched(&self.endpoint, &url, ask, limit).await
+    async fn fetch(&self, request: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+        let url = self.url_of(request.path);
+        fetch_from(&self.endpoint, &url, request, limit).await
     }
 
-    fn shown(&self, path: &str) -> String {
+    fn url_of(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 }
@@ -412,7 +412,7 @@ pub async fn infer_over_grpc(
     expected: &Expected,
     limit: &Limit,
 ) -> Result<InferReply, ControlError> {
-    let refuse = |what: String| refusal(&connections.endpoint.address.url(), &what);
+    let refuse = |problem: String| refusal(&connections.endpoint.address.url(), &problem);
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
@@ -434,7 +434,7 @@ pub async fn infer_over_grpc(
 
 async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
     let url = endpoint.address.url();
-    let answer = fetched(endpoint, &url, Query::get(""), &Limit::of(METRICS_BYTES)).await?;
+    let answer = fetch_from(endpoint, &url, Query::get(""), &Limit::of(METRICS_BYTES)).await?;
     Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
 }
 
@@ -442,9 +442,9 @@ const SEVERAL: &str = "several servers, started at different times, take turns a
                        counters are useless; give each replica's by --metrics-url (`target.metrics`), or pass --no-metrics";
 
 /// True if several servers take turns at one address of metrics.
-async fn are_several(endpoint: &Endpoint) -> Result<bool, ControlError> {
+async fn has_several(endpoint: &Endpoint) -> Result<bool, ControlError> {
     let first = scrape(endpoint).await?.started_s();
-    for _ in 1..SAME_ASKED {
+    for _ in 1..SAME_READINGS {
         if scrape(endpoint).await?.started_s() != first {
             return Ok(true);
         }
@@ -461,9 +461,9 @@ async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlE
     }
 }
 
-async fn fetched(endpoint: &Endpoint, url: &str, ask: Query<'_>, limit: &Limit) -> Result<Answer, ControlError> {
-    let asked = endpoint.send(ask, limit, TIMEOUT).await;
-    let answer = asked.map_err(|error| {
+async fn fetch_from(endpoint: &Endpoint, url: &str, request: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+    let response = endpoint.ask(request, limit, TIMEOUT).await;
+    let answer = response.map_err(|error| {
         let hint = match ["no connection", "no answer in"]
             .iter()
             .any(|text| error.message.starts_with(text))
@@ -476,14 +476,14 @@ async fn fetched(endpoint: &Endpoint, url: &str, ask: Query<'_>, limit: &Limit) 
     if answer.status.is_success() {
         return Ok(answer);
     }
-    Err(refusal(url, &answered(url, &answer)))
+    Err(refusal(url, &describe_failure(url, &answer)))
 }
 
 /// Describes an unsuccessful reply, with advice if there is any.
-fn answered(url: &str, answer: &Answer) -> String {
-    let said: String = String::from_utf8_lossy(&answer.body).chars().take(500).collect();
-    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let todo = match answer.status.as_u16() {
+fn describe_failure(url: &str, answer: &Answer) -> String {
+    let text: String = String::from_utf8_lossy(&answer.body).chars().take(500).collect();
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let advice = match answer.status.as_u16() {
         301 | 302 | 303 | 307 | 308 => {
             let to = answer.headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
             let to = tierlab_load::redact::urls(to);
@@ -494,16 +494,16 @@ fn answered(url: &str, answer: &Answer) -> String {
         404 if url.contains("/v2/models/") => "; check the model's name, and that the address has the prefix of its routes (--url http://HOST:PORT/PREFIX)".to_owned(),
         _ => String::new(),
     };
-    format!("answered {}: {}{todo}", answer.status, said.trim())
+    format!("answered {}: {}{advice}", answer.status, text.trim())
 }
 
-fn refusal(url: &str, what: &str) -> ControlError {
+fn refusal(url: &str, problem: &str) -> ControlError {
     // A refusal of an address names it already.
-    let what = what
+    let problem = problem
         .strip_prefix(url)
-        .map_or(what, |rest| rest.trim_start_matches(": "));
-    let (url, what) = (url.to_owned(), what.to_owned());
-    ControlError { url, what }
+        .map_or(problem, |rest| rest.trim_start_matches(": "));
+    let (url, problem) = (url.to_owned(), problem.to_owned());
+    ControlError { url, problem }
 }
 
 #[cfg(test)]
@@ -534,7 +534,7 @@ mod tests {
             model_version: Some("3".into()),
             ..TargetSpec::plain("http://h", None)
         };
-        let route = Control::of(&versioned).unwrap().route("ctr").unwrap();
+        let route = Control::new(&versioned).unwrap().route("ctr").unwrap();
         assert_eq!(route.shown(), "http://h/v2/models/ctr/versions/3/infer");
     }
 

@@ -22,12 +22,12 @@ const LEAST_COUNTED: f64 = 0.95;
 /// are gone.
 const MOST_COUNTED: f64 = 1.2;
 /// Difference of the counts that is always tolerated, in requests.
-const MISCOUNTED: f64 = 10.0;
+const COUNT_TOLERANCE: f64 = 10.0;
 /// Minimum number of requests for a comparison of the counts.
 const FEWEST_REQUESTS: u64 = 20;
 
 /// Label of good replies, in the project's own counter of requests.
-const ANSWERED: &str = "200";
+const GOOD_CODE: &str = "200";
 /// Triton's counters of a model's requests: their number, and the microseconds of all of them by part.
 const TRITON_REQUESTS: &str = "nv_inference_request_success";
 const TRITON_INFERENCES: &str = "nv_inference_count";
@@ -51,16 +51,16 @@ pub struct Reading {
 
 /// Requests of a step, as the load generator counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Requests {
+pub struct RequestCounts {
     /// Requests sent.
     pub sent: u64,
     /// Good replies.
     pub answered: u64,
 }
 
-impl Requests {
+impl RequestCounts {
     /// Counts samples.
-    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+    pub fn new<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
         samples.fold(Self::default(), |counted, sample| Self {
             sent: counted.sent + 1,
             answered: counted.answered + u64::from(sample.is_ok()),
@@ -68,10 +68,10 @@ impl Requests {
     }
 
     /// Describes the deviation of a server's count; `None` if it agrees.
-    fn miscounted(self, counted: f64, has_restarted: bool) -> Option<String> {
+    fn describe_miscount(self, counted: f64, has_restarted: bool) -> Option<String> {
         let Self { sent, answered } = self;
-        let least = (LEAST_COUNTED * answered as f64).min(answered as f64 - MISCOUNTED);
-        let most = (MOST_COUNTED * sent as f64).max(sent as f64 + MISCOUNTED);
+        let least = (LEAST_COUNTED * answered as f64).min(answered as f64 - COUNT_TOLERANCE);
+        let most = (MOST_COUNTED * sent as f64).max(sent as f64 + COUNT_TOLERANCE);
         if answered < FEWEST_REQUESTS {
             None
         } else if counted < least && !has_restarted {
@@ -93,45 +93,45 @@ impl Requests {
 impl Reading {
     /// Returns the server's counters since an earlier reading, for the distinct `models` of the `requests` in between; `None` if the
     /// server reports nothing.
-    pub fn since(&self, before: &Self, models: &[&str], requests: Requests) -> Option<ServerDelta> {
+    pub fn since(&self, before: &Self, models: &[&str], requests: RequestCounts) -> Option<ServerDelta> {
         let after = self;
         if after.replicas.is_empty() && after.statistics.is_empty() {
             return None;
         }
-        let mut sum = Sum::default();
+        let mut sum = DeltaSum::default();
         let pairs = before.replicas.iter().zip(&after.replicas);
-        for (before_one, after_one) in pairs {
+        for (before_replica, after_replica) in pairs {
             let is_alone = after.replicas.len() == 1;
-            match has_restarted(before_one, after_one, before.at, is_alone, models) {
-                Ok(false) => sum.add(before_one, after_one, models),
+            match has_restarted(before_replica, after_replica, before.at, is_alone, models) {
+                Ok(false) => sum.add(before_replica, after_replica, models),
                 Ok(true) => {
                     sum.delta.restarts += 1;
-                    sum.add(&Scrape::default(), after_one, models);
+                    sum.add(&Scrape::default(), after_replica, models);
                 }
-                Err(why) => return Some(doubtful(why)),
+                Err(why) => return Some(doubted(why)),
             }
         }
         for model in models {
-            let (Some(then), Some(now)) = (before.statistics.get(*model), after.statistics.get(*model)) else {
+            let (Some(earlier), Some(later)) = (before.statistics.get(*model), after.statistics.get(*model)) else {
                 continue;
             };
-            let Some(grown) = now.since(then) else {
-                return Some(doubtful(FELL));
+            let Some(growth) = later.since(earlier) else {
+                return Some(doubted(COUNTERS_FELL));
             };
-            sum.statistics.add(&grown);
+            sum.statistics.add(&growth);
             sum.counts_requests = true;
         }
         if !sum.is_sound() {
-            return Some(doubtful(FELL));
+            return Some(doubted(COUNTERS_FELL));
         }
-        Some(sum.whole(requests))
+        Some(sum.into_delta(requests))
     }
 }
 
-const FELL: &str = "its counters fell: it was restarted, or several servers answer at one address; give each replica's metrics by \
+const COUNTERS_FELL: &str = "its counters fell: it was restarted, or several servers answer at one address; give each replica's metrics by \
                     --metrics-url (`target.metrics`)";
 
-fn doubtful(why: impl Into<String>) -> ServerDelta {
+fn doubted(why: impl Into<String>) -> ServerDelta {
     ServerDelta {
         doubt: Some(why.into()),
         ..ServerDelta::default()
@@ -152,11 +152,11 @@ fn has_restarted(
     let fell = has_fallen(before, after, models);
     let before_at_s = before_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     match (before.started_s(), after.started_s()) {
-        (Some(then), Some(now)) if (now - then).abs() < SAME_START_S => match fell {
+        (Some(earlier), Some(later)) if (later - earlier).abs() < SAME_START_S => match fell {
             true => Err("its counters fell although its process is the same"),
             false => Ok(false),
         },
-        (Some(_), Some(now)) if now + CLOCKS_APART_S >= before_at_s => Ok(true),
+        (Some(_), Some(later)) if later + CLOCKS_APART_S >= before_at_s => Ok(true),
         (Some(_), Some(_)) => Err(
             "several servers, started at different times, answer at one address of metrics; give each replica's by --metrics-url \
              (`target.metrics`)",
@@ -164,7 +164,7 @@ fn has_restarted(
         _ if !fell => Ok(false),
         // Several named addresses are the replicas themselves.
         _ if !is_alone => Ok(true),
-        _ => Err(FELL),
+        _ => Err(COUNTERS_FELL),
     }
 }
 
@@ -186,7 +186,7 @@ fn has_fallen(before: &Scrape, after: &Scrape, models: &[&str]) -> bool {
 
 /// Sum over the replicas.
 #[derive(Default)]
-struct Sum {
+struct DeltaSum {
     delta: ServerDelta,
     runs: f64,
     rows: f64,
@@ -197,12 +197,12 @@ struct Sum {
     counts_requests: bool,
 }
 
-impl Sum {
+impl DeltaSum {
     fn add(&mut self, before: &Scrape, after: &Scrape, models: &[&str]) {
         let between = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
         let of_models = |name: &str| -> f64 { models.iter().map(|model| between(name, &[("model", model)])).sum() };
         for model in models {
-            self.own_requests += between(metrics::REQUESTS, &[("model", model), ("code", ANSWERED)]);
+            self.own_requests += between(metrics::REQUESTS, &[("model", model), ("code", GOOD_CODE)]);
         }
         self.counts_requests |= after.has(metrics::REQUESTS) || after.has(TRITON_REQUESTS);
         let of_features: &[(&str, &str)] = &[("role", "feature")];
@@ -250,14 +250,14 @@ impl Sum {
             self.own_requests,
         ];
         let statistics = self.statistics.parts_ns.iter().chain(delta.session_seconds.values());
-        counted.iter().chain(statistics).all(|grown| *grown >= 0.0)
+        counted.iter().chain(statistics).all(|growth| *growth >= 0.0)
     }
 
-    fn whole(self, requests: Requests) -> ServerDelta {
+    fn into_delta(self, requests: RequestCounts) -> ServerDelta {
         let counted = self.statistics.requests + self.own_requests;
-        let miscounted = requests.miscounted(counted, self.delta.restarts > 0);
-        if let Some(why) = miscounted.filter(|_| self.counts_requests) {
-            return doubtful(why);
+        let miscount = requests.describe_miscount(counted, self.delta.restarts > 0);
+        if let Some(why) = miscount.filter(|_| self.counts_requests) {
+            return doubted(why);
         }
         let (mut delta, statistics) = (self.delta, self.statistics);
         if self.runs > 0.0 {
@@ -279,7 +279,7 @@ impl Sum {
 }
 
 /// Returns a counter's growth; a counter that fell counts from zero, because its server restarted.
-fn grown(before: &Scrape, after: &Scrape, name: &str, labels: &[(&str, &str)]) -> f64 {
+fn growth(before: &Scrape, after: &Scrape, name: &str, labels: &[(&str, &str)]) -> f64 {
     let (before, after) = (before.sum(name, labels), after.sum(name, labels));
     if after >= before { after - before } else { after }
 }
@@ -288,15 +288,15 @@ fn grown(before: &Scrape, after: &Scrape, name: &str, labels: &[(&str, &str)]) -
 fn device_reads(before: &Scrape, after: &Scrape) -> Option<DeviceReads> {
     let label = |label: &str| after.label(metrics::DEVICE_PATH, label).map(str::to_owned);
     let path = label("path")?;
-    let way = |way: &str| grown(before, after, metrics::DEVICE_READS, &[("way", way)]);
+    let reads = |way: &str| growth(before, after, metrics::DEVICE_READS, &[("way", way)]);
     Some(DeviceReads {
         path,
         missing: label("missing").unwrap_or_default(),
         counted: after.sum(metrics::DEVICE_PATH, &[]) > 0.0,
-        peer_to_peer: way("p2p"),
-        nvidia_fs: way("nvfs"),
-        posix: way("posix"),
-        requests: grown(before, after, metrics::TIER_REQUESTS, &[("tier", "gds")]),
+        peer_to_peer: reads("p2p"),
+        nvidia_fs: reads("nvfs"),
+        posix: reads("posix"),
+        requests: growth(before, after, metrics::TIER_REQUESTS, &[("tier", "gds")]),
     })
 }
 
@@ -304,21 +304,21 @@ fn device_reads(before: &Scrape, after: &Scrape) -> Option<DeviceReads> {
 fn gpus(before: &Scrape, after: &Scrape) -> Vec<GpuUse> {
     let of = |(gpu, name): (&str, &str)| {
         let labels = [("gpu", gpu)];
-        let now = |name: &str, more: &[(&str, &str)]| after.sum(name, &[&labels, more].concat());
+        let value = |name: &str, more: &[(&str, &str)]| after.sum(name, &[&labels, more].concat());
         GpuUse {
             gpu: gpu.to_owned(),
             name: name.to_owned(),
-            busy_s: grown(before, after, metrics::GPU_BUSY_SECONDS, &labels),
-            energy_j: grown(before, after, metrics::GPU_ENERGY_JOULES, &labels),
-            memory_used_bytes: now(metrics::GPU_MEMORY_USED_BYTES, &[]),
-            sm_clock_hz: now(metrics::GPU_CLOCK_HZ, &[("clock", "sm")]),
-            pcie_received_bytes_per_s: now(metrics::GPU_PCIE_BYTES_PER_S, &[("direction", "received")]),
-            pcie_sent_bytes_per_s: now(metrics::GPU_PCIE_BYTES_PER_S, &[("direction", "sent")]),
+            busy_s: growth(before, after, metrics::GPU_BUSY_SECONDS, &labels),
+            energy_j: growth(before, after, metrics::GPU_ENERGY_JOULES, &labels),
+            memory_used_bytes: value(metrics::GPU_MEMORY_USED_BYTES, &[]),
+            sm_clock_hz: value(metrics::GPU_CLOCK_HZ, &[("clock", "sm")]),
+            pcie_received_bytes_per_s: value(metrics::GPU_PCIE_BYTES_PER_S, &[("direction", "received")]),
+            pcie_sent_bytes_per_s: value(metrics::GPU_PCIE_BYTES_PER_S, &[("direction", "sent")]),
         }
     };
-    let known = after.labels(metrics::GPU_INFO, &[]);
-    let known = known.filter_map(|labels| Some((labels.get("gpu")?.as_str(), labels.get("name")?.as_str())));
-    known.map(of).collect()
+    let infos = after.labels(metrics::GPU_INFO, &[]);
+    let infos = infos.filter_map(|labels| Some((labels.get("gpu")?.as_str(), labels.get("name")?.as_str())));
+    infos.map(of).collect()
 }
 
 /// One reading: counts and nanoseconds since the model was loaded.
@@ -365,11 +365,11 @@ impl Statistics {
     /// Returns the difference to an earlier reading; `None` if a counter fell.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let parts = std::array::from_fn(|at| self.parts_ns[at] - before.parts_ns[at]);
-        let grown = Self {
+        let growth = Self {
             requests: self.requests - before.requests,
             parts_ns: parts,
         };
-        (grown.requests >= 0.0 && grown.parts_ns.iter().all(|ns| *ns >= 0.0)).then_some(grown)
+        (growth.requests >= 0.0 && growth.parts_ns.iter().all(|ns| *ns >= 0.0)).then_some(growth)
     }
 }
 
@@ -397,7 +397,7 @@ mod tests {
     }
 
     fn delta(before: &[&str], after: &[&str], answered: u64) -> ServerDelta {
-        let requests = Requests {
+        let requests = RequestCounts {
             sent: answered,
             answered,
         };
@@ -554,11 +554,11 @@ mod tests {
             (100.0, 50.0, 900.0)
         );
         // The server counts replies as good that the load generator finds wrong.
-        let requests = Requests {
+        let requests = RequestCounts {
             sent: 100,
             answered: 30,
         };
-        assert_eq!(requests.miscounted(100.0, false), None);
+        assert_eq!(requests.describe_miscount(100.0, false), None);
         // A jump to another server's counters.
         assert!(delta(&[&text(10)], &[&text(9_000)], 100).doubt.is_some());
     }

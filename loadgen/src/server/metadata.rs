@@ -49,7 +49,7 @@ pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
     })
 }
 
-fn tensors(what: &str, raw: Option<Vec<RawTensor>>) -> Result<Vec<TensorSpec>, String> {
+fn tensors(kind: &str, raw: Option<Vec<RawTensor>>) -> Result<Vec<TensorSpec>, String> {
     let tensor = |raw: RawTensor| {
         let RawTensor { name, datatype, shape } = raw;
         // Some servers pass on Triton's configurations, which write TYPE_FP32.
@@ -57,8 +57,8 @@ fn tensors(what: &str, raw: Option<Vec<RawTensor>>) -> Result<Vec<TensorSpec>, S
         let plain = if plain == "STRING" { "BYTES" } else { plain };
         let dtype = plain
             .parse()
-            .map_err(|_| format!("{what} `{name}`: unknown data type `{datatype}`"))?;
-        let shape = shape.ok_or_else(|| format!("{what} `{name}`: shape is missing"))?;
+            .map_err(|_| format!("{kind} `{name}`: unknown data type `{datatype}`"))?;
+        let shape = shape.ok_or_else(|| format!("{kind} `{name}`: shape is missing"))?;
         Ok(TensorSpec { name, dtype, shape })
     };
     raw.unwrap_or_default().into_iter().map(tensor).collect()

@@ -7,11 +7,11 @@ use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 /// Prefixes of the metrics that are read; all others are skipped.
 const RELEVANT_PREFIXES: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
 /// Maximum series of one reading: each takes some hundred bytes.
-const MOST_SERIES: usize = 100_000;
+const MAX_SERIES: usize = 100_000;
 /// Maximum value, so that sums stay finite; no counter comes near it.
-const MOST_VALUE: f64 = 1e100;
+const MAX_VALUE: f64 = 1e100;
 /// Maximum labels of one series.
-const MOST_LABELS: usize = 64;
+const MAX_LABELS: usize = 64;
 /// Maximum characters quoted from a bad line.
 const QUOTED: usize = 200;
 
@@ -38,7 +38,7 @@ pub enum BadMetrics {
         text: String,
     },
     /// Too many series.
-    #[error("/metrics has more than {MOST_SERIES} relevant series")]
+    #[error("/metrics has more than {MAX_SERIES} relevant series")]
     Series,
 }
 
@@ -51,10 +51,10 @@ impl Scrape {
         let lines = text.lines().enumerate();
         let mut relevant = Vec::new();
         // A result could hold neither the value nor sums of it.
-        let is_useless = |value: f64| value.is_nan() || value.abs() > MOST_VALUE;
+        let is_useless = |value: f64| value.is_nan() || value.abs() > MAX_VALUE;
         // Names in quotes, which OpenMetrics uses for names with dots, are never relevant.
-        let is_passed_over = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("{\"");
-        for (i, line) in lines.filter(|(_, line)| !is_passed_over(line.trim_start())) {
+        let is_skipped = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("{\"");
+        for (i, line) in lines.filter(|(_, line)| !is_skipped(line.trim_start())) {
             let series = series(line).ok_or_else(|| BadMetrics::Line {
                 line: i + 1,
                 text: line.chars().take(QUOTED).collect(),
@@ -62,7 +62,7 @@ impl Scrape {
             if !RELEVANT_PREFIXES.iter().any(|start| series.name.starts_with(start)) || is_useless(series.value) {
                 continue;
             }
-            if relevant.len() == MOST_SERIES {
+            if relevant.len() == MAX_SERIES {
                 return Err(BadMetrics::Series);
             }
             relevant.push(series);
@@ -148,7 +148,7 @@ fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
         if let Some(after) = rest.strip_prefix('}') {
             return Some((labels, after));
         }
-        if labels.len() == MOST_LABELS {
+        if labels.len() == MAX_LABELS {
             return None;
         }
         let (name, quoted) = rest.split_once('=')?;
@@ -212,13 +212,13 @@ mod tests {
 
     #[test]
     fn what_a_reading_may_hold_is_bounded() {
-        let text: String = (0..=MOST_SERIES)
+        let text: String = (0..=MAX_SERIES)
             .map(|i| format!("tierlab_x{{i=\"{i}\"}} 1\n"))
             .collect();
         assert_eq!(Scrape::parse(&text), Err(BadMetrics::Series));
         let others = Scrape::parse(&text.replace("tierlab_x", "x")).unwrap();
         assert_eq!(others, Scrape::default());
-        let labels: String = (0..=MOST_LABELS).map(|i| format!("l{i}=\"\",")).collect();
+        let labels: String = (0..=MAX_LABELS).map(|i| format!("l{i}=\"\",")).collect();
         let error = Scrape::parse(&format!("tierlab_x{{{labels}}} {}", "1".repeat(1_000))).unwrap_err();
         assert!(error.to_string().len() < 2 * QUOTED, "{error}");
     }

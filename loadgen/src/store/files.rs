@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 /// Writes a file so that a reader, or a crash, sees either the old text or the new one. Of two concurrent writers the
 /// last one's text stays, complete; a failed writer leaves nothing behind.
 pub(crate) fn write_atomically(path: &Path, text: &[u8]) -> Result<(), StoreError> {
-    written(path, |file| file.write_all(text)).map_err(StoreError::io(path))
+    write_with(path, |file| file.write_all(text)).map_err(StoreError::io(path))
 }
 
 /// Writes a file by `write`, as [`write_atomically`] does.
-pub(super) fn written(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn write_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     // Created here: tempfile's own files are private to their owner, but a result follows the umask.
     let mut part = tempfile::Builder::new()

@@ -40,7 +40,7 @@ pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
         }
         write_histograms(dir, repeat)?;
     }
-    write_anew(run, dir)
+    rewrite(run, dir)
 }
 
 /// Writes the data known before the first step, so that after a kill the folder can be read and resumed: `run.json`,
@@ -60,7 +60,7 @@ pub fn begin(run: &Run, dir: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write_anew(run: &Run, dir: &Path) -> Result<(), StoreError> {
+pub fn rewrite(run: &Run, dir: &Path) -> Result<(), StoreError> {
     write_run(run, dir)?;
     write_views(run, dir)
 }
@@ -97,7 +97,7 @@ pub fn load(dir: &Path) -> Result<Run, StoreError> {
         repeat.histograms = read_histograms(&hdr_path(dir, repeat)?)?;
     }
     if !steps.is_empty() {
-        run.points = Points::of(steps).all().to_vec();
+        run.points = Points::new(steps).all().to_vec();
         tierlab_analysis::conclude(&mut run);
     }
     Ok(run)
@@ -142,13 +142,13 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
     let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
     std::fs::create_dir_all(&folder).map_err(|error| {
-        let what = format!("cannot create the result's folder: {error}; pass another parent folder by --out");
-        RunError::about(&folder, what)
+        let problem = format!("cannot create the result's folder: {error}; pass another parent folder by --out");
+        RunError::about(&folder, problem)
     })?;
     let claim = claim(&folder, "--name")?;
     // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
-    let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
-    if taken {
+    let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
+    if is_taken {
         return Err(RunError::Usage(format!(
             "{} already has a result; choose another --name, remove it, or resume it by --resume",
             folder.display()
@@ -176,8 +176,8 @@ pub fn claim(folder: &Path, option: &str) -> Result<Claim, RunError> {
         Ok(()) => Ok(Claim(Some(file))),
         Err(TryLockError::Error(_)) => Ok(Claim(None)),
         Err(TryLockError::WouldBlock) => {
-            let what = format!("another run is being written there; choose another {option}, or wait for its end");
-            Err(RunError::about(folder, what))
+            let problem = format!("another run is being written there; choose another {option}, or wait for its end");
+            Err(RunError::about(folder, problem))
         }
     }
 }

@@ -84,10 +84,10 @@ pub(super) fn write_histograms(dir: &Path, repeat: &Repeat) -> Result<(), StoreE
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(StoreError::io(parent))?;
     }
-    let text = write(&repeat.histograms, &repeat.started_at).map_err(|what| StoreError::Entry {
+    let text = write(&repeat.histograms, &repeat.started_at).map_err(|problem| StoreError::Entry {
         path: path.clone(),
         entry: 0,
-        what,
+        problem,
     })?;
     write_atomically(&path, &text)
 }
@@ -147,10 +147,10 @@ fn read(path: &Path, text: &[u8]) -> Result<Histograms, StoreError> {
     let mut histograms = Histograms::default();
     let mut deserializer = Deserializer::new();
     for (number, entry) in IntervalLogIterator::new(text).enumerate() {
-        let bad = |what: String| StoreError::Entry {
+        let bad = |problem: String| StoreError::Entry {
             path: path.to_owned(),
             entry: number + 1,
-            what,
+            problem,
         };
         let entry = entry.map_err(|error| bad(format!("{error:?}")))?;
         let LogEntry::Interval(interval) = entry else { continue };

@@ -50,7 +50,7 @@ impl Journal {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn keep(&mut self, step: &FinishedStep) -> Result<(), StoreError> {
+    pub fn append(&mut self, step: &FinishedStep) -> Result<(), StoreError> {
         write_histograms(&self.folder, &step.repeat)?;
         Ok(self.lines.append(step)?)
     }
@@ -65,7 +65,7 @@ impl Journal {
 }
 
 /// True if a folder has a journal.
-pub fn is_there(folder: &Path) -> bool {
+pub fn exists(folder: &Path) -> bool {
     folder.join(FILE).is_file()
 }
 
@@ -93,7 +93,7 @@ pub struct Points {
 
 impl Points {
     /// Creates the points of some steps.
-    pub fn of(steps: Vec<FinishedStep>) -> Self {
+    pub fn new(steps: Vec<FinishedStep>) -> Self {
         let mut points = Self::default();
         for step in steps {
             points.add(step);
@@ -104,8 +104,8 @@ impl Points {
     /// Adds a step to its point. A second step of the same repeat is dropped, unless it is a later attempt, which
     /// replaces the first.
     pub fn add(&mut self, step: FinishedStep) {
-        let known = self.points.iter_mut().find(|point| point.factors == step.factors);
-        if let Some(point) = known {
+        let existing = self.points.iter_mut().find(|point| point.factors == step.factors);
+        if let Some(point) = existing {
             let mut repeats = point.repeats.iter_mut();
             match repeats.find(|repeat| repeat.index == step.repeat.index) {
                 None => point.repeats.push(step.repeat),
@@ -195,7 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut journal, before) = Journal::open(folder.path()).unwrap();
         assert!(before.is_empty());
-        steps.iter().for_each(|step| journal.keep(step).unwrap());
+        steps.iter().for_each(|step| journal.append(step).unwrap());
         folder
     }
 
@@ -209,7 +209,7 @@ mod tests {
             ((0, 1), 1),
             ((1, 0), 1),
         ];
-        let points = Points::of(steps.iter().map(|&(position, index)| step(position, index)).collect());
+        let points = Points::new(steps.iter().map(|&(position, index)| step(position, index)).collect());
         let found: Vec<(String, f64, usize)> = points
             .all()
             .iter()
@@ -238,7 +238,7 @@ mod tests {
             step
         };
         for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
-            let points = Points::of(order.map(take).to_vec());
+            let points = Points::new(order.map(take).to_vec());
             assert_eq!(points.all()[0].repeats.len(), 1);
             assert_eq!(points.step(&take(0).factors, 0).unwrap().seed, 2);
         }
@@ -265,7 +265,7 @@ mod tests {
                 prop_assert_eq!(kept.repeat.mean_in_flight, step.repeat.mean_in_flight);
                 prop_assert_eq!(&kept.repeat.histograms.latency, &step.repeat.histograms.latency);
             }
-            journal.keep(&steps[2]).unwrap();
+            journal.append(&steps[2]).unwrap();
             prop_assert_eq!(read(folder.path()).unwrap().len(), whole + 1);
         }
     }

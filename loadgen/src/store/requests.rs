@@ -21,7 +21,7 @@ mod rows;
 const SLOWEST: usize = 5;
 
 /// Point's name and rate in requests per second, and repeat from 0.
-pub type RequestsOf = (String, f64, u32);
+pub type StepId = (String, f64, u32);
 
 /// Facts of a step's requests that their samples do not have.
 #[derive(Debug)]
@@ -53,29 +53,29 @@ pub fn file(factors: &Factors, repeat: u32) -> String {
 /// A folder or file that cannot be written.
 pub fn write(
     path: &Path,
-    step: &RequestsOf,
-    mut kept: Vec<KeptRequest>,
+    step: &StepId,
+    mut requests: Vec<KeptRequest>,
     facts: &RequestFacts,
 ) -> Result<Vec<SlowRequest>, StoreError> {
-    kept.sort_unstable_by_key(|request| request.index);
-    rows::write(path, step, &kept, facts).map_err(StoreError::io(path))?;
-    Ok(slowest(&facts.window_us, &kept))
+    requests.sort_unstable_by_key(|request| request.index);
+    rows::write(path, step, &requests, facts).map_err(StoreError::io(path))?;
+    Ok(slowest(&facts.window_us, &requests))
 }
 
 /// Rows in a build without the feature `parquet`, which refuses plans that keep requests.
 #[cfg(not(feature = "parquet"))]
 mod rows {
-    use super::{KeptRequest, Path, RequestFacts, RequestsOf};
+    use super::{KeptRequest, Path, RequestFacts, StepId};
     use std::io;
 
-    pub(super) fn write(_: &Path, _: &RequestsOf, _: &[KeptRequest], _: &RequestFacts) -> io::Result<()> {
+    pub(super) fn write(_: &Path, _: &StepId, _: &[KeptRequest], _: &RequestFacts) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-fn slowest(window_us: &Range<u64>, kept: &[KeptRequest]) -> Vec<SlowRequest> {
+fn slowest(window_us: &Range<u64>, requests: &[KeptRequest]) -> Vec<SlowRequest> {
     let good = |request: &&KeptRequest| request.sample.is_ok() && window_us.contains(&request.sample.due_us);
-    let mut slowest: Vec<&KeptRequest> = kept.iter().filter(good).collect();
+    let mut slowest: Vec<&KeptRequest> = requests.iter().filter(good).collect();
     slowest.sort_by_key(|request| std::cmp::Reverse(request.sample.latency_us()));
     let slow = slowest.into_iter().take(SLOWEST).map(|request| {
         let timings = request.sample.timings.as_ref();

@@ -28,17 +28,17 @@ impl StoppedRun {
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
         let run = folder::load(folder)?;
         if !run.interrupted {
-            let what = "this run is finished; remove --resume to measure again";
-            return Err(RunError::about(folder, what));
+            let problem = "this run is finished; remove --resume to measure again";
+            return Err(RunError::about(folder, problem));
         }
-        if !journal::is_there(folder) {
-            let what = "the journal of its steps is missing; measure again without --resume";
-            return Err(RunError::about(folder, what));
+        if !journal::exists(folder) {
+            let problem = "the journal of its steps is missing; measure again without --resume";
+            return Err(RunError::about(folder, problem));
         }
         if let Some(difference) = first_difference(&redacted(&run.plan_toml), &redacted(&plan.text)) {
             let file = plan.file.display();
-            let what = format!("{file} is not the plan of this run: {difference}; give that plan, or remove --resume");
-            return Err(RunError::about(folder, what));
+            let why = format!("{file} is not the plan of this run: {difference}; give that plan, or remove --resume");
+            return Err(RunError::about(folder, why));
         }
         Ok(Self {
             folder: folder.to_owned(),
@@ -50,24 +50,24 @@ impl StoppedRun {
     ///
     /// # Errors
     /// Another file that affects the measurement has changed.
-    pub fn resume(self, now: &Run) -> Result<Run, RunError> {
+    pub fn resume(self, new: &Run) -> Result<Run, RunError> {
         let mut run = self.run;
-        if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
-            let what = format!("{file} has changed since the start of this run; restore it, or remove --resume");
-            return Err(RunError::about(&self.folder, what));
+        if let Some(file) = changed_file(&run.config_sha256, &new.config_sha256) {
+            let problem = format!("{file} has changed since the start of this run; restore it, or remove --resume");
+            return Err(RunError::about(&self.folder, problem));
         }
         let at = rfc3339(SystemTime::now());
-        let known = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
-        let latest = run.certificates.last().map(known);
-        let others = now.certificates.iter().filter(|other| latest != Some(known(other)));
-        run.certificates.extend(others.map(|certificate| CarriedCertificate {
+        let key = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
+        let latest = run.certificates.last().map(key);
+        let added = new.certificates.iter().filter(|other| latest != Some(key(other)));
+        run.certificates.extend(added.map(|certificate| CarriedCertificate {
             part: Some(format!("resumed at {at}")),
             ..certificate.clone()
         }));
         run.resumed.push(tierlab_analysis::record::Resumption {
             at,
             finished_steps: run.points.iter().map(|point| point.repeats.len()).sum(),
-            differences: differences(&run.environment, &now.environment),
+            differences: differences(&run.environment, &new.environment),
         });
         run.points.clear();
         Ok(run)
@@ -75,14 +75,14 @@ impl StoppedRun {
 }
 
 /// Describes the first line in which two texts differ; `None` if they are equal.
-fn first_difference(then: &str, now: &str) -> Option<String> {
-    if then == now {
+fn first_difference(old: &str, new: &str) -> Option<String> {
+    if old == new {
         return None;
     }
-    let (mut then, mut now) = (then.lines(), now.lines());
+    let (mut old, mut new) = (old.lines(), new.lines());
     for number in 1.. {
         let line = |line: Option<&str>| line.map_or_else(|| "nothing".to_owned(), |line| format!("`{line}`"));
-        match (then.next(), now.next()) {
+        match (old.next(), new.next()) {
             (None, None) => break,
             (a, b) if a == b => {}
             (a, b) => return Some(format!("line {number} was {} and is {}", line(a), line(b))),
@@ -92,15 +92,15 @@ fn first_difference(then: &str, now: &str) -> Option<String> {
 }
 
 /// Returns a current file with new content. Paths do not count: the command may have been run from elsewhere.
-fn changed_file<'a>(then: &BTreeMap<String, String>, now: &'a BTreeMap<String, String>) -> Option<&'a str> {
-    let known: BTreeSet<&String> = then.values().collect();
-    now.iter()
-        .find(|(_, hash)| !known.contains(hash))
+fn changed_file<'a>(old: &BTreeMap<String, String>, new: &'a BTreeMap<String, String>) -> Option<&'a str> {
+    let hashes: BTreeSet<&String> = old.values().collect();
+    new.iter()
+        .find(|(_, hash)| !hashes.contains(hash))
         .map(|(file, _)| file.as_str())
 }
 
 /// Differences between two environments, in words. Ports of origins change from run to run and are left out.
-fn differences(then: &Environment, now: &Environment) -> Vec<String> {
+fn differences(old: &Environment, new: &Environment) -> Vec<String> {
     type Fact = fn(&Environment) -> String;
     let facts: [(&str, Fact); 8] = [
         ("CPU", |of| of.cpu.clone()),
@@ -114,15 +114,15 @@ fn differences(then: &Environment, now: &Environment) -> Vec<String> {
         ("commit", |of| of.git_commit.clone()),
         ("version", |of| of.version.clone()),
     ];
-    let mut facts = Vec::from(facts.map(|(what, of)| (what.to_owned(), of(then), of(now))));
-    let origins: BTreeSet<&String> = then.origins.keys().chain(now.origins.keys()).collect();
+    let mut facts = Vec::from(facts.map(|(property, of)| (property.to_owned(), of(old), of(new))));
+    let origins: BTreeSet<&String> = old.origins.keys().chain(new.origins.keys()).collect();
     for tier in origins {
         let of = |environment: &Environment| without_ports(environment.origins.get(tier).map_or("", String::as_str));
-        facts.push((format!("tier {tier}"), of(then), of(now)));
+        facts.push((format!("tier {tier}"), of(old), of(new)));
     }
-    let changed = facts.into_iter().filter(|(_, then, now)| then != now);
+    let changed = facts.into_iter().filter(|(_, old, new)| old != new);
     changed
-        .map(|(what, then, now)| format!("{what} was `{then}` and is `{now}`"))
+        .map(|(property, old, new)| format!("{property} was `{old}` and is `{new}`"))
         .collect()
 }
 

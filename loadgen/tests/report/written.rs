@@ -30,10 +30,10 @@ fn a_folder_reads_back_and_its_summary_can_be_made_again() {
 
     std::fs::remove_file(dir.join("summary.csv")).unwrap();
     let combined = dir.join("combined.html");
-    let to = report::Options {
+    let to = report::ReportOptions {
         runs: vec![dir.clone(), dir.clone()],
         combined: Some(combined.clone()),
-        ..report::Options::default()
+        ..report::ReportOptions::default()
     };
     report::rewrite(&to).unwrap();
     assert!(dir.join("summary.csv").exists());

@@ -19,7 +19,7 @@ enum Kind {
 
 /// Options of `init`.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct InitOptions {
     /// Kind of plan
     #[arg(value_enum)]
     kind: Kind,
@@ -64,7 +64,7 @@ const PLAN: &str = "plan.toml";
 ///
 /// # Errors
 /// A file or folder that is taken, or that cannot be written.
-pub fn run(options: &Options) -> Result<(), RunError> {
+pub fn run(options: &InitOptions) -> Result<(), RunError> {
     let path = |default: &str| options.path.clone().unwrap_or_else(|| default.into());
     let command = match options.kind {
         Kind::Lab => format!("lab {}", lab(&path("my-lab"))?.display()),
@@ -96,8 +96,8 @@ fn lab(folder: &Path) -> Result<PathBuf, RunError> {
         Err(error) => return Err(RunError::io(folder)(error)),
     };
     if is_taken {
-        let what = format!("folder is not empty: {}; name a new one", folder.display());
-        return Err(RunError::Usage(what));
+        let problem = format!("folder is not empty: {}; name a new one", folder.display());
+        return Err(RunError::Usage(problem));
     }
     for (name, text) in FILES {
         let file = folder.join(name);

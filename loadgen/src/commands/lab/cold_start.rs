@@ -1,7 +1,7 @@
 //! Cold starts. In: tiers with their servers. Out: the times to their first replies, by stage. Tiers and ways take
 //! turns, so that a slow minute falls on all of them.
 
-use super::context::{LabContext, Place, Purpose};
+use super::context::{LabContext, Purpose, Replica};
 use super::servers::{Launched, Targets};
 use super::stage;
 use crate::error::RunError;
@@ -27,8 +27,8 @@ pub(super) async fn measure(
     plan: &ColdStartPlan,
     targets: &Targets,
 ) -> Result<Vec<ColdStart>, RunError> {
-    let lab = Lab { context, plan, targets };
-    let variants = started(context.lab);
+    let lab = ColdStartLab { context, plan, targets };
+    let variants = variants_to_start(context.lab);
     if plan.ways.contains(&ColdWay::Restart) {
         for variant in &variants {
             lab.fill_stages(variant).await?;
@@ -69,18 +69,18 @@ pub(super) async fn measure(
 }
 
 /// Variants to start: those without an existing server, or, without any variant, each tier in its first cache state.
-fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
-    let mut started: Vec<&VariantPlan> = Vec::new();
+fn variants_to_start(lab: &LabPlan) -> Vec<&VariantPlan> {
+    let mut variants: Vec<&VariantPlan> = Vec::new();
     for variant in lab.variants.iter().filter(|variant| variant.target.is_none()) {
-        if !started.iter().any(|other| other.label() == variant.label()) {
-            started.push(variant);
+        if !variants.iter().any(|listed| listed.label() == variant.label()) {
+            variants.push(variant);
         }
     }
-    started
+    variants
 }
 
 /// Times of one server, from the due time of the fleet's start.
-struct Served {
+struct StartTimes {
     stages_s: Vec<(String, f64)>,
     ready: Duration,
     replied: Duration,
@@ -88,13 +88,13 @@ struct Served {
 }
 
 /// Context of all cold starts.
-struct Lab<'a> {
+struct ColdStartLab<'a> {
     context: &'a LabContext<'a>,
     plan: &'a ColdStartPlan,
     targets: &'a Targets,
 }
 
-impl Lab<'_> {
+impl ColdStartLab<'_> {
     async fn measure(
         &self,
         variant: &VariantPlan,
@@ -102,39 +102,39 @@ impl Lab<'_> {
         index: u32,
         jitter_s: f64,
     ) -> Result<ColdStart, RunError> {
-        if way == ColdWay::Restart && has(variant, StageFill::Empty) {
+        if way == ColdWay::Restart && has_stage(variant, StageFill::Empty) {
             stage::empty(self.context, variant, Purpose::ColdStarts)?;
         }
         if self.plan.page_cache == PageCache::Dropped {
             let folder = self.targets.servers.folder(&variant.tier)?;
             drop_cached_below(&folder).map_err(RunError::io(&folder))?;
         }
-        let due = self.due(variant.servers, index, jitter_s);
-        let served: Vec<Served> = match way {
+        let offsets = self.start_offsets(variant.servers, index, jitter_s);
+        let times: Vec<StartTimes> = match way {
             ColdWay::Load => {
                 let is_of = |target: &&Target| target.label() == variant.label();
                 // A tier in several cache states has a server for each; one suffices.
-                let targets = self.targets.each.iter().filter(is_of).take(due.len());
+                let targets = self.targets.single_servers.iter().filter(is_of).take(offsets.len());
                 let targets: Vec<&Target> = targets.collect();
                 for target in &targets {
                     target.control.unload(&self.context.plan.model).await?;
                 }
-                let began = Instant::now();
-                let loads = targets.into_iter().zip(&due);
-                try_join_all(loads.map(|(target, &due)| self.load(target, began + due, began))).await?
+                let start = Instant::now();
+                let loads = targets.into_iter().zip(&offsets);
+                try_join_all(loads.map(|(target, &offset)| self.load(target, start + offset, start))).await?
             }
             ColdWay::Restart => {
-                let began = Instant::now();
-                let starts = (0..).zip(&due);
-                let starts = starts.map(|(number, &due)| self.restart(variant, number, began + due, began));
+                let start = Instant::now();
+                let starts = (0..).zip(&offsets);
+                let starts = starts.map(|(number, &offset)| self.restart(variant, number, start + offset, start));
                 let launched = try_join_all(starts).await?;
                 // No server ends while another one starts.
-                launched.into_iter().map(|(served, _)| served).collect()
+                launched.into_iter().map(|(times, _)| times).collect()
             }
         };
-        let nothing = || RunError::Child(format!("no running server of {}", variant.label()));
-        let last = served.iter().max_by_key(|served| served.replied).ok_or_else(nothing)?;
-        let earliest = served.iter().map(|served| served.replied).min();
+        let no_server = || RunError::Child(format!("no running server of {}", variant.label()));
+        let last = times.iter().max_by_key(|times| times.replied).ok_or_else(no_server)?;
+        let earliest = times.iter().map(|times| times.replied).min();
         Ok(ColdStart {
             tier: variant.label().to_owned(),
             way,
@@ -146,26 +146,26 @@ impl Lab<'_> {
             ready_s: last.ready.as_secs_f64(),
             first_reply_s: (last.replied - last.ready).as_secs_f64(),
             earliest_reply_s: earliest.map(|least| least.as_secs_f64()),
-            tier_bytes: Some(served.iter().map(|served| served.tier_bytes).sum()),
+            tier_bytes: Some(times.iter().map(|times| times.tier_bytes).sum()),
         })
     }
 
     /// Returns the start time of each server, the same for every variant in a repeat.
-    fn due(&self, servers: u32, index: u32, jitter_s: f64) -> Vec<Duration> {
+    fn start_offsets(&self, servers: u32, index: u32, jitter_s: f64) -> Vec<Duration> {
         let mut random = ChaCha8Rng::seed_from_u64(self.context.plan.seed);
         random.set_stream(index.into());
-        let due = (0..servers).map(|_| Duration::from_secs_f64(jitter_s * random.random::<f64>()));
-        due.collect()
+        let offsets = (0..servers).map(|_| Duration::from_secs_f64(jitter_s * random.random::<f64>()));
+        offsets.collect()
     }
 
     /// Loads an unloaded model at its due time, and requests a first reply.
-    async fn load(&self, target: &Target, due: Instant, began: Instant) -> Result<Served, RunError> {
+    async fn load(&self, target: &Target, due: Instant, start: Instant) -> Result<StartTimes, RunError> {
         let model = &self.context.plan.model;
         let before = tier_bytes(target).await?;
         sleep_until(due).await;
         let document = target.control.load(model).await?;
-        let ready = began.elapsed();
-        Ok(Served {
+        let ready = start.elapsed();
+        Ok(StartTimes {
             stages_s: stages_of(&document),
             ready,
             replied: ready + self.first_reply(target).await?,
@@ -179,16 +179,16 @@ impl Lab<'_> {
         variant: &VariantPlan,
         number: u32,
         due: Instant,
-        began: Instant,
-    ) -> Result<(Served, Launched), RunError> {
+        start: Instant,
+    ) -> Result<(StartTimes, Launched), RunError> {
         sleep_until(due).await;
-        let place = Place {
+        let replica = Replica {
             variant,
             number,
             purpose: Purpose::ColdStarts,
         };
-        let server = self.targets.servers.launch(self.context, &place).await?;
-        let ready = began.elapsed();
+        let server = self.targets.servers.launch(self.context, &replica).await?;
+        let ready = start.elapsed();
         let target = server.target(self.context, variant).await?;
         let replied = ready + self.first_reply(&target).await?;
         let model = &self.context.plan.model;
@@ -198,24 +198,24 @@ impl Lab<'_> {
             let seconds = scrape.try_sum(MODEL_LOAD_SECONDS, &[("model", model), ("stage", stage)])?;
             Some((stage.to_owned(), seconds))
         };
-        let served = Served {
+        let times = StartTimes {
             stages_s: STAGES.into_iter().filter_map(reported).collect(),
             ready,
             replied,
             tier_bytes: scrape.sum(TIER_WIRE_BYTES, &[]) as u64,
         };
-        Ok((served, server))
+        Ok((times, server))
     }
 
     async fn first_reply(&self, target: &Target) -> Result<Duration, RunError> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         check_reply(self.context.plan, target, &self.context.plan.model).await?;
-        Ok(asked.elapsed())
+        Ok(requested_at.elapsed())
     }
 
     /// Starts the servers of a variant with filled stages, so that the stages hold the data that a start reads.
     async fn fill_stages(&self, variant: &VariantPlan) -> Result<(), RunError> {
-        if !has(variant, StageFill::Filled) {
+        if !has_stage(variant, StageFill::Filled) {
             return Ok(());
         }
         stage::empty(self.context, variant, Purpose::ColdStarts)?;
@@ -229,7 +229,7 @@ impl Lab<'_> {
     }
 }
 
-fn has(variant: &VariantPlan, fill: StageFill) -> bool {
+fn has_stage(variant: &VariantPlan, fill: StageFill) -> bool {
     variant.staged.is_some_and(|stage| stage.fill == fill)
 }
 

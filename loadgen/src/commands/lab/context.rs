@@ -18,7 +18,7 @@ pub(super) struct LabContext<'a> {
     pub(super) lab: &'a LabPlan,
     pub(super) programs: Programs,
     /// Data for the servers; empty until they are prepared.
-    pub(super) prepared: Prepared,
+    pub(super) prepared: PreparedData,
     pub(super) interrupt: &'a Interrupt,
     /// True if tables and remarks are printed before the answer.
     pub(super) verbose: bool,
@@ -26,7 +26,7 @@ pub(super) struct LabContext<'a> {
 
 /// Data for the servers.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
+pub(super) struct PreparedData {
     /// Holds `NAME/VERSION/model.onnx`.
     pub(super) repository: PathBuf,
     /// Holds `TABLE.rows`.
@@ -39,7 +39,7 @@ pub(super) struct Prepared {
     pub(super) stamp: String,
 }
 
-impl Prepared {
+impl PreparedData {
     /// Bytes that the table takes on the tier of a variant in its layout, once it was laid out.
     pub(super) fn laid_out_bytes_of(&self, variant: &VariantPlan) -> Option<u64> {
         let key = (variant.tier.name.clone(), variant.laid_out()?.to_owned());
@@ -79,14 +79,14 @@ pub(super) enum Purpose {
 
 /// One server of a variant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Replica<'a> {
     pub(super) variant: &'a VariantPlan,
     /// Index of the server, from 0.
     pub(super) number: u32,
     pub(super) purpose: Purpose,
 }
 
-impl Place<'_> {
+impl Replica<'_> {
     /// Name of its log, without the ending.
     pub(super) fn log_name(&self) -> String {
         let mut name = self.variant.file_name();
@@ -105,32 +105,32 @@ impl Place<'_> {
 ///
 /// # Errors
 /// A folder that cannot be created.
-pub(super) fn folder(
+pub(super) fn work_folder(
     chosen: Option<&Path>,
     of_plan: &Path,
     name: &str,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<PathBuf, RunError> {
-    let wanted = chosen.unwrap_or(of_plan);
-    let Err(error) = std::fs::create_dir_all(wanted).and_then(|()| tempfile::tempfile_in(wanted)) else {
-        return Ok(wanted.to_owned());
+    let requested = chosen.unwrap_or(of_plan);
+    let Err(error) = std::fs::create_dir_all(requested).and_then(|()| tempfile::tempfile_in(requested)) else {
+        return Ok(requested.to_owned());
     };
     let kinds = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
     let is_refused = kinds.contains(&error.kind());
     let (None, true, Some(state)) = (chosen, is_refused, state_folder(variable)) else {
         return Err(RunError::Usage(format!(
             "cannot write to the lab's work folder: {error}: {}; pass a writable folder by --work FOLDER",
-            wanted.display()
+            requested.display()
         )));
     };
-    let own = state.join("tierlab/work").join(name);
+    let fallback = state.join("tierlab/work").join(name);
     eprintln!(
         "{} is not writable ({error}): the lab works in {} (--work FOLDER sets another)",
-        wanted.display(),
-        own.display()
+        requested.display(),
+        fallback.display()
     );
-    std::fs::create_dir_all(&own).map_err(RunError::io(&own))?;
-    Ok(own)
+    std::fs::create_dir_all(&fallback).map_err(RunError::io(&fallback))?;
+    Ok(fallback)
 }
 
 #[cfg(test)]
@@ -143,18 +143,18 @@ mod tests {
         let home = place.path().display().to_string();
         let variable = |name: &str| (name == "XDG_STATE_HOME").then(|| OsString::from(&home));
         let of_plan = place.path().join("data/lab");
-        assert_eq!(folder(None, &of_plan, "quick", variable).unwrap(), of_plan);
+        assert_eq!(work_folder(None, &of_plan, "quick", variable).unwrap(), of_plan);
         // Nobody can write there, root included.
         let refused = Path::new("/proc/tierlab");
         match std::fs::create_dir_all(refused).unwrap_err().kind() {
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                let own = folder(None, refused, "quick", variable).unwrap();
+                let own = work_folder(None, refused, "quick", variable).unwrap();
                 assert_eq!(own, place.path().join("tierlab/work/quick"));
                 assert!(own.is_dir());
             }
-            _ => assert!(folder(None, refused, "quick", variable).is_err()),
+            _ => assert!(work_folder(None, refused, "quick", variable).is_err()),
         }
-        let error = folder(Some(refused), &of_plan, "quick", variable)
+        let error = work_folder(Some(refused), &of_plan, "quick", variable)
             .unwrap_err()
             .to_string();
         assert!(error.contains("/proc/tierlab; pass a writable folder"), "{error}");

@@ -1,7 +1,7 @@
 //! Models and tables of a lab. In: the plan's data. Out: a repository and a table on disk, and on every tier. Existing
 //! data are used again; a stamp beside them records their source.
 
-use super::context::{LabContext, Prepared};
+use super::context::{LabContext, PreparedData};
 use super::locations::{Location, Locations};
 use crate::children;
 use crate::error::RunError;
@@ -15,12 +15,12 @@ use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
 use tierlab_formats::table::EXTENSION;
 
 /// Generates missing data.
-pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
+pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError> {
     let LabContext { plan, lab, .. } = context;
     fs::create_dir_all(&lab.work).map_err(RunError::io(&lab.work))?;
     let (repository, features, stamp) = match &lab.data {
-        Data::None => return Ok(Prepared::default()),
-        Data::Given { repository, features } => {
+        Data::None => return Ok(PreparedData::default()),
+        Data::Existing { repository, features } => {
             let stamp = format!("given {} {}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
         }
@@ -33,7 +33,7 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
             fs::metadata(&file).map_err(RunError::io(&file))?.len()
         }
     };
-    Ok(Prepared {
+    Ok(PreparedData {
         repository,
         features,
         table_bytes,
@@ -53,7 +53,7 @@ pub(super) fn publish(context: &mut LabContext<'_>, locations: &Locations) -> Re
             continue;
         }
         eprintln!("publishing models and features to {}", tier.name);
-        let mut command = to_tier(context, location, (&tier.name, &["publish"]));
+        let mut command = tier_command(context, location, (&tier.name, &["publish"]));
         command.arg("--repository").arg(&context.prepared.repository);
         children::run_to_end(&format!("publishing to {}", tier.name), command, context.interrupt)?;
         fs::write(&stamp_file, stamp).map_err(RunError::io(&stamp_file))?;
@@ -63,18 +63,18 @@ pub(super) fn publish(context: &mut LabContext<'_>, locations: &Locations) -> Re
 
 /// Output of `tierlab-models lay-out --json`.
 #[derive(Debug, Deserialize)]
-struct LaidOut {
+struct LayoutOutput {
     table: String,
     bytes: u64,
 }
 
 fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), RunError> {
     let lab = context.lab;
-    let wanted = lab.variants.iter().filter(|variant| variant.tier.publish);
-    let wanted: BTreeSet<(&str, &str)> = wanted
+    let required = lab.variants.iter().filter(|variant| variant.tier.publish);
+    let required: BTreeSet<(&str, &str)> = required
         .filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)))
         .collect();
-    for (tier, layout) in wanted {
+    for (tier, layout) in required {
         let location = &locations.by_tier[tier];
         let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("laid-out-{tier}-{layout}"));
@@ -90,7 +90,7 @@ fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), Ru
         let table = joined_table(&context.prepared.repository, &context.plan.model)?;
         for line in printed.lines() {
             let unknown = |error| RunError::Child(format!("`tierlab-models lay-out` printed `{line}`: {error}"));
-            let found: LaidOut = serde_json::from_str(line).map_err(unknown)?;
+            let found: LayoutOutput = serde_json::from_str(line).map_err(unknown)?;
             if Some(found.table) == table {
                 let key = (tier.to_owned(), layout.to_owned());
                 context.prepared.laid_out_bytes.insert(key, found.bytes);
@@ -104,13 +104,13 @@ fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), Ru
 fn lay_out_on(context: &LabContext<'_>, location: &Location, (tier, layout): (&str, &str)) -> Result<String, RunError> {
     eprintln!("laying the feature tables out on {tier}: {layout}");
     let arguments = ["lay-out", "--json", "--layout", layout];
-    let command = to_tier(context, location, (tier, &arguments));
-    let what = format!("laying tables out on {tier} as {layout}");
-    children::output_of(&what, command, context.interrupt)
+    let command = tier_command(context, location, (tier, &arguments));
+    let label = format!("laying tables out on {tier} as {layout}");
+    children::output_of(&label, command, context.interrupt)
 }
 
 /// Command of `tierlab-models` that writes to a tier.
-fn to_tier(context: &LabContext<'_>, location: &Location, (tier, arguments): (&str, &[&str])) -> Command {
+fn tier_command(context: &LabContext<'_>, location: &Location, (tier, arguments): (&str, &[&str])) -> Command {
     let mut command = Command::new(&context.programs.models);
     command.args(arguments);
     command.arg("--features").arg(&context.prepared.features);
@@ -163,11 +163,11 @@ fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf,
 fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
     let folder = repository.join(model);
     if !folder.is_dir() {
-        let what = format!(
+        let problem = format!(
             "{} does not exist: no model `{model}` in the repository",
             folder.display()
         );
-        return Err(RunError::Usage(what));
+        return Err(RunError::Usage(problem));
     }
     let file = folder.join(CONFIG_FILE);
     let text = match fs::read_to_string(&file) {

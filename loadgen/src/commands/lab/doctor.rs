@@ -11,7 +11,7 @@ use tokio::process::Command;
 /// Time limit of the program, which reads some files of the kernel.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Maximum warnings.
-const MOST: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 /// Part of the program's JSON.
 #[derive(Deserialize)]
@@ -50,14 +50,14 @@ fn sentences(json: &[u8]) -> Vec<String> {
         return Vec::new();
     };
     let warnings = report.findings.into_iter().filter(|finding| finding.level == "warning");
-    warnings.take(MOST).map(sentence).collect()
+    warnings.take(MAX_WARNINGS).map(sentence).collect()
 }
 
 fn sentence(finding: Finding) -> String {
     let effect = finding.effect.map(|effect| format!("; {effect} (not measured)"));
     let change = finding.change.map(|change| format!(". To change it: {change}"));
-    let more = effect.unwrap_or_default() + &change.unwrap_or_default();
-    format!("{}: {}{more}", finding.about, finding.found)
+    let details = effect.unwrap_or_default() + &change.unwrap_or_default();
+    format!("{}: {}{details}", finding.about, finding.found)
 }
 
 #[cfg(test)]

@@ -45,13 +45,13 @@ pub(super) struct Location {
 impl Location {
     /// Adds its keys, below `prefix`, and its credentials to a command.
     pub(super) fn add_to(&self, command: &mut Command, prefix: &str) {
-        set(command, self.set.iter().map(|pair| format!("{prefix}{pair}")));
+        set_keys(command, self.set.iter().map(|pair| format!("{prefix}{pair}")));
         command.envs(self.environment.iter().copied());
     }
 }
 
 /// Adds keys of a program's config to its command.
-pub(super) fn set(command: &mut Command, pairs: impl IntoIterator<Item = String>) {
+pub(super) fn set_keys(command: &mut Command, pairs: impl IntoIterator<Item = String>) {
     for pair in pairs {
         command.arg("--set").arg(pair);
     }
@@ -98,9 +98,9 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
         command.arg("--exit-with-parent");
         let log = logs.join("origin.log");
         let child = Child::spawn("tierlab-origin", command, &log)?;
-        let (child, said) = child.ready(lab.ready_timeout, context.interrupt)?;
+        let (child, reported) = child.ready(lab.ready_timeout, context.interrupt)?;
         locations.origin = Some(child);
-        ready = said;
+        ready = reported;
     }
     for tier in &lab.tiers {
         let location = location(tier, &ready, &folder)?;
@@ -117,10 +117,10 @@ fn location(
     ready: &OriginReady,
     folder: &dyn Fn(&str) -> Result<PathBuf, RunError>,
 ) -> Result<Location, RunError> {
-    let unsaid = || RunError::Child(format!("tierlab-origin reported no address for {}", tier.name));
-    let own_root = tier.set.get("root").and_then(toml::Value::as_str);
+    let no_address = || RunError::Child(format!("tierlab-origin reported no address for {}", tier.name));
+    let configured_root = tier.set.get("root").and_then(toml::Value::as_str);
     let mut location = Location {
-        folder: match (tier.origin, own_root) {
+        folder: match (tier.origin, configured_root) {
             (Origin::Embedded, _) => Some(folder(&tier.kind)?),
             (_, Some(root)) => Some(PathBuf::from(root)),
             _ if matches!(tier.kind.as_str(), "nvme" | "gds") => Some(folder(&tier.name)?),
@@ -137,9 +137,9 @@ fn location(
                 "allow_http=true".into(),
             ];
             location.environment = S3_ENVIRONMENT.to_vec();
-            ports.push(format!("endpoint={}", ready.s3.as_ref().ok_or_else(unsaid)?));
+            ports.push(format!("endpoint={}", ready.s3.as_ref().ok_or_else(no_address)?));
         }
-        ("nfs", Origin::Embedded) => ports.push(format!("url={}", ready.nfs.as_ref().ok_or_else(unsaid)?)),
+        ("nfs", Origin::Embedded) => ports.push(format!("url={}", ready.nfs.as_ref().ok_or_else(no_address)?)),
         ("nvme" | "gds", _) if !tier.set.contains_key("root") => {
             location.set.push(format!("root={}", folder(&tier.name)?.display()));
         }

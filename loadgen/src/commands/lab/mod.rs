@@ -19,12 +19,12 @@ use crate::commands::options::RunOptions;
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, Until, VariantPlan};
-use crate::runner::{Instrument, Runner, Senders, asked, new_run};
+use crate::runner::{Instrument, Runner, Senders, new_run, question_load};
 use crate::selfcheck::prove::prove;
 use crate::store::folder::{claim, sha256};
 use crate::store::resume::StoppedRun;
 use clap::Args;
-use context::{LabContext, Prepared, programs};
+use context::{LabContext, PreparedData, programs};
 use servers::Targets;
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -40,7 +40,7 @@ use tierlab_load::interrupt::Interrupt;
 
 /// Options of `lab`.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct LabOptions {
     /// Plan, a TOML file with `[lab]`
     pub plan: PathBuf,
     /// Working folder for data, stages and logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that
@@ -65,19 +65,19 @@ pub struct Options {
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
-    let mut plan = options.run.over(Plan::load(&options.plan)?)?;
+pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunError> {
+    let mut plan = options.run.apply_to(Plan::load(&options.plan)?)?;
     plan.selfcheck |= options.selfcheck;
     plan.until = options.until;
-    let lab = lab_of(&plan, options)?;
-    let _work = claim(&lab.work, "--work")?;
+    let lab = lab_plan(&plan, options)?;
+    let _work_claim = claim(&lab.work, "--work")?;
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let mut context = LabContext {
         plan: &plan,
         lab: &lab,
         programs: programs(&lab, options.bin_dir.as_deref())?,
-        prepared: Prepared::default(),
+        prepared: PreparedData::default(),
         interrupt: &interrupt,
         verbose: options.run.verbose,
     };
@@ -115,12 +115,12 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         ..new_run(&plan, environment, instrument)
     };
     let senders = Senders::new(&plan, options.run.workers, agents).await?;
-    let place = (folder, earlier);
-    measure(&context, targets, &dropped, place, senders, run).await
+    let destination = (folder, earlier);
+    measure(&context, targets, &dropped, destination, senders, run).await
 }
 
 /// Returns the lab of a plan, in its working folder.
-fn lab_of(plan: &Plan, options: &Options) -> Result<LabPlan, RunError> {
+fn lab_plan(plan: &Plan, options: &LabOptions) -> Result<LabPlan, RunError> {
     let Some(mut lab) = plan.lab.clone() else {
         return Err(RunError::Usage(format!(
             "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
@@ -128,19 +128,19 @@ fn lab_of(plan: &Plan, options: &Options) -> Result<LabPlan, RunError> {
         )));
     };
     if let Some(other) = plan.other_models().first() {
-        let what = format!(
+        let problem = format!(
             "a part requests model `{other}`, but a lab generates and serves one model, `{}`; sweep a server that has both",
             plan.model
         );
-        return Err(plan.refuse("mix", what).into());
+        return Err(plan.refuse("mix", problem).into());
     }
-    lab.work = context::folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
+    lab.work = context::work_folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
         std::env::var_os(name)
     })?;
     Ok(lab)
 }
 
-/// Measures the targets and ends their servers. `place` is the run's folder, and the run to resume.
+/// Measures the targets and ends their servers. `destination` is the run's folder, and the run to resume.
 async fn measure(
     context: &LabContext<'_>,
     targets: Targets,
@@ -150,16 +150,16 @@ async fn measure(
     run: Run,
 ) -> Result<Run, RunError> {
     let mut servers = targets.servers;
-    let ended = {
+    let result = {
         let runner = Runner {
             plan: context.plan,
-            targets: targets.all,
+            targets: targets.by_variant,
             folder,
             earlier,
             interrupt: context.interrupt.clone(),
             senders,
             verbose: context.verbose,
-            alive: Box::new(|| servers.check()),
+            health_check: Box::new(|| servers.check()),
             prepare: Box::new(|target| {
                 let dropped = dropped.get(&(target.label().to_owned(), target.cache.clone()));
                 dropped.map_or(Ok(()), |folder| drop_cached_below(folder).map_err(RunError::io(folder)))
@@ -168,20 +168,20 @@ async fn measure(
         Box::pin(runner.run(run)).await
     };
     servers.stop();
-    ended
+    result
 }
 
 /// Folders whose page cache is dropped before a step, by label and cache state. The result notes these states.
 fn pages_to_drop(
     lab: &LabPlan,
-    running: &servers::Servers,
+    servers: &servers::Servers,
     environment: &mut Environment,
 ) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
     let mut folders = BTreeMap::new();
     let drops = |variant: &&VariantPlan| variant.cache.page_cache == PageCache::Dropped;
     for variant in lab.variants.iter().filter(drops) {
         let key = (variant.label().to_owned(), variant.cache.name.clone());
-        folders.insert(key, running.folder(&variant.tier)?);
+        folders.insert(key, servers.folder(&variant.tier)?);
     }
     let dropping = lab.variants.iter().filter(drops);
     let states = distinct(dropping.map(|variant| variant.cache.name.as_str()));
@@ -204,11 +204,11 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     let Some(missing) = files.iter().find(|file| !file.is_file()) else {
         return Ok(files);
     };
-    let what = format!("{} does not exist", missing.display());
-    Err(RunError::about(&plan.file, what))
+    let problem = format!("{} does not exist", missing.display());
+    Err(RunError::about(&plan.file, problem))
 }
 
-fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
+fn shared_cores(lab: &LabPlan, options: &LabOptions) -> Vec<String> {
     let started = lab.variants.iter().filter(|variant| variant.target.is_none());
     let variants = started.clone().count();
     let servers: u32 = started.map(|variant| variant.servers).sum();
@@ -247,35 +247,35 @@ fn check_answerable(
     instrument: &Instrument,
 ) -> Result<(), RunError> {
     let step = plan.step_limit();
-    let fewest = step * (STEPS_PER_VARIANT * variants as u32 + STEPS_TO_CONFIRM);
-    let loads = step * (variants * plan.loads.len()) as u32 * plan.repeats;
-    if Duration::from_secs_f64(question.budget_s) < fewest + loads {
-        let of_loads = match loads.is_zero() {
+    let min_time = step * (STEPS_PER_VARIANT * variants as u32 + STEPS_TO_CONFIRM);
+    let loads_time = step * (variants * plan.loads.len()) as u32 * plan.repeats;
+    if Duration::from_secs_f64(question.budget_s) < min_time + loads_time {
+        let loads_note = match loads_time.is_zero() {
             true => String::new(),
-            false => format!(", {} of it for the plan's own loads", wait(loads)),
+            false => format!(", {} of it for the plan's own loads", wait(loads_time)),
         };
-        let what = format!(
-            "{} is too short for {variants} variants at {:.1} s per step: they take at least {}{of_loads}; \
+        let problem = format!(
+            "{} is too short for {variants} variants at {:.1} s per step: they take at least {}{loads_note}; \
              raise it, or remove variants",
             wait(Duration::from_secs_f64(question.budget_s)),
             step.as_secs_f64(),
-            wait(fewest + loads)
+            wait(min_time + loads_time)
         );
-        return Err(plan.refuse("question.budget", what).into());
+        return Err(plan.refuse("question.budget", problem).into());
     }
     let mut floors = instrument.noise_floor.iter();
     let too_low = floors.find_map(|floor| question.objectives.iter().find_map(|objective| below(objective, floor)));
     let Some((objective, floor_us)) = too_low else {
         return Ok(());
     };
-    let what = format!(
+    let problem = format!(
         "{objective} is below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
          ms on this machine, so no variant can meet it; raise its limit, or measure on a quieter machine",
-        asked(question).rate,
+        question_load(question).rate,
         objective.figure(),
         floor_us / 1e3
     );
-    Err(plan.refuse("question.slo", what).into())
+    Err(plan.refuse("question.slo", problem).into())
 }
 
 /// Returns an objective that even the null endpoint does not meet, with the measured figure.

@@ -1,7 +1,7 @@
 //! Prices of a lab's variants. In: the plan's price list, and the sizes of the lab's data. Out: prices by variant, or
 //! by tier without variants.
 
-use super::context::{LabContext, Prepared};
+use super::context::{LabContext, PreparedData};
 use crate::error::RunError;
 use crate::plan::VariantPlan;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(super) fn of_variants(context: &LabContext<'_>) -> Result<Option<Pricing>, R
     Ok(Some(pricing))
 }
 
-fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
+fn priced(variant: &VariantPlan, prepared: &PreparedData) -> PricedVariant {
     PricedVariant {
         name: variant.name.clone(),
         tier: variant.tier.name.clone(),

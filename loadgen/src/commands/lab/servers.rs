@@ -1,8 +1,8 @@
 //! Servers of a lab. In: variants. Out: running processes, each with its address, and targets that have answered correctly, with their
 //! stages and caches prepared.
 
-use super::context::{LabContext, Place, Purpose};
-use super::locations::{Locations, set};
+use super::context::{LabContext, Purpose, Replica};
+use super::locations::{Locations, set_keys};
 use super::stage;
 use crate::children::{self, Child};
 use crate::commands::options;
@@ -24,9 +24,9 @@ pub(super) struct Targets {
     /// Processes that the lab has started.
     pub(super) servers: Servers,
     /// One target a variant.
-    pub(super) all: Vec<Target>,
+    pub(super) by_variant: Vec<Target>,
     /// Servers of all fleets, one by one.
-    pub(super) each: Vec<Target>,
+    pub(super) single_servers: Vec<Target>,
     /// Named variants as the result has them.
     pub(super) variants: Vec<Variant>,
 }
@@ -41,13 +41,13 @@ impl Targets {
         let servers = Vec::new();
         let mut targets = Self {
             servers: Servers { servers, locations },
-            all: Vec::new(),
-            each: Vec::new(),
+            by_variant: Vec::new(),
+            single_servers: Vec::new(),
             variants: Vec::new(),
         };
         for variant in &context.lab.variants {
             match &variant.target {
-                Some(server) => targets.find(context.plan, variant, server, environment).await?,
+                Some(server) => targets.contact(context.plan, variant, server, environment).await?,
                 None => targets.start(context, variant, environment).await?,
             }
         }
@@ -55,7 +55,7 @@ impl Targets {
     }
 
     /// Contacts an existing server, which is neither changed nor ended.
-    async fn find(
+    async fn contact(
         &mut self,
         plan: &Plan,
         variant: &VariantPlan,
@@ -71,11 +71,11 @@ impl Targets {
             cache_share: 0.0,
             ..found
         };
-        options::say(&check_reply(plan, &target, &plan.model).await?);
+        options::print_notes(&check_reply(plan, &target, &plan.model).await?);
         let origin = format!("real; served at {}", target.control.base);
         environment::add_server(environment, variant.label(), &origin, &scrape);
-        self.variants.push(recorded(variant, None));
-        self.all.push(target);
+        self.variants.push(variant_record(variant, None));
+        self.by_variant.push(target);
         Ok(())
     }
 
@@ -87,22 +87,22 @@ impl Targets {
         environment: &mut Environment,
     ) -> Result<(), RunError> {
         let plan = context.plan;
-        let what = match variant.servers {
+        let noun = match variant.servers {
             1 => "server".to_owned(),
             servers => format!("{servers} servers"),
         };
-        eprintln!("starting the {} {what}, {} cache", variant.label(), variant.cache.name);
+        eprintln!("starting the {} {noun}, {} cache", variant.label(), variant.cache.name);
         stage::empty(context, variant, Purpose::Loads)?;
         let mut staged = None;
         let servers = self.servers.start(context, variant).await?;
         for target in &servers {
-            options::say(&check_reply(plan, target, &plan.model).await?);
+            options::print_notes(&check_reply(plan, target, &plan.model).await?);
             staged = stage::prepare(context, variant, target).await?;
             if variant.cache.prefill {
                 stage::fill_cache(plan, target, context.interrupt).await?;
             }
         }
-        self.each.extend(servers.iter().cloned());
+        self.single_servers.extend(servers.iter().cloned());
         let Some(target) = Target::fleet(servers) else {
             return Ok(());
         };
@@ -114,24 +114,24 @@ impl Targets {
         };
         environment::add_server(environment, variant.label(), &origin, &scrape);
         if !variant.name.is_empty() {
-            self.variants.push(recorded(variant, staged));
+            self.variants.push(variant_record(variant, staged));
         }
-        self.all.push(target);
+        self.by_variant.push(target);
         Ok(())
     }
 }
 
 /// Variant in the form of the result.
-fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
+fn variant_record(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
     Variant {
         name: variant.name.clone(),
         tier: variant.tier.kind.clone(),
         origin: match &variant.emulated {
             _ if variant.target.is_some() => "real, an existing server".to_owned(),
-            Some(profile) => format!("emulated, {}, over {}", shown(profile), variant.tier.origin),
+            Some(profile) => format!("emulated, {}, over {}", profile_name(profile), variant.tier.origin),
             None => variant.tier.origin.to_string(),
         },
-        emulated: variant.emulated.as_deref().map(shown),
+        emulated: variant.emulated.as_deref().map(profile_name),
         staged,
         layout: variant.laid_out().map(str::to_owned),
         cache: variant.cache.name.clone(),
@@ -144,7 +144,7 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
 }
 
 /// Returns a profile as results name it: for a file, its name; the tier's notes describe its origin.
-fn shown(profile: &str) -> String {
+fn profile_name(profile: &str) -> String {
     let file = Path::new(profile).file_name();
     file.map_or_else(|| profile.to_owned(), |name| name.to_string_lossy().into_owned())
 }
@@ -170,15 +170,15 @@ impl Servers {
         variant: &VariantPlan,
     ) -> Result<Vec<Target>, RunError> {
         let service = shared_service(context.lab, variant);
-        stage::gone(std::fs::remove_file(&service)).map_err(RunError::io(&service))?;
+        stage::ignore_missing(std::fs::remove_file(&service)).map_err(RunError::io(&service))?;
         let mut targets = Vec::new();
         for number in 0..variant.servers {
-            let place = Place {
+            let replica = Replica {
                 variant,
                 number,
                 purpose: Purpose::Loads,
             };
-            let server = self.launch(context, &place).await?;
+            let server = self.launch(context, &replica).await?;
             targets.push(server.target(context, variant).await?);
             self.servers.push(server.child);
         }
@@ -186,9 +186,9 @@ impl Servers {
     }
 
     /// Starts a server that ends when it is dropped, and waits until it is ready.
-    pub(super) async fn launch(&self, context: &LabContext<'_>, place: &Place<'_>) -> Result<Launched, RunError> {
+    pub(super) async fn launch(&self, context: &LabContext<'_>, replica: &Replica<'_>) -> Result<Launched, RunError> {
         let LabContext { plan, lab, .. } = context;
-        let variant = place.variant;
+        let variant = replica.variant;
         let VariantPlan { tier, cache, .. } = variant;
         let mut command = Command::new(&context.programs.server);
         command.arg("--config").arg(&lab.server_config);
@@ -203,7 +203,7 @@ impl Servers {
             "runtime.instances.cores=1".to_owned(),
         ];
         keys.extend(variant.laid_out().map(|layout| format!("features.layout={layout}")));
-        let wrappers = tier_wrappers(context, place)?;
+        let wrappers = tier_wrappers(context, replica)?;
         keys.extend(wrappers.into_iter().map(|pair| format!("tiers.{}.{pair}", tier.name)));
         if !variant.name.is_empty() {
             keys.push(format!("telemetry.variant={}", variant.name));
@@ -216,22 +216,22 @@ impl Servers {
         keys.extend(pairs(&variant.set));
         let location = &self.locations.by_tier[&tier.name];
         location.add_to(&mut command, &format!("tiers.{}.", tier.name));
-        set(&mut command, keys);
-        let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
-        let log = lab.work.join("logs").join(format!("{}.log", place.log_name()));
-        let child = Child::spawn(&what, command, &log)?;
+        set_keys(&mut command, keys);
+        let label = format!("tierlab-server for {} {}", variant.label(), cache.name);
+        let log = lab.work.join("logs").join(format!("{}.log", replica.log_name()));
+        let child = Child::spawn(&label, command, &log)?;
         // Servers of a fleet start at the same time.
         let (limit, interrupt) = (lab.ready_timeout, context.interrupt.clone());
         let ready = tokio::task::spawn_blocking(move || child.ready(limit, &interrupt)).await;
-        let (child, ready) = ready.map_err(|error| RunError::Child(format!("{what}: {error}")))??;
+        let (child, ready) = ready.map_err(|error| RunError::Child(format!("{label}: {error}")))??;
         Ok(Launched { child, ready })
     }
 
     /// Returns the folder of a tier's files.
     pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
-        let what = "its files are not on this machine, so their page cache cannot be dropped";
+        let problem = "its files are not on this machine, so their page cache cannot be dropped";
         let folder = self.locations.by_tier[&tier.name].folder.clone();
-        folder.ok_or_else(|| RunError::Usage(format!("tier {}: {what}", tier.name)))
+        folder.ok_or_else(|| RunError::Usage(format!("tier {}: {problem}", tier.name)))
     }
 
     /// Fails if a process has ended.
@@ -259,15 +259,15 @@ impl Launched {
     pub(super) async fn target(&self, context: &LabContext<'_>, variant: &VariantPlan) -> Result<Target, RunError> {
         let plan = context.plan;
         let cache = &variant.cache;
-        let (Child { what, log, .. }, ready) = (&self.child, &self.ready);
-        let refuse = |why: &str| RunError::Child(format!("{what} {why} (log: {})", log.display()));
+        let (Child { label, log, .. }, ready) = (&self.child, &self.ready);
+        let refuse = |why: &str| RunError::Child(format!("{label} {why} (log: {})", log.display()));
         let capacity = capacity(context, cache);
         let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
         let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;
-        let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
-        if has != capacity {
+        let actual_capacity = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
+        if actual_capacity != capacity {
             let state = &cache.name;
-            let why = format!("has a cache of {has} bytes, not the {capacity} of `lab.cache` `{state}`");
+            let why = format!("has a cache of {actual_capacity} bytes, not the {capacity} of `lab.cache` `{state}`");
             return Err(refuse(&why));
         }
         let model = control.model(&plan.model).await?;
@@ -276,14 +276,14 @@ impl Launched {
                 "does not join features, although the model's config requires it",
             ));
         }
-        let content = Content::of(plan, &model)?;
+        let content = Content::new(plan, &model)?;
         let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
         Ok(Target {
             variant: variant.name.clone(),
             tier: variant.tier.name.clone(),
             cache: cache.name.clone(),
             cache_share: cache.share,
-            ..Target::of(control, content, outputs)
+            ..Target::new(control, content, outputs)
         })
     }
 }
@@ -294,8 +294,8 @@ fn shared_service(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
 }
 
 /// Wrappers of the tier in a server of a variant, as keys of the tier's config.
-fn tier_wrappers(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<String>, RunError> {
-    let &Place { variant, number, .. } = place;
+fn tier_wrappers(context: &LabContext<'_>, replica: &Replica<'_>) -> Result<Vec<String>, RunError> {
+    let &Replica { variant, number, .. } = replica;
     let mut set = Vec::new();
     if let Some(profile) = &variant.emulated {
         let seed = context.plan.seed.wrapping_add(number.into());
@@ -310,7 +310,7 @@ fn tier_wrappers(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<Stri
         }
     }
     if let Some(stage) = &variant.staged {
-        let folder = stage::folder_of(context.lab, place);
+        let folder = stage::server_folder(context.lab, replica);
         set.push(format!("staged.root={}", folder.display()));
         set.push(format!("staged.capacity_bytes={}", stage.capacity_bytes));
         if stage.is_shared {

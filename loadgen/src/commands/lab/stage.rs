@@ -1,7 +1,7 @@
 //! Stage and cache of a variant: the folder of the stage, emptied before the server starts; stage and cache, filled if the plan
 //! requires it. In: a variant with its server. Out: their content at the start of measuring.
 
-use super::context::{LabContext, Place, Purpose};
+use super::context::{LabContext, Purpose, Replica};
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
 use crate::runner::target::{Content, Target};
@@ -18,16 +18,16 @@ use tierlab_protocol::metrics;
 /// Distance between requested entities in the table, well below a stage's smallest block.
 const STRIDE_BYTES: u64 = 32 << 10;
 /// Layout in which no two entities share a block.
-const A_FILE_EACH: &str = "files";
+const FILE_PER_ROW: &str = "files";
 /// Interval without growth after which a stage counts as settled: blocks are written to it after their reply.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 /// Entities of one request: below any model's largest batch.
 const BATCH: u64 = 32;
 /// Entities requested at the same time.
-const TOGETHER: u64 = 4 * BATCH;
+const ROUND_ENTITIES: u64 = 4 * BATCH;
 /// Rounds between two readings of the cache's fill level.
-const READ_EVERY: u64 = 2;
+const ROUNDS_PER_READING: u64 = 2;
 /// Share of the capacity that counts as full: the last block that does not fit keeps it below 1.
 const FULL_SHARE: f64 = 0.97;
 
@@ -41,7 +41,7 @@ fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
 }
 
 /// Treats a missing file as removed.
-pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
+pub(super) fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -49,10 +49,10 @@ pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
 }
 
 /// Folder of one server's stage; a shared stage has one for all servers.
-pub(super) fn folder_of(lab: &LabPlan, place: &Place<'_>) -> PathBuf {
-    let is_shared = place.variant.staged.is_some_and(|stage| stage.is_shared);
-    let host = if is_shared { 0 } else { place.number };
-    folder(lab, place.variant, place.purpose).join(host.to_string())
+pub(super) fn server_folder(lab: &LabPlan, replica: &Replica<'_>) -> PathBuf {
+    let is_shared = replica.variant.staged.is_some_and(|stage| stage.is_shared);
+    let host = if is_shared { 0 } else { replica.number };
+    folder(lab, replica.variant, replica.purpose).join(host.to_string())
 }
 
 /// Empties a variant's stages, which earlier runs may have filled.
@@ -61,14 +61,14 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Pu
         return Ok(());
     }
     let folder = folder(context.lab, variant, purpose);
-    gone(fs::remove_dir_all(&folder)).map_err(RunError::io(&folder))?;
+    ignore_missing(fs::remove_dir_all(&folder)).map_err(RunError::io(&folder))?;
     for number in 0..variant.servers {
-        let place = Place {
+        let replica = Replica {
             variant,
             number,
             purpose,
         };
-        let folder = folder_of(context.lab, &place);
+        let folder = server_folder(context.lab, &replica);
         fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
     }
     Ok(())
@@ -88,15 +88,15 @@ pub(super) async fn prepare(
         // An entity of every part of the table, so that each of its blocks is read once.
         let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
         let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
-        for together in ids.chunks(TOGETHER as usize) {
-            ask_for(context.plan, target, together, context.interrupt).await?;
+        for round in ids.chunks(ROUND_ENTITIES as usize) {
+            request_entities(context.plan, target, round, context.interrupt).await?;
         }
     }
     let held_bytes = settle(target).await?;
-    let want = stored_bytes.min(stage.capacity_bytes);
-    if is_filled && (held_bytes as f64) < 0.9 * want as f64 {
+    let needed = stored_bytes.min(stage.capacity_bytes);
+    if is_filled && (held_bytes as f64) < 0.9 * needed as f64 {
         return Err(RunError::Child(format!(
-            "the stage of variant {} holds only {held_bytes} of {want} bytes after every part of the table was requested; check \
+            "the stage of variant {} holds only {held_bytes} of {needed} bytes after every part of the table was requested; check \
              `tierlab_staged_*` in its server's metrics, and the free space on the disk of {}",
             variant.label(),
             folder(context.lab, variant, Purpose::Loads).display()
@@ -113,7 +113,7 @@ pub(super) async fn prepare(
 
 /// Returns the distance in rows between requested entities, so that every block of the table is read.
 fn rows_apart(layout: Option<&str>, stored_bytes: u64, rows: u64) -> u64 {
-    if layout == Some(A_FILE_EACH) {
+    if layout == Some(FILE_PER_ROW) {
         return 1;
     }
     let row_bytes = (stored_bytes / rows.max(1)).max(1);
@@ -122,16 +122,16 @@ fn rows_apart(layout: Option<&str>, stored_bytes: u64, rows: u64) -> u64 {
 
 /// Waits until the stage stops growing, and returns its bytes.
 pub(super) async fn settle(target: &Target) -> Result<u64, RunError> {
-    let ends = Instant::now() + SETTLED_WITHIN;
-    let held = || async { Ok::<_, RunError>(target.control.scrape().await?.sum(metrics::STAGED_BYTES, &[]) as u64) };
-    let mut before = held().await?;
+    let deadline = Instant::now() + SETTLED_WITHIN;
+    let staged = || async { Ok::<_, RunError>(target.control.scrape().await?.sum(metrics::STAGED_BYTES, &[]) as u64) };
+    let mut previous = staged().await?;
     loop {
         tokio::time::sleep(SETTLED_AFTER).await;
-        let now = held().await?;
-        if now == before || Instant::now() > ends {
-            return Ok(now);
+        let current = staged().await?;
+        if current == previous || Instant::now() > deadline {
+            return Ok(current);
         }
-        before = now;
+        previous = current;
     }
 }
 
@@ -147,37 +147,37 @@ pub(super) async fn fill_cache(plan: &Plan, target: &Target, interrupt: &Interru
     };
     let count = population.count();
     let ids_from = |rank: u64| -> Vec<i64> {
-        let ranks = rank..(rank + TOGETHER).min(count);
+        let ranks = rank..(rank + ROUND_ENTITIES).min(count);
         ranks.map(|rank| population.by_rank(rank)).collect()
     };
-    let (mut held, mut capacity) = (0.0, f64::INFINITY);
-    let (mut asked, mut round) = (0, 0);
-    while asked < count && held < capacity * FULL_SHARE {
-        ask_for(plan, target, &ids_from(asked), interrupt).await?;
-        asked = (asked + TOGETHER).min(count);
+    let (mut cached, mut capacity) = (0.0, f64::INFINITY);
+    let (mut requested, mut round) = (0, 0);
+    while requested < count && cached < capacity * FULL_SHARE {
+        request_entities(plan, target, &ids_from(requested), interrupt).await?;
+        requested = (requested + ROUND_ENTITIES).min(count);
         round += 1;
-        if round % READ_EVERY == 0 || asked == count {
-            (held, capacity) = held_of(target).await?;
+        if round % ROUNDS_PER_READING == 0 || requested == count {
+            (cached, capacity) = cache_fill(target).await?;
         }
     }
-    for again in (0..asked).step_by(TOGETHER as usize) {
-        ask_for(plan, target, &ids_from(again), interrupt).await?;
+    for start in (0..requested).step_by(ROUND_ENTITIES as usize) {
+        request_entities(plan, target, &ids_from(start), interrupt).await?;
     }
-    (held, capacity) = held_of(target).await?;
-    let [held, capacity] = [held, capacity].map(|bytes| bytes / f64::from(1 << 20));
-    eprintln!("  cache holds {held:.1} of {capacity:.1} MiB after its {asked} most popular entities");
+    (cached, capacity) = cache_fill(target).await?;
+    let [cached, capacity] = [cached, capacity].map(|bytes| bytes / f64::from(1 << 20));
+    eprintln!("  cache holds {cached:.1} of {capacity:.1} MiB after its {requested} most popular entities");
     Ok(())
 }
 
 /// Returns the bytes in the cache, and its capacity.
-async fn held_of(target: &Target) -> Result<(f64, f64), RunError> {
+async fn cache_fill(target: &Target) -> Result<(f64, f64), RunError> {
     let scrape = target.control.scrape().await?;
     let sum = |name| scrape.sum(name, &[]);
     Ok((sum(metrics::CACHE_BYTES), sum(metrics::CACHE_CAPACITY_BYTES)))
 }
 
 /// Requests entities, many at a time, or one after another if the model is too slow for that.
-async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt: &Interrupt) -> Result<(), RunError> {
+async fn request_entities(plan: &Plan, target: &Target, ids: &[i64], interrupt: &Interrupt) -> Result<(), RunError> {
     let Content::Joined(population) = &target.content else {
         return Ok(());
     };
@@ -186,19 +186,19 @@ async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt: &Interrup
         false => Ok(()),
     };
     check()?;
-    let ask = |ids: &[i64]| {
+    let request = |ids: &[i64]| {
         let body = population.body(ids, Encoding::Binary);
         let expected = target.expected(&plan.model, ids.len() as u32);
         let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
         async move { target.control.infer(&plan.model, &body, &expected, &limit).await }
     };
-    let together = futures::future::try_join_all(ids.chunks(BATCH as usize).map(ask)).await;
-    if together.is_ok() {
+    let replies = futures::future::try_join_all(ids.chunks(BATCH as usize).map(request)).await;
+    if replies.is_ok() {
         return Ok(());
     }
-    for one in ids.chunks(1) {
+    for id in ids.chunks(1) {
         check()?;
-        ask(one).await?;
+        request(id).await?;
     }
     Ok(())
 }

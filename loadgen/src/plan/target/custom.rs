@@ -1,7 +1,7 @@
 //! `kind = "http"` of a `[target]`: requests to any HTTP endpoint. In: the raw keys. Out: a [`CustomSpec`], whose files
 //! were read once to check them.
 
-use super::{Place, RawTarget};
+use super::{RawTarget, Scope};
 use crate::plan::fault::{Fault, conflict, empty, fault, misplaced, missing, only_with, refuse};
 use crate::plan::inputs::drawn_length;
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use tierlab_load::payload::Protocol;
 use tierlab_load::schedule::Load;
 
 /// Refuses keys of `kind = "http"` in any other target.
-pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Fault> {
-    let given = [
+pub(super) fn refuse_keys(raw: &RawTarget, scope: &Scope<'_>) -> Result<(), Fault> {
+    let flags = [
         ("method", raw.method.is_some()),
         ("path", raw.path.is_some()),
         ("content_type", raw.content_type.is_some()),
@@ -31,12 +31,12 @@ pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Faul
         ("success", raw.success.is_some()),
     ];
     let owner = "`kind = \"http\"`: requests of the Open Inference Protocol follow from the model";
-    only_with(place.at, owner, &given)
+    only_with(scope.at, owner, &flags)
 }
 
-pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec, Fault> {
-    let at = |key: &str| format!("{}.{key}", place.at);
-    if place.protocol == Protocol::Grpc || raw.grpc_url.is_some() {
+pub(super) fn validate(raw: &RawTarget, scope: &Scope<'_>) -> Result<CustomSpec, Fault> {
+    let at = |key: &str| format!("{}.{key}", scope.at);
+    if scope.protocol == Protocol::Grpc || raw.grpc_url.is_some() {
         refuse!(
             at("kind"),
             "\"http\" excludes gRPC, over which the Open Inference Protocol is measured"
@@ -48,7 +48,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
             format!("the Open Inference Protocol; write the version into `{}`", at("path")),
         );
     }
-    let recorded = place.replay.map(|_| "/".to_owned());
+    let recorded = scope.replay.map(|_| "/".to_owned());
     let Some(path) = raw.path.clone().or(recorded) else {
         return missing(at("path"), "such as \"/v1/models/m:predict\"");
     };
@@ -59,14 +59,14 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
         method: raw.method.clone().unwrap_or_else(|| "POST".into()).to_ascii_uppercase(),
         path,
         content_type: raw.content_type.clone().unwrap_or_else(|| "application/json".into()),
-        body: body(raw, place)?,
+        body: body(raw, scope)?,
         rows_per_request: raw.rows_per_request.unwrap_or(1),
-        entities: entities(raw, place)?,
-        values: values(raw, place)?,
-        success: success(raw.success.as_ref(), place)?,
-        stream: stream(raw, place)?,
+        entities: entities(raw, scope)?,
+        values: values(raw, scope)?,
+        success: success(raw.success.as_ref(), scope)?,
+        stream: stream(raw, scope)?,
     };
-    let read = open(&spec, place.at)?;
+    let read = open(&spec, scope.at)?;
     if (read.needs_id() || read.needs_ids()) && spec.entities.is_none() {
         return missing(
             at("entities"),
@@ -82,22 +82,22 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
     Ok(spec)
 }
 
-fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
-    let file = |path: &PathBuf| place.base.request_file(path);
-    let at = |key: &str| format!("{}.{key}", place.at);
+fn body(raw: &RawTarget, scope: &Scope<'_>) -> Result<BodySource, Fault> {
+    let file = |path: &PathBuf| scope.base.request_file(path);
+    let at = |key: &str| format!("{}.{key}", scope.at);
     let text_of = |path: &PathBuf| {
         let path = file(path);
         std::fs::read_to_string(&path).map_err(|error| fault!(at("body_file"), "{}: {error}", path.display()))
     };
-    if let Some(recorded) = place.replay {
+    if let Some(recorded) = scope.replay {
         let template = match (&raw.body, &raw.body_file) {
             (text, None) => text.clone(),
             (None, Some(path)) => Some(text_of(path)?),
             (Some(_), Some(_)) => return conflict(at("body"), at("body_file"), "leave one of them out"),
         };
-        let given = [("bodies", raw.bodies.is_some()), ("rows_file", raw.rows_file.is_some())];
+        let flags = [("bodies", raw.bodies.is_some()), ("rows_file", raw.rows_file.is_some())];
         let owner = "other arrivals than \"replay\", whose recording has them";
-        only_with(place.at, owner, &given)?;
+        only_with(scope.at, owner, &flags)?;
         return Ok(BodySource::Replay {
             recording: recorded.clone(),
             template,
@@ -127,40 +127,40 @@ fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
     }
 }
 
-fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Fault> {
+fn entities(raw: &RawTarget, scope: &Scope<'_>) -> Result<Option<Entities>, Fault> {
     let first_id = raw.first_id.unwrap_or(0);
     // Ids of a file are the file's own.
-    let of_file = matches!(place.keys, KeyDistribution::File { .. }).then_some(1);
+    let of_file = matches!(scope.keys, KeyDistribution::File { .. }).then_some(1);
     let Some(count) = raw.entities.or(of_file) else {
         return Ok(None);
     };
     if first_id.checked_add_unsigned(count).is_none() {
-        let key = format!("{}.first_id", place.at);
+        let key = format!("{}.first_id", scope.at);
         refuse!(key, "the last id would need more than 64 bits");
     }
     Ok(Some(Entities { first_id, count }))
 }
 
 /// Values drawn for places of the body.
-fn values(raw: &RawTarget, place: &Place<'_>) -> Result<BTreeMap<String, Drawn>, Fault> {
+fn values(raw: &RawTarget, scope: &Scope<'_>) -> Result<BTreeMap<String, Drawn>, Fault> {
     let drawn = raw.values.iter().map(|(name, value)| {
-        let at = format!("{}.values.{name}", place.at);
+        let at = format!("{}.values.{name}", scope.at);
         let drawn = match value.get("words") {
             Some(toml::Value::String(words)) => Drawn::Recorded {
                 words: words.clone(),
                 blocks: value.get("blocks").and_then(toml::Value::as_str).map(str::to_owned),
             },
-            Some(words) => Drawn::Words(drawn_length(&at, words.clone(), place.base)?),
-            None => Drawn::Number(drawn_length(&at, value.clone(), place.base)?),
+            Some(words) => Drawn::Words(drawn_length(&at, words.clone(), scope.base)?),
+            None => Drawn::Number(drawn_length(&at, value.clone(), scope.base)?),
         };
         Ok((name.clone(), drawn))
     });
     drawn.collect()
 }
 
-fn stream(raw: &RawTarget, place: &Place<'_>) -> Result<Option<StreamSpec>, Fault> {
+fn stream(raw: &RawTarget, scope: &Scope<'_>) -> Result<Option<StreamSpec>, Fault> {
     if let Some(tokens) = &raw.tokens {
-        let at = format!("{}.tokens", place.at);
+        let at = format!("{}.tokens", scope.at);
         if raw.reply != Some(StreamKind::Sse) {
             return misplaced(at, "`reply = \"sse\"`");
         }
@@ -180,16 +180,16 @@ fn json_pointer(at: String, pointer: &str, example: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault> {
-    let Some(success) = given else {
+fn success(rule: Option<&Success>, scope: &Scope<'_>) -> Result<Success, Fault> {
+    let Some(success) = rule else {
         return Ok(Success::default());
     };
-    let at = |key: &str| format!("{}.success.{key}", place.at);
+    let at = |key: &str| format!("{}.success.{key}", scope.at);
     if success.status.is_empty() {
         return empty(at("status"));
     }
-    if let Some(bad) = success.status.iter().find(|status| !(100..=599).contains(*status)) {
-        refuse!(at("status"), "{bad} is not an HTTP status");
+    if let Some(invalid) = success.status.iter().find(|status| !(100..=599).contains(*status)) {
+        refuse!(at("status"), "{invalid} is not an HTTP status");
     }
     match &success.pointer {
         Some(pointer) => json_pointer(at("pointer"), pointer, "/predictions/0").map(|()| success.clone()),
@@ -201,7 +201,7 @@ fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault>
 }
 
 /// Sets the rows per request of loads on a custom target with a fixed number of rows.
-pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result<(), Fault> {
+pub(in crate::plan) fn set_rows(spec: &CustomSpec, loads: &mut [Load]) -> Result<(), Fault> {
     if open(spec, "target")?.needs_ids() {
         return Ok(());
     }
@@ -209,27 +209,27 @@ pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result
         match load.mode {
             Mode::Realtime => load.batch_size = spec.rows_per_request,
             Mode::Batch if load.batch_size == spec.rows_per_request => {}
-            Mode::Batch => return Err(other_rows("target", load.batch_size, spec)),
+            Mode::Batch => return Err(rows_mismatch("target", load.batch_size, spec)),
         }
     }
     Ok(())
 }
 
 /// Refuses a server whose requests carry other numbers of rows than the loads.
-pub(in crate::plan) fn carries(spec: &CustomSpec, batch_sizes: &[u32], at: &str) -> Result<(), Fault> {
+pub(in crate::plan) fn check_rows(spec: &CustomSpec, batch_sizes: &[u32], at: &str) -> Result<(), Fault> {
     if open(spec, at)?.needs_ids() {
         return Ok(());
     }
     let other = batch_sizes.iter().find(|rows| **rows != spec.rows_per_request);
-    other.map_or(Ok(()), |rows| Err(other_rows(at, *rows, spec)))
+    other.map_or(Ok(()), |rows| Err(rows_mismatch(at, *rows, spec)))
 }
 
-fn other_rows(at: &str, rows: u32, spec: &CustomSpec) -> Fault {
-    let what = format!(
+fn rows_mismatch(at: &str, rows: u32, spec: &CustomSpec) -> Fault {
+    let problem = format!(
         "a load has {rows} rows a request, and each request carries {}; {{entity_ids}} in the body takes as many as the load has",
         spec.rows_per_request
     );
-    Fault::new(format!("{at}.rows_per_request"), what)
+    Fault::new(format!("{at}.rows_per_request"), problem)
 }
 
 /// Reads the files of a target. Its errors begin with keys of `target`.

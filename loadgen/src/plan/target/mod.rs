@@ -3,10 +3,10 @@
 
 mod custom;
 
-pub(super) use custom::{carries, loads_of};
+pub(super) use custom::{check_rows, set_rows};
 
-use super::fault::{Fault, conflict, plain, refuse};
-use crate::plan::check::{Base, Source};
+use super::fault::{Fault, check_name, conflict, refuse};
+use crate::plan::check::{Base, PlanFacts};
 use crate::plan::value::{self, Within};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,37 +45,37 @@ pub struct TargetPlan {
 }
 
 impl TargetPlan {
-    /// The same target with the settings of `over`, such as flags of the command line, in place of its own.
-    pub fn with(self, over: Self) -> Self {
-        let mut own = self.access;
-        let is_said = |header: &Header| {
-            let mut said = over.access.headers.iter();
-            said.any(|other| other.name.eq_ignore_ascii_case(&header.name))
+    /// The same target with the settings of `overrides`, such as flags of the command line, in place of its own.
+    pub fn overridden_by(self, overrides: Self) -> Self {
+        let mut access = self.access;
+        let is_overridden = |header: &Header| {
+            let mut headers = overrides.access.headers.iter();
+            headers.any(|other| other.name.eq_ignore_ascii_case(&header.name))
         };
-        own.headers.retain(|header| !is_said(header));
-        own.headers.extend(over.access.headers);
+        access.headers.retain(|header| !is_overridden(header));
+        access.headers.extend(overrides.access.headers);
         Self {
-            url: over.url.or(self.url),
-            grpc_url: over.grpc_url.or(self.grpc_url),
-            model_version: over.model_version.or(self.model_version),
+            url: overrides.url.or(self.url),
+            grpc_url: overrides.grpc_url.or(self.grpc_url),
+            model_version: overrides.model_version.or(self.model_version),
             access: AccessSpec {
-                host: over.access.host.or(own.host),
-                headers: own.headers,
-                token: over.access.token.or(own.token),
-                ca: over.access.ca.or(own.ca),
-                identity: over.access.identity.or(own.identity),
+                host: overrides.access.host.or(access.host),
+                headers: access.headers,
+                token: overrides.access.token.or(access.token),
+                ca: overrides.access.ca.or(access.ca),
+                identity: overrides.access.identity.or(access.identity),
             },
-            metrics: over.metrics.or(self.metrics),
-            tier: over.tier.or(self.tier),
-            price: over.price.or(self.price),
-            custom: over.custom.or(self.custom),
+            metrics: overrides.metrics.or(self.metrics),
+            tier: overrides.tier.or(self.tier),
+            price: overrides.price.or(self.price),
+            custom: overrides.custom.or(self.custom),
         }
     }
 }
 
 /// Validates a `[target]`.
-pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<TargetPlan, Fault> {
-    let at = |key: &str| format!("{}.{key}", place.at);
+pub(super) fn validate(raw: &RawTarget, scope: &Scope<'_>) -> Result<TargetPlan, Fault> {
+    let at = |key: &str| format!("{}.{key}", scope.at);
     for (key, url) in [("url", &raw.url), ("grpc_url", &raw.grpc_url)] {
         if let Some(url) = url {
             address(at(key), url)?;
@@ -89,16 +89,16 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<TargetPlan,
     }
     for (key, name) in [("tier", &raw.tier), ("model_version", &raw.model_version)] {
         if let Some(name) = name {
-            plain(&at(key), name)?;
+            check_name(&at(key), name)?;
         }
     }
-    let access = access(raw, place)?;
-    let asked = match raw.kind {
+    let access = access(raw, scope)?;
+    let spec = match raw.kind {
         RawKind::V2 => {
-            custom::refuse_keys(raw, place)?;
+            custom::refuse_keys(raw, scope)?;
             None
         }
-        RawKind::Http => Some(custom::validate(raw, place)?),
+        RawKind::Http => Some(custom::validate(raw, scope)?),
     };
     Ok(TargetPlan {
         url: raw.url.clone(),
@@ -108,7 +108,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<TargetPlan,
         metrics: raw.metrics.clone(),
         tier: raw.tier.clone(),
         price: raw.price.clone(),
-        custom: asked,
+        custom: spec,
     })
 }
 
@@ -117,9 +117,9 @@ pub(super) fn address(key: String, url: &str) -> Result<(), Fault> {
     Address::parse(url).map(|_| ()).map_err(|error| Fault::new(key, error))
 }
 
-fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, Fault> {
-    let at = |key: &str| format!("{}.{key}", place.at);
-    let file = |path: &Option<PathBuf>| path.as_deref().map(|path| place.base.path(path));
+fn access(raw: &RawTarget, scope: &Scope<'_>) -> Result<AccessSpec, Fault> {
+    let at = |key: &str| format!("{}.{key}", scope.at);
+    let file = |path: &Option<PathBuf>| path.as_deref().map(|path| scope.base.path(path));
     let token = match (&raw.token_env, file(&raw.token_file)) {
         (Some(_), Some(_)) => return conflict(at("token_env"), at("token_file"), "leave one of them out"),
         (Some(name), None) => Some(TokenSource::Env(name.clone())),
@@ -245,7 +245,7 @@ enum RawKind {
 
 /// Position of a `[target]` in its plan.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Scope<'a> {
     /// Path of its table: `target`, `variant[2].target`.
     pub(super) at: &'a str,
     /// Folder of the plan.
@@ -258,14 +258,14 @@ pub(super) struct Place<'a> {
     pub(super) replay: Option<&'a RecordingSpec>,
 }
 
-impl<'a> Place<'a> {
-    pub(super) const fn new(at: &'a str, source: Source<'a>, keys: &'a KeyDistribution) -> Self {
+impl<'a> Scope<'a> {
+    pub(super) const fn new(at: &'a str, facts: PlanFacts<'a>, keys: &'a KeyDistribution) -> Self {
         Self {
             at,
-            base: source.base,
-            protocol: source.protocol,
+            base: facts.base,
+            protocol: facts.protocol,
             keys,
-            replay: source.replay,
+            replay: facts.replay,
         }
     }
 }
@@ -284,9 +284,9 @@ mod tests {
         let raw: RawTarget = toml::from_str(text).map_err(|error| error.to_string())?;
         let target = validate(
             &raw,
-            &Place {
+            &Scope {
                 at: "target",
-                base: crate::plan::check::Base::here(Path::new("plans")),
+                base: crate::plan::check::Base::local(Path::new("plans")),
                 protocol: Protocol::Http,
                 keys: &KeyDistribution::Uniform,
                 replay: None,
@@ -334,7 +334,7 @@ mod tests {
             batch_size: 4,
             rate: 1.0,
         }];
-        let refused = loads_of(&custom, &mut loads).unwrap_err().to_string();
+        let refused = set_rows(&custom, &mut loads).unwrap_err().to_string();
         assert!(refused.contains("rows_per_request"), "{refused}");
     }
 

@@ -1,7 +1,7 @@
 //! `[[variant]]`: one way to store models and features. In: TOML, whose factors may be lists to cross. Out: variants with distinct names.
 
-use super::check::{Base, Source, check_pairs, pairs};
-use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse};
+use super::check::{Base, PlanFacts, check_pairs, pairs};
+use super::fault::{Fault, check_name, conflict, empty, fault, missing, only_with, refuse};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
 use super::value::{AnyTable, Factor};
@@ -15,7 +15,7 @@ use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
 
 /// Maximum variants: more are a mistake in the factors.
-const MOST: usize = 64;
+const MAX_VARIANTS: usize = 64;
 
 /// Layout of tables as published: files of rows.
 const ROWS: &str = "rows";
@@ -55,7 +55,7 @@ pub struct VariantPlan {
     /// Profile of a remote service to emulate over the tier, or the file of a recorded one.
     pub emulated: Option<String>,
     /// Copy on a local folder.
-    pub staged: Option<Stage>,
+    pub staged: Option<StagePlan>,
     /// Feature table layout (default: row files).
     pub layout: Option<String>,
     /// Entry of the price list for its tier.
@@ -74,7 +74,7 @@ pub struct VariantPlan {
 
 impl VariantPlan {
     /// Variant without any factor set.
-    pub(super) fn on(tier: TierPlan, cache: CacheState, name: String) -> Self {
+    pub(super) fn new(tier: TierPlan, cache: CacheState, name: String) -> Self {
         Self {
             name,
             tier,
@@ -118,9 +118,9 @@ impl VariantPlan {
 }
 
 /// Number of servers of a fleet.
-struct Servers(u32);
+struct FleetSize(u32);
 
-impl Display for Servers {
+impl Display for FleetSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-server{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
@@ -144,8 +144,8 @@ impl Display for Level<'_> {
 
 /// Parts of the plan that variants refer to.
 #[derive(Debug)]
-pub(super) struct Known<'a> {
-    pub(super) source: Source<'a>,
+pub(super) struct Parts<'a> {
+    pub(super) facts: PlanFacts<'a>,
     pub(super) tiers: &'a [TierPlan],
     pub(super) caches: &'a [CacheState],
     /// Keys of the plan.
@@ -155,32 +155,32 @@ pub(super) struct Known<'a> {
 }
 
 /// Every variant, factors crossed, in the plan's order.
-pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<VariantPlan>, Fault> {
-    let mut all: Vec<VariantPlan> = Vec::new();
+pub(super) fn validate(raw: &[RawVariant], parts: &Parts<'_>) -> Result<Vec<VariantPlan>, Fault> {
+    let mut variants: Vec<VariantPlan> = Vec::new();
     for (index, raw) in raw.iter().enumerate() {
         let at = format!("variant[{index}]");
-        for variant in crossed(raw, &at, known)? {
-            if all.iter().any(|other| other.name == variant.name) {
+        for variant in crossed(raw, &at, parts)? {
+            if variants.iter().any(|other| other.name == variant.name) {
                 refuse!(format!("{at}.name"), "two variants are named `{}`", variant.name);
             }
             let unnamed = |variant: &VariantPlan| VariantPlan {
                 name: String::new(),
                 ..variant.clone()
             };
-            if let Some(same) = all.iter().find(|other| unnamed(other) == unnamed(&variant)) {
+            if let Some(same) = variants.iter().find(|other| unnamed(other) == unnamed(&variant)) {
                 refuse!(at, "`{}` and `{}` differ only in their names", same.name, variant.name);
             }
-            all.push(variant);
+            variants.push(variant);
         }
-        if all.len() > MOST {
+        if variants.len() > MAX_VARIANTS {
             refuse!(
                 "variant",
-                "{} variants with all factors crossed; the limit is {MOST}",
-                all.len()
+                "{} variants with all factors crossed; the limit is {MAX_VARIANTS}",
+                variants.len()
             );
         }
     }
-    Ok(all)
+    Ok(variants)
 }
 
 /// Variants of a factorial design, crossed one factor at a time.
@@ -188,7 +188,7 @@ struct Crossing(Vec<VariantPlan>);
 
 impl Crossing {
     /// Creates one variant of each for each level of a factor. `set` gets the level and the path of its key.
-    fn by<T: Display>(
+    fn cross<T: Display>(
         &mut self,
         key: &str,
         factor: Option<&Factor<T>>,
@@ -221,36 +221,36 @@ impl Crossing {
     }
 }
 
-fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantPlan>, Fault> {
+fn crossed(raw: &RawVariant, at: &str, parts: &Parts<'_>) -> Result<Vec<VariantPlan>, Fault> {
     let key = |name: &str| format!("{at}.{name}");
-    let target = target(raw, at, known)?.map(Box::new);
+    let target = target(raw, at, parts)?.map(Box::new);
     let tier = match &target {
-        Some(target) => tier_of(target),
-        None => known_tier(raw, &key("tier"), known)?,
+        Some(target) => target_tier(target),
+        None => started_tier(raw, &key("tier"), parts)?,
     };
     check_pairs(&key("set"), &raw.set)?;
     check_pairs(&key("matrix"), &raw.matrix)?;
-    let fleet = known.source.fleet;
+    let fleet = parts.facts.fleet;
     let mut variants = Crossing(vec![VariantPlan {
         price: raw.price.clone(),
         shared: fleet.map_or_else(Vec::new, RawFleet::shared_limits),
         set: raw.set.clone(),
         target,
-        ..VariantPlan::on(tier, CacheState::none(), raw.name.clone())
+        ..VariantPlan::new(tier, CacheState::none(), raw.name.clone())
     }]);
-    variants.by(&key("emulated"), raw.emulated.as_ref(), |variant, name, at| {
-        variant.emulated = Some(profile(at, name, known.source.base)?);
+    variants.cross(&key("emulated"), raw.emulated.as_ref(), |variant, name, at| {
+        variant.emulated = Some(profile(at, name, parts.facts.base)?);
         Ok(())
     })?;
-    variants.by(&key("cache"), raw.cache.as_ref(), |variant, name, at| {
-        variant.cache = cache_state(at, name, known)?;
+    variants.cross(&key("cache"), raw.cache.as_ref(), |variant, name, at| {
+        variant.cache = cache_state(at, name, parts)?;
         Ok(())
     })?;
-    variants.by(&key("staged"), raw.staged.as_ref(), |variant, staged, _| {
+    variants.cross(&key("staged"), raw.staged.as_ref(), |variant, staged, _| {
         variant.staged = staged.stage(raw.staged_bytes);
         Ok(())
     })?;
-    variants.by(&key("layout"), raw.layout.as_ref(), |variant, layout, at| {
+    variants.cross(&key("layout"), raw.layout.as_ref(), |variant, layout, at| {
         if !LAYOUTS.contains(&layout.as_str()) {
             refuse!(at, "no such layout: `{layout}`; use one of {}", LAYOUTS.join(", "));
         }
@@ -264,19 +264,19 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
         if pairs(&raw.set).iter().any(|pair| pair.starts_with(&format!("{name}="))) {
             return conflict(at, key(&format!("set.{name}")), "leave one of them out");
         }
-        variants.by(&at, Some(&levels), |variant, level, _| {
+        variants.cross(&at, Some(&levels), |variant, level, _| {
             variant.set.insert(name.clone(), level.value.clone());
             Ok(())
         })?;
     }
-    variants.by(&key("instance"), raw.instance.as_ref(), |variant, instance, _| {
+    variants.cross(&key("instance"), raw.instance.as_ref(), |variant, instance, _| {
         variant.instance = Some(instance.clone());
         Ok(())
     })?;
     // An existing server is always one.
     if let Some(fleet) = fleet.filter(|_| !raw.is_running()) {
-        let sizes = Factor::Several(fleet.sizes()?.iter().copied().map(Servers).collect());
-        variants.by("fleet.servers", Some(&sizes), |variant, servers, _| {
+        let sizes = Factor::Several(fleet.sizes()?.iter().copied().map(FleetSize).collect());
+        variants.cross("fleet.servers", Some(&sizes), |variant, servers, _| {
             variant.servers = servers.0;
             Ok(())
         })?;
@@ -285,7 +285,7 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
         if variant.has_own_volumes() {
             variant.shared.clear();
         }
-        check(variant, raw, at, known)?;
+        check(variant, raw, at, parts)?;
     }
     Ok(variants.0)
 }
@@ -314,7 +314,7 @@ fn profile(at: &str, name: &str, base: Base<'_>) -> Result<String, Fault> {
     if name.ends_with(".toml") {
         let path = base.path(Path::new(name));
         // Agents start no servers and get no profiles.
-        if base.is_here() && !path.is_file() {
+        if base.is_local() && !path.is_file() {
             refuse!(
                 at,
                 "recorded profile {} does not exist; record it by `tierlab-storage-bench calibrate`",
@@ -333,17 +333,17 @@ fn profile(at: &str, name: &str, base: Base<'_>) -> Result<String, Fault> {
     Ok(name.to_owned())
 }
 
-fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, Fault> {
+fn started_tier(raw: &RawVariant, at: &str, parts: &Parts<'_>) -> Result<TierPlan, Fault> {
     let Some(name) = &raw.tier else {
         return missing(at, "the tier of the server to start, or `url` of an existing one");
     };
-    let tier = known.tiers.iter().find(|tier| tier.name == *name);
+    let tier = parts.tiers.iter().find(|tier| tier.name == *name);
     tier.cloned()
         .ok_or_else(|| fault!(at, "`{name}` is not in `lab.tiers`"))
 }
 
 /// Tier of an existing server's results.
-fn tier_of(target: &TargetPlan) -> TierPlan {
+fn target_tier(target: &TargetPlan) -> TierPlan {
     let name = target.tier.clone().unwrap_or_else(|| NO_TIER.to_owned());
     TierPlan {
         kind: name.clone(),
@@ -353,7 +353,7 @@ fn tier_of(target: &TargetPlan) -> TierPlan {
 }
 
 /// Existing server of a variant.
-fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<TargetPlan>, Fault> {
+fn target(raw: &RawVariant, at: &str, parts: &Parts<'_>) -> Result<Option<TargetPlan>, Fault> {
     if !raw.is_running() {
         return Ok(None);
     }
@@ -370,13 +370,13 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
     let owner = "a `tier`: the lab neither starts nor changes an existing server";
     only_with(at, owner, &of_started)?;
     let at_target = key("target");
-    let place = target::Place::new(&at_target, known.source, known.keys);
-    let given = target::validate(&raw.target.clone().unwrap_or_default(), &place)?;
-    for (name, is_twice) in [
-        ("url", given.url.is_some() && raw.url.is_some()),
-        ("tier", given.tier.is_some() && raw.tier.is_some()),
+    let scope = target::Scope::new(&at_target, parts.facts, parts.keys);
+    let plan = target::validate(&raw.target.clone().unwrap_or_default(), &scope)?;
+    for (name, is_duplicate) in [
+        ("url", plan.url.is_some() && raw.url.is_some()),
+        ("tier", plan.tier.is_some() && raw.tier.is_some()),
     ] {
-        if is_twice {
+        if is_duplicate {
             let other = format!("{at}.target.{name}");
             return conflict(key(name), other, "leave one of them out");
         }
@@ -384,48 +384,48 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
     if let Some(url) = &raw.url {
         target::address(key("url"), url)?;
     }
-    let given = given.with(TargetPlan {
+    let plan = plan.overridden_by(TargetPlan {
         url: raw.url.clone(),
         tier: raw.tier.clone(),
         price: raw.price.clone(),
         ..TargetPlan::default()
     });
-    if given.url.is_none() {
+    if plan.url.is_none() {
         return missing(key("url"), "the address of the server");
     }
-    if place.protocol == Protocol::Grpc && given.grpc_url.is_none() {
+    if scope.protocol == Protocol::Grpc && plan.grpc_url.is_none() {
         let advice = "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"";
         return missing(key("target.grpc_url"), advice);
     }
-    if let Some(custom) = &given.custom {
-        target::carries(custom, known.batch_sizes, place.at)?;
+    if let Some(custom) = &plan.custom {
+        target::check_rows(custom, parts.batch_sizes, scope.at)?;
     }
-    Ok(Some(given))
+    Ok(Some(plan))
 }
 
-fn cache_state(at: &str, name: &str, known: &Known<'_>) -> Result<CacheState, Fault> {
-    match known.caches.iter().find(|state| state.name == name) {
+fn cache_state(at: &str, name: &str, parts: &Parts<'_>) -> Result<CacheState, Fault> {
+    match parts.caches.iter().find(|state| state.name == name) {
         Some(state) => Ok(state.clone()),
         None if name == "cold" => Ok(CacheState::none()),
         None => {
-            let mut there: Vec<&str> = known.caches.iter().map(|state| state.name.as_str()).collect();
-            if !there.contains(&"cold") {
-                there.push("cold");
+            let mut names: Vec<&str> = parts.caches.iter().map(|state| state.name.as_str()).collect();
+            if !names.contains(&"cold") {
+                names.push("cold");
             }
             Err(fault!(
                 at,
                 "no `[[lab.cache]]` is named `{name}`; use one of {}",
-                there.join(", ")
+                names.join(", ")
             ))
         }
     }
 }
 
 /// Refuses contradictions of a variant.
-fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<(), Fault> {
+fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, parts: &Parts<'_>) -> Result<(), Fault> {
     let name = &variant.name;
     let key = |name: &str| format!("{at}.{name}");
-    if variant.staged.is_some_and(|stage| stage.is_shared) && known.source.fleet.is_none() {
+    if variant.staged.is_some_and(|stage| stage.is_shared) && parts.facts.fleet.is_none() {
         refuse!(
             key("staged"),
             "\"shared\" is one stage of several servers: add a `[fleet]`"
@@ -441,7 +441,7 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
              `fleet.bytes_per_s`"
         );
     }
-    plain(&key("name"), name)?;
+    check_name(&key("name"), name)?;
     if raw.staged_bytes.is_some() && raw.staged.is_none() {
         refuse!(
             key("staged_bytes"),
@@ -464,7 +464,7 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
             "variant `{name}` would keep a copy of what is in memory on a disk"
         );
     }
-    if !known.source.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
+    if !parts.facts.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
         refuse!(key("price"), "variant `{name}` is priced, but the plan has no `prices`");
     }
     Ok(())
@@ -475,7 +475,7 @@ const STAGED_BYTES: u64 = 1 << 30;
 
 /// Copy on a local folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stage {
+pub struct StagePlan {
     /// Content at the start of measuring.
     pub fill: StageFill,
     /// If true, all servers of a fleet share it, as processes of one host do; else each is a host of its own.
@@ -542,13 +542,13 @@ pub(super) enum RawStaged {
 }
 
 impl RawStaged {
-    pub(super) fn stage(self, bytes: Option<u64>) -> Option<Stage> {
+    pub(super) fn stage(self, bytes: Option<u64>) -> Option<StagePlan> {
         let fill = match self {
             Self::None => return None,
             Self::Empty | Self::Shared => StageFill::Empty,
             Self::Filled => StageFill::Filled,
         };
-        Some(Stage {
+        Some(StagePlan {
             fill,
             is_shared: self == Self::Shared,
             capacity_bytes: bytes.unwrap_or(STAGED_BYTES),

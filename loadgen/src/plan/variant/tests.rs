@@ -21,11 +21,11 @@ fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
         prefill: true,
         ..CacheState::none()
     };
-    let base = Base::here(Path::new(""));
+    let base = Base::local(Path::new(""));
     let variants = validate(
         &raw.variant,
-        &Known {
-            source: raw.source(base),
+        &Parts {
+            facts: raw.facts(base),
             tiers: &[
                 tier("s3", Origin::Embedded),
                 tier("nvme", Origin::Real),
@@ -135,12 +135,12 @@ fn profiles_are_those_of_the_server_or_files() {
     let recorded = plans.path().join("bucket.toml");
     std::fs::write(&recorded, "").unwrap();
     let found = |name: &str, base| profile("variant[0].emulated", name, base);
-    let here = Base::here(plans.path());
+    let here = Base::local(plans.path());
     assert_eq!(found("s3-express", here).unwrap(), "s3-express");
     assert_eq!(found("bucket.toml", here).unwrap(), recorded.display().to_string());
     let refused = found("buckt.toml", here).unwrap_err().to_string();
     assert!(refused.contains("`variant[0].emulated`: recorded profile"), "{refused}");
-    assert!(found("buckt.toml", Base::sent(plans.path(), plans.path())).is_ok());
+    assert!(found("buckt.toml", Base::remote(plans.path(), plans.path())).is_ok());
 }
 
 #[test]

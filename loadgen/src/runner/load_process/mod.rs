@@ -1,12 +1,12 @@
 //! Load process: receives orders over a link, sends its share, and returns its samples. Ends with the link, and so with
-//! the run at the other end. `sent`: the plan's files, for a run on another host, and secrets that such a run may use here.
+//! the run at the other end. `received`: the plan's files, for a run on another host, and secrets that such a run may use here.
 
-mod sent;
+mod received;
 
-pub use sent::Allowed;
+pub use received::Secrets;
 
 use super::check_reply::check_reply;
-use super::journeys::Prepared;
+use super::journeys::PreparedJourney;
 use super::requests::Requests;
 use super::target::{Content, Target};
 use crate::error::RunError;
@@ -45,16 +45,16 @@ const START_LIMIT: Duration = Duration::from_secs(180);
 #[derive(Debug, Clone, Copy)]
 pub enum Files<'a> {
     /// At the paths in the plan: the run is on this host.
-    Here,
+    Local,
     /// In a folder of this process until the run ends. Of this host's own, the run may use what is allowed.
-    Sent(&'a Allowed),
+    Received(&'a Secrets),
 }
 
 /// Serves the run on this host that started this process.
 ///
 /// # Errors
 /// See [`serve`].
-pub async fn serve_here() -> Result<(), RunError> {
+pub async fn serve_parent() -> Result<(), RunError> {
     let at = Path::new("stdin and stdout, which must be pipes");
     let pipes = || -> io::Result<(Receiver, Sender)> {
         let stdin = io::stdin().as_fd().try_clone_to_owned()?;
@@ -63,16 +63,21 @@ pub async fn serve_here() -> Result<(), RunError> {
     };
     let (stdin, stdout) = pipes().map_err(RunError::io(at))?;
     let link = Link::new("the run".into(), true, tokio::io::join(stdin, stdout));
-    serve(link.admitted(MAX_TO_WORKER), &WallClock::with_offset_ms(0), Files::Here).await
+    serve(
+        link.admitted(MAX_TO_WORKER),
+        &WallClock::with_offset_ms(0),
+        Files::Local,
+    )
+    .await
 }
 
 /// Serves runs of other hosts, one at a time, until interrupted.
 ///
 /// # Errors
 /// An address that is taken or must not be open, a token or a certificate that cannot be read.
-pub async fn serve_others(agent: &AgentOptions, allowed: &Allowed, interrupt: Interrupt) -> Result<(), RunError> {
+pub async fn serve_remote(agent: &AgentOptions, allowed: &Secrets, interrupt: Interrupt) -> Result<(), RunError> {
     let (listener, door) = agent.listen(PROGRAM).await?;
-    let work = async |link, clock: &_| serve(link, clock, Files::Sent(allowed)).await;
+    let work = async |link, clock: &_| serve(link, clock, Files::Received(allowed)).await;
     session::serve(listener, door, &agent.clock(), interrupt.raised(), work).await;
     Ok(())
 }
@@ -84,19 +89,19 @@ pub async fn serve_others(agent: &AgentOptions, allowed: &Allowed, interrupt: In
 pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<(), RunError> {
     let (input, mut output) = link.halves();
     let (mut orders, reading) = input.orders();
-    let worked = tokio::select! {
+    let result = tokio::select! {
         // Notices the end of the link in the middle of a step.
         ended = reading => Err(ended.into()),
-        worked = work(&mut orders, &mut output, clock, files) => worked,
+        result = work(&mut orders, &mut output, clock, files) => result,
     };
-    let error = match worked {
+    let error = match result {
         Ok(never) => match never {},
         Err(RunError::Link(error)) if error.is_unreachable() => return Ok(()),
         Err(error) => error,
     };
     match output.fail(error.to_string()).await {
         // The run reports it.
-        Ok(()) if matches!(files, Files::Here) => Ok(()),
+        Ok(()) if matches!(files, Files::Local) => Ok(()),
         _ => Err(error),
     }
 }
@@ -111,37 +116,37 @@ async fn work(
         return Err(LinkError::Unexpected("Setup").into());
     };
     if setup.of > tierlab_agents::MAX_PROCESSES || setup.share >= setup.of {
-        let what = format!("invalid share {} of {}", setup.share, setup.of);
-        return Err(RunError::Usage(what));
+        let problem = format!("invalid share {} of {}", setup.share, setup.of);
+        return Err(RunError::Usage(problem));
     }
-    let (plan, folder) = plan_of(orders, &setup, files).await?;
-    let mut known: Option<(TargetSpec, Target)> = None;
+    let (plan, folder) = receive_plan(orders, &setup, files).await?;
+    let mut cached: Option<(TargetSpec, Target)> = None;
     loop {
         let ToWorker::Job(Job::Order(order)) = orders.next().await? else {
             return Err(LinkError::Unexpected("Order").into());
         };
         let order = StepOrder::parse(&order)?;
         plan.check_load(&order.load)?;
-        let target = match known.take() {
+        let target = match cached.take() {
             Some((spec, target)) if spec == order.target => target,
             _ => {
                 let mut spec = order.target.clone();
-                if let (Files::Sent(allowed), Some(folder)) = (files, &folder) {
-                    sent::relocate(&mut spec, folder.path()).map_err(RunError::Usage)?;
+                if let (Files::Received(allowed), Some(folder)) = (files, &folder) {
+                    received::relocate(&mut spec, folder.path()).map_err(RunError::Usage)?;
                     allowed.check(&spec).map_err(RunError::Usage)?;
                 }
-                ask(&plan, &spec).await?
+                fetch_target(&plan, &spec).await?
             }
         };
         let (share, of) = (setup.share as usize, setup.of as usize);
         let mut late = Duration::ZERO;
         let interrupt = Interrupt::never();
         let finished = match &order.journey {
-            Some(wanted) => {
-                let step = journeys(&plan, &target, &order, wanted).await?.share(share, of);
-                let up = up(orders, output, clock, &mut late);
-                let travelled = Box::pin(journey::run_from(step, up, &interrupt)).await?;
-                travelled.map(of_journeys)
+            Some(chosen) => {
+                let step = journeys(&plan, &target, &order, chosen).await?.share(share, of);
+                let start = report_ready(orders, output, clock, &mut late);
+                let travelled = Box::pin(journey::run_from(step, start, &interrupt)).await?;
+                travelled.map(journey_results)
             }
             None => {
                 let requests = Requests {
@@ -152,9 +157,9 @@ async fn work(
                     seed: order.seed,
                 };
                 let (step, _) = requests.step(&requests.schedule(), &Watch::default())?;
-                let up = up(orders, output, clock, &mut late);
-                let finished = Box::pin(driver::run_from(step.share(share, of), up, &interrupt)).await?;
-                finished.map(of_requests)
+                let start = report_ready(orders, output, clock, &mut late);
+                let finished = Box::pin(driver::run_from(step.share(share, of), start, &interrupt)).await?;
+                finished.map(request_results)
             }
         };
         if let Some((done, samples)) = finished {
@@ -162,16 +167,16 @@ async fn work(
             output
                 .send(&ToRun::Reply(Reply::Done(Done { late_us, ..done })))
                 .await?;
-            for some in samples.chunks(SAMPLES_AT_ONCE) {
-                output.send(&Reply::samples(some)).await?;
+            for chunk in samples.chunks(SAMPLES_AT_ONCE) {
+                output.send(&Reply::samples(chunk)).await?;
             }
         }
-        known = Some((order.target, target));
+        cached = Some((order.target, target));
     }
 }
 
 /// Reports that users are up, and returns their start time.
-async fn up(
+async fn report_ready(
     orders: &mut Orders<Job>,
     output: &mut Output,
     clock: &WallClock,
@@ -184,35 +189,35 @@ async fn up(
 }
 
 /// Runs all journeys of an order.
-async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, wanted: &JourneyOrder) -> Result<Journey, RunError> {
-    let journey = plan.journeys.iter().find(|journey| journey.name == wanted.name);
+async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, chosen: &JourneyOrder) -> Result<Journey, RunError> {
+    let journey = plan.journeys.iter().find(|journey| journey.name == chosen.name);
     let Some(journey) = journey else {
-        let what = format!("journey `{}` is missing in its plan", wanted.name);
-        return Err(RunError::Usage(what));
+        let problem = format!("journey `{}` is missing in its plan", chosen.name);
+        return Err(RunError::Usage(problem));
     };
-    let prepared = Prepared::of(plan, target, journey).await?;
+    let prepared = PreparedJourney::new(plan, target, journey).await?;
     let arrivals = Schedule::new(&plan.arrivals, order.load.rate, plan.warmup, plan.window, order.seed);
     Ok(prepared.journey(&Arc::new(arrivals), order.seed, &Watch::default()))
 }
 
 /// Reads the plan, with the folder of its files for as long as it is needed.
-async fn plan_of(
+async fn receive_plan(
     orders: &mut Orders<Job>,
     setup: &Setup,
     files: Files<'_>,
 ) -> Result<(Plan, Option<TempDir>), RunError> {
-    if let Files::Here = files {
+    if let Files::Local = files {
         return Ok((Plan::parse(&setup.file, &setup.plan)?, None));
     }
-    let folder = sent::receive(orders, setup).await?;
-    let file = sent::place(folder.path(), &setup.file).map_err(RunError::Usage)?;
+    let folder = received::receive(orders, setup).await?;
+    let file = received::local_path(folder.path(), &setup.file).map_err(RunError::Usage)?;
     let plan = Plan::parse_sent(folder.path(), &file, &setup.plan)?;
     Ok((plan, Some(folder)))
 }
 
 /// Reads the model's metadata from a server. The run knows its tier and cache.
-async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
-    let (target, _) = Target::ask(plan, spec, Control::of(spec)?).await?;
+async fn fetch_target(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
+    let (target, _) = Target::fetch(plan, spec, Control::new(spec)?).await?;
     // The outputs with a row for each row are found by a request, as in the run itself; entities need none, and would
     // touch the cache.
     if matches!(target.content, Content::Inline(_) | Content::Mixed(..)) {
@@ -222,7 +227,7 @@ async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
 }
 
 /// Results of requests for the run, without their lateness, and all samples.
-fn of_requests(finished: Finished) -> (Done, Vec<Sample>) {
+fn request_results(finished: Finished) -> (Done, Vec<Sample>) {
     let done = Done {
         observed: finished.observed,
         samples: finished.samples.len(),
@@ -233,9 +238,9 @@ fn of_requests(finished: Finished) -> (Done, Vec<Sample>) {
 }
 
 /// Results of journeys for the run, without their lateness, and all samples: of the whole journeys, then of each step.
-fn of_journeys(travelled: JourneyResults) -> (Done, Vec<Sample>) {
+fn journey_results(travelled: JourneyResults) -> (Done, Vec<Sample>) {
     let mut samples: Vec<Sample> = travelled.journeys.iter().map(|whole| whole.sample).collect();
-    let of_whole = samples.len();
+    let whole_count = samples.len();
     let mut steps = Vec::new();
     for (step, examples) in travelled.steps.iter().zip(travelled.examples) {
         samples.extend(step.iter().map(StepSample::from_journey_due));
@@ -246,7 +251,7 @@ fn of_journeys(travelled: JourneyResults) -> (Done, Vec<Sample>) {
     }
     let done = Done {
         observed: travelled.observed,
-        samples: of_whole,
+        samples: whole_count,
         steps,
         ..Done::default()
     };

@@ -1,7 +1,7 @@
 //! Columns of kept requests, in Parquet.
 
-use super::{RequestFacts, RequestsOf};
-use crate::store::files::written;
+use super::{RequestFacts, StepId};
+use crate::store::files::write_with;
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
@@ -23,7 +23,7 @@ const BATCH: usize = 8_192;
 /// Rows of a row group, which is written as soon as it is full.
 const ROW_GROUP: usize = 16 * BATCH;
 
-pub(super) fn write(path: &Path, step: &RequestsOf, kept: &[KeptRequest], facts: &RequestFacts) -> io::Result<()> {
+pub(super) fn write(path: &Path, step: &StepId, requests: &[KeptRequest], facts: &RequestFacts) -> io::Result<()> {
     let shapes = facts.shapes();
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let properties = WriterProperties::builder()
@@ -31,24 +31,24 @@ pub(super) fn write(path: &Path, step: &RequestsOf, kept: &[KeptRequest], facts:
         .set_max_row_group_row_count(Some(ROW_GROUP))
         .build();
     let schema = batch(step, &[], facts, &shapes)?.schema();
-    written(path, |file| {
+    write_with(path, |file| {
         let mut writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(io::Error::other)?;
-        for some in kept.chunks(BATCH) {
-            let rows = batch(step, some, facts, &shapes)?;
+        for chunk in requests.chunks(BATCH) {
+            let rows = batch(step, chunk, facts, &shapes)?;
             writer.write(&rows).map_err(io::Error::other)?;
         }
         writer.close().map(drop).map_err(io::Error::other)
     })
 }
 
-fn batch(step: &RequestsOf, kept: &[KeptRequest], facts: &RequestFacts, shapes: &[String]) -> io::Result<RecordBatch> {
+fn batch(step: &StepId, requests: &[KeptRequest], facts: &RequestFacts, shapes: &[String]) -> io::Result<RecordBatch> {
     let (point, offered_rps, repeat) = step;
     let texts = |of: &dyn Fn(&KeptRequest) -> Option<String>| {
-        let column: StringArray = kept.iter().map(of).collect();
+        let column: StringArray = requests.iter().map(of).collect();
         Arc::new(column) as ArrayRef
     };
     let counts = |of: &dyn Fn(&KeptRequest) -> Option<u64>| {
-        let column: UInt64Array = kept.iter().map(of).collect();
+        let column: UInt64Array = requests.iter().map(of).collect();
         Arc::new(column) as ArrayRef
     };
     let body = |request: &KeptRequest| facts.bodies.get(request.index % facts.bodies.len().max(1));
@@ -63,8 +63,8 @@ fn batch(step: &RequestsOf, kept: &[KeptRequest], facts: &RequestFacts, shapes: 
         Outcome::Failed(failure) => Some(failure.to_string()),
     };
     let is_in = |request: &KeptRequest| facts.window_us.contains(&request.sample.due_us);
-    let in_window = BooleanArray::from(kept.iter().map(is_in).collect::<Vec<bool>>());
-    let offered_rps = Float64Array::from(vec![*offered_rps; kept.len()]);
+    let in_window = BooleanArray::from(requests.iter().map(is_in).collect::<Vec<bool>>());
+    let offered_rps = Float64Array::from(vec![*offered_rps; requests.len()]);
     let bytes = |request: &KeptRequest| Some(body(request)?.bytes.len() as u64);
     let columns = [
         ("point", texts(&|_| Some(point.clone()))),
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn rows_are_in_the_order_of_the_schedule_in_several_row_groups() {
         let count = ROW_GROUP + 10;
-        let kept = (0..count).rev().map(|index| KeptRequest {
+        let requests = (0..count).rev().map(|index| KeptRequest {
             index,
             sample: Sample {
                 due_us: index as u64,
@@ -157,7 +157,7 @@ mod tests {
         let step = ("t off".into(), 10.0, 2);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("requests/a.parquet");
-        let slow = write(&path, &step, kept.collect(), &facts).unwrap();
+        let slow = write(&path, &step, requests.collect(), &facts).unwrap();
         assert_eq!((slow.len(), slow[0].request, slow[0].latency_us), (SLOWEST, 77, 9_000));
         let file = std::fs::File::open(&path).unwrap();
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();

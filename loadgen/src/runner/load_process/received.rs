@@ -13,21 +13,21 @@ use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::workers::message::{Job, Setup, ToWorker};
 
 /// Maximum files of one plan, and maximum bytes in them.
-const MOST_FILES: usize = 10_000;
-const MOST_BYTES: u64 = 2 << 30;
+const MAX_FILES: usize = 10_000;
+const MAX_BYTES: u64 = 2 << 30;
 
 /// Receives the files announced by a setup.
 pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<TempDir, RunError> {
     let bytes: u64 = setup.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-    if setup.files.len() > MOST_FILES || bytes > MOST_BYTES {
+    if setup.files.len() > MAX_FILES || bytes > MAX_BYTES {
         return Err(RunError::Usage(format!(
-            "the plan has {} files of {bytes} bytes; the limit is {MOST_FILES} files of {MOST_BYTES} bytes",
+            "the plan has {} files of {bytes} bytes; the limit is {MAX_FILES} files of {MAX_BYTES} bytes",
             setup.files.len()
         )));
     }
     let folder = tempfile::tempdir().map_err(RunError::io(&std::env::temp_dir()))?;
     for head in &setup.files {
-        let path = place(folder.path(), &head.path).map_err(RunError::Usage)?;
+        let path = local_path(folder.path(), &head.path).map_err(RunError::Usage)?;
         let at = |error| RunError::io(&path)(error);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(at)?;
@@ -40,8 +40,8 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
             };
             let length = piece.len() as u64;
             if !(1..=left).contains(&length) {
-                let what = "a file differs from its announced length".to_owned();
-                return Err(LinkError::Unreadable(what).into());
+                let problem = "a file differs from its announced length".to_owned();
+                return Err(LinkError::Unreadable(problem).into());
             }
             file.write_all(&piece).map_err(at)?;
             left -= length;
@@ -56,7 +56,7 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
 /// A path that would leave the folder.
 pub(super) fn relocate(spec: &mut TargetSpec, folder: &Path) -> Result<(), String> {
     if let Some(file) = spec.custom.as_mut().and_then(|custom| custom.body.file_mut()) {
-        *file = place(folder, file)?;
+        *file = local_path(folder, file)?;
     }
     spec.others.iter_mut().try_for_each(|other| relocate(other, folder))
 }
@@ -65,21 +65,21 @@ pub(super) fn relocate(spec: &mut TargetSpec, folder: &Path) -> Result<(), Strin
 ///
 /// # Errors
 /// A path that would leave the folder.
-pub(super) fn place(folder: &Path, path: &Path) -> Result<PathBuf, String> {
-    let mut placed = folder.to_owned();
+pub(super) fn local_path(folder: &Path, path: &Path) -> Result<PathBuf, String> {
+    let mut local = folder.to_owned();
     for part in path.components() {
         match part {
             Component::RootDir => {}
-            Component::Normal(name) => placed.push(name),
+            Component::Normal(name) => local.push(name),
             _ => return Err(format!("{}: not an absolute path without `..`", path.display())),
         }
     }
-    Ok(placed)
+    Ok(local)
 }
 
 /// Secrets that the agent's owner lets runs use.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Allowed {
+pub struct Secrets {
     /// Variable that runs may use as a server's token; may be repeated
     #[arg(long = "allow-env", value_name = "NAME")]
     variables: Vec<String>,
@@ -88,7 +88,7 @@ pub struct Allowed {
     folder: Option<PathBuf>,
 }
 
-impl Allowed {
+impl Secrets {
     /// Checks every variable, token, certificate and key named in a server's description.
     ///
     /// # Errors
@@ -137,11 +137,11 @@ mod tests {
     fn no_path_leads_out_of_the_folder() {
         let folder = Path::new("/tmp/agent");
         assert_eq!(
-            place(folder, Path::new("/home/a/b.npy")).unwrap(),
+            local_path(folder, Path::new("/home/a/b.npy")).unwrap(),
             Path::new("/tmp/agent/home/a/b.npy")
         );
         for path in ["/home/../../etc/x", "../x", "./x"] {
-            assert!(place(folder, Path::new(path)).is_err(), "{path}");
+            assert!(local_path(folder, Path::new(path)).is_err(), "{path}");
         }
     }
 
@@ -199,14 +199,14 @@ mod tests {
 
     #[test]
     fn only_named_variables_and_files_of_the_folder_are_allowed() {
-        let place = tempfile::tempdir().unwrap();
-        let (folder, outside) = (place.path().join("secrets"), place.path().join("other"));
+        let root = tempfile::tempdir().unwrap();
+        let (folder, outside) = (root.path().join("secrets"), root.path().join("other"));
         std::fs::create_dir(&folder).unwrap();
         for file in [folder.join("token"), outside.clone()] {
             std::fs::write(file, "x").unwrap();
         }
         std::os::unix::fs::symlink(&outside, folder.join("link")).unwrap();
-        let allowed = Allowed {
+        let allowed = Secrets {
             variables: vec!["TOKEN".to_owned()],
             folder: Some(folder.clone()),
         };
@@ -245,7 +245,7 @@ mod tests {
             ] {
                 let refused = allowed.check(&spec).unwrap_err();
                 assert!(refused.contains("--secrets-dir"), "{refused}");
-                assert!(Allowed::default().check(&spec).is_err());
+                assert!(Secrets::default().check(&spec).is_err());
             }
         }
     }

@@ -11,7 +11,7 @@
 use super::ledger::{PlannedStep, Round, Share, Work};
 use super::naming::{driven_factors, factors, four_digits};
 use super::recorder::goose_figures;
-use super::send::{Part, Sent, StepContext};
+use super::send::{Part, Results, StepContext};
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{ClosedLoopPlan, Plan};
@@ -25,13 +25,13 @@ use tierlab_load::driver;
 use tokio::sync::Barrier;
 
 /// First position of closed loops, after all loads and mixes.
-const PLACE: usize = 1 << 16;
+const FIRST_POSITION: usize = 1 << 16;
 /// First seed of closed loops, distinct from those of loads and mixes.
-const OF_LOAD: usize = 1 << 24;
+const FIRST_SEED: usize = 1 << 24;
 /// Maximum requests of the open loop's step, because their bodies are built before it.
 const MAX_REQUESTS: f64 = 2e6;
 /// First seed of mixes, distinct from those of loads.
-const OF_MIX: usize = 1 << 20;
+const FIRST_MIX_SEED: usize = 1 << 20;
 /// Time between the last part's readiness and the common zero.
 const PART_LEAD: Duration = Duration::from_millis(10);
 
@@ -40,13 +40,13 @@ pub(super) fn closed_loops<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
     let Round { plan, targets, .. } = *round;
     let mut steps = Vec::new();
     for (number, &closed) in plan.closed_loops.iter().enumerate() {
-        let attempt = round.attempt(OF_LOAD + number);
-        let load = PLACE + 2 * number;
+        let attempt = round.attempt(FIRST_SEED + number);
+        let load = FIRST_POSITION + 2 * number;
         for (index, target) in targets.iter().enumerate() {
-            let beside = driven_factors(plan, target, closed.load(0.0), &plan.model, closed.beside());
+            let paired = driven_factors(plan, target, closed.load(0.0), &plan.model, closed.paired());
             let both = [
                 (Work::Closed(closed), (load, closed_factors(plan, target, closed))),
-                (Work::Beside(closed), (load + 1, beside)),
+                (Work::Paired(closed), (load + 1, paired)),
             ];
             steps.extend(both.map(|(work, point)| PlannedStep {
                 target: index,
@@ -71,15 +71,15 @@ fn closed_factors(plan: &Plan, target: &Target, closed: ClosedLoopPlan) -> Facto
 ///
 /// # Errors
 /// More requests than a step may have.
-pub(super) fn rate_beside(
+pub(super) fn paired_rate(
     plan: &Plan,
     target: &Target,
     closed: ClosedLoopPlan,
-    (points, beside): (&Points, &Factors),
+    (points, paired): (&Points, &Factors),
 ) -> Result<Option<f64>, RunError> {
     let window_s = plan.window.as_secs_f64();
-    let known = points.all().iter().find(|point| same_but_rate(&point.factors, beside));
-    let rate = match known {
+    let existing = points.all().iter().find(|point| same_but_rate(&point.factors, paired));
+    let rate = match existing {
         Some(point) => Some(point.factors.offered_rps),
         None => {
             let closed = points.find(&closed_factors(plan, target, closed));
@@ -91,10 +91,10 @@ pub(super) fn rate_beside(
     match rate.filter(|rate| rate * (plan.warmup.as_secs_f64() + window_s) > MAX_REQUESTS) {
         None => Ok(rate),
         Some(rate) => {
-            let what = format!(
+            let problem = format!(
                 "an open loop at the closed loop's {rate} per second sends more than {MAX_REQUESTS} requests a step; shorten it"
             );
-            Err(plan.refuse("step_s", what).into())
+            Err(plan.refuse("step_s", problem).into())
         }
     }
 }
@@ -104,25 +104,25 @@ pub(super) async fn send_closed(
     closed: ClosedLoopPlan,
     seed: u64,
     context: &mut StepContext<'_>,
-) -> Result<Option<Sent>, RunError> {
+) -> Result<Option<Results>, RunError> {
     let requests = context.requests(closed.load(0.0), &context.plan.model, seed);
     let (step, sent) = requests.closed_loop(closed.users, closed.think, context.watch)?;
     context.begin().await;
-    let Some(ran) = closed_loop::run(step, context.interrupt).await? else {
+    let Some(result) = closed_loop::run(step, context.interrupt).await? else {
         return Ok(None);
     };
     // More bodies were built than users sent.
-    let asked = ran.finished.samples.len() as u64;
-    Ok(Some(Sent::of(vec![Part {
+    let count = result.finished.samples.len() as u64;
+    Ok(Some(Results::new(vec![Part {
         sent: Some(SentRequests {
-            distinct: sent.distinct.min(asked),
+            distinct: sent.distinct.min(count),
             ..sent
         }),
         driver: DriverFigures::ClosedLoop {
-            closed_loop: ran.figures,
-            goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
+            closed_loop: result.figures,
+            goose: goose_figures(result.goose_us, Some(result.goose_counted)),
         },
-        ..Part::of(ran.finished, Arc::new(ran.schedule), seed)
+        ..Part::new(result.finished, Arc::new(result.schedule), seed)
     }])))
 }
 
@@ -135,19 +135,19 @@ pub(super) fn mixes<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
     for mix in &plan.mixes {
         for &rate in &mix.rates {
             // Each part has its own seed.
-            let attempt = |place: usize| round.attempt(OF_MIX + number * 64 + place);
+            let attempt = |position: usize| round.attempt(FIRST_MIX_SEED + number * 64 + position);
             for (index, target) in round.targets.iter().enumerate() {
                 let (mut shares, mut points) = (Vec::new(), Vec::new());
-                for (place, part) in (first..).zip(&mix.parts) {
+                for (position, part) in (first..).zip(&mix.parts) {
                     let load = mix.load(part, rate);
                     let model = part.model.as_deref().unwrap_or(&plan.model);
-                    let seed = attempt(place).seed;
+                    let seed = attempt(position).seed;
                     shares.push(Share { load, model, seed });
                     let factors = Factors {
                         mix: Some(mix.to_string()),
                         ..factors(plan, target, load, model)
                     };
-                    points.push((place, factors));
+                    points.push((position, factors));
                 }
                 steps.push(PlannedStep {
                     target: index,
@@ -164,33 +164,29 @@ pub(super) fn mixes<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
 }
 
 /// Sends the requests of all parts, their clocks started together; `None` if interrupted.
-pub(super) async fn send_mix(shares: &[Share<'_>], context: &mut StepContext<'_>) -> Result<Option<Sent>, RunError> {
+pub(super) async fn send_mix(shares: &[Share<'_>], context: &mut StepContext<'_>) -> Result<Option<Results>, RunError> {
     context.begin().await;
-    let together = Barrier::new(shares.len());
+    let barrier = Barrier::new(shares.len());
     let sending = shares
         .iter()
-        .map(|share| Box::pin(send_share(share, &together, context)));
+        .map(|share| Box::pin(send_share(share, &barrier, context)));
     let sent = futures::future::try_join_all(sending).await?;
-    Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Sent::of))
+    Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Results::new))
 }
 
-async fn send_share(
-    share: &Share<'_>,
-    together: &Barrier,
-    context: &StepContext<'_>,
-) -> Result<Option<Part>, RunError> {
+async fn send_share(share: &Share<'_>, barrier: &Barrier, context: &StepContext<'_>) -> Result<Option<Part>, RunError> {
     let requests = context.requests(share.load, share.model, share.seed);
     let schedule = requests.schedule();
     let (step, sent) = requests.step(&schedule, context.watch)?;
     let facts = requests.described(&step);
     let start = async {
-        together.wait().await;
+        barrier.wait().await;
         Ok::<_, RunError>(Instant::now() + PART_LEAD)
     };
     let finished = driver::run_from(step, start, context.interrupt).await?;
     Ok(finished.map(|finished| Part {
         sent: Some(sent),
         facts,
-        ..Part::of(finished, schedule, share.seed)
+        ..Part::new(finished, schedule, share.seed)
     }))
 }
