@@ -501,7 +501,7 @@ mod tests {
             ),
         ] {
             let error = read(name, text).unwrap_err();
-            assert!(error.contains(message), "{error}");
+            assert!(error.contains(at), "{error}");
         }
         assert!(
             RecordingSpec {

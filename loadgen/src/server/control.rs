@@ -344,7 +344,7 @@ impl Control {
         limit: &Limit,
     ) -> Result<InferReply, ControlError> {
         let path = self.infer_path(model);
-        let request = Ask {
+        let request = Query {
             headers: self.route(model)?.headers(body),
             body: body.bytes.clone(),
             ..Query::post(&path)
@@ -372,14 +372,14 @@ impl Control {
             Some(line) => (&line.method, &line.path),
             None => (&custom.method, &custom.path),
         };
-        let request = Ask {
+        let request = Query {
             method: method.clone(),
             path,
             headers: route.headers(body),
             body: body.bytes.clone(),
         };
         let refuse = |problem: String| refusal(&route.shown(), &problem);
-        let response = self.endpoint.ask(request, limit, TIMEOUT.max(timeout)).await;
+        let response = self.endpoint.send(request, limit, TIMEOUT.max(timeout)).await;
         let answer = response.map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
@@ -392,7 +392,7 @@ impl Control {
         checked.map_err(|problem| refuse(format!("the reply does not meet `target.success`: {problem}")))
     }
 
-    async fn fetch(&self, request: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+    async fn fetch(&self, request: Query<'_>, limit: &Limit) -> Result<Answer, ControlError> {
         let url = self.url_of(request.path);
         fetch_from(&self.endpoint, &url, request, limit).await
     }
@@ -461,8 +461,8 @@ async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlE
     }
 }
 
-async fn fetch_from(endpoint: &Endpoint, url: &str, request: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
-    let response = endpoint.ask(request, limit, TIMEOUT).await;
+async fn fetch_from(endpoint: &Endpoint, url: &str, request: Query<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+    let response = endpoint.send(request, limit, TIMEOUT).await;
     let answer = response.map_err(|error| {
         let hint = match ["no connection", "no answer in"]
             .iter()

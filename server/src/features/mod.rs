@@ -203,7 +203,7 @@ impl Join {
 
     fn damaged(&self, open: &OpenTable, ids: &[i64], rows: &Rows, heavy: bool) -> Result<Vec<DamagedRow>, Refusal> {
         // A copy from the device blocks.
-        let waits = heavy || same!(rows, Rows::Device(_));
+        let waits = heavy || matches!(rows, Rows::Device(_));
         offload_if(waits, || rows.damaged(open, ids)).map_err(|e| self.copy_failed(e))
     }
 

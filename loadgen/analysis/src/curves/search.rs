@@ -497,7 +497,7 @@ mod tests {
         #[test]
         fn failures_at_random_never_move_the_boundary(boundary in 20.0_f64..15_000.0, share in 0.0_f64..0.9, seed: u64) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let (_, found) = run_in_vain(&search(20.0, 20_000.0, 0.05), boundary, |_, _| rng.random_range(0.0..1.0) < share);
+            let (_, judged) = run_in_vain(&search(20.0, 20_000.0, 0.05), boundary, |_, _| rng.random_range(0.0..1.0) < share);
             let (met, not_met) = found_of(&judged);
             prop_assert!(met.is_none_or(|met| met <= boundary) && not_met.is_none_or(|not_met| not_met > boundary));
         }

@@ -291,7 +291,7 @@ pub(crate) fn sessions(summary: &Summary) -> Option<String> {
         format!("{} {what}", percent(*share))
     };
     let shares: Vec<String> = summary.session_shares.iter().map(part).collect();
-    (!shares.is_empty()).then(|| describe.join(", "))
+    (!shares.is_empty()).then(|| shares.join(", "))
 }
 
 /// Cache hits of the slowest requests, beside those of all.

@@ -310,7 +310,7 @@ mod tests {
             metrics: Some(Vec::new()),
             ..TargetPlan::default()
         };
-        let both = target.with(flags);
+        let both = target.overridden_by(flags);
         assert_eq!(
             (both.url.as_deref(), both.metrics),
             (Some("http://other"), Some(vec![]))
