@@ -160,7 +160,13 @@ impl Case<'_> {
         let workload = &self.source.workload;
         let mut rows = workload.table.rows().cycle();
         let mut batches = Vec::new();
-        for _ in 0..workload.batches_in(IN_MEMORY_BYTES) {
+        // Accelerators look at no bytes: one batch is enough.
+        let bytes = if workload.accelerator.is_some() {
+            0
+        } else {
+            IN_MEMORY_BYTES
+        };
+        for _ in 0..workload.batches_in(bytes) {
             let mut batch = workload.batch();
             while batch.rows < workload.batch_rows {
                 workload.add(&mut batch, rows.next().context("the table has no rows")?)?;
