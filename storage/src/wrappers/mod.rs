@@ -39,7 +39,7 @@ mod sync {
 /// Wraps a tier: always metered, and cached if `cache` has a capacity.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for an invalid cache configuration; names the key.
+/// [`ErrorKind::Invalid`] for an invalid cache configuration; names the key.
 pub fn compose(
     tier: Arc<dyn Tier>,
     role: Role,
