@@ -146,7 +146,9 @@ impl Case<'_> {
                     self.source.load(self.runtime, queue, &stop)
                 })
             };
-            let feeds = consumers.into_iter().map(|consumer| (|| queue.take(), consumer));
+            // Batches that are ready at the end are not consumed: a slow session would take minutes for them.
+            let next = || queue.take().filter(|_| !stop.load(Ordering::Acquire));
+            let feeds = consumers.into_iter().map(|consumer| (next, consumer));
             let figures = self.feed(feeds.collect(), &stop, || loading.is_finished());
             // After a session failed, the loader must not wait for it.
             while queue.take().is_some() {}
