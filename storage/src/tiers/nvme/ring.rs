@@ -82,8 +82,9 @@ impl Ring {
     /// Queues a read of a range of a file into memory. `mark` is that of its completion.
     ///
     /// # Safety
-    /// As many bytes from `into` on must stay valid for writes, and be read or written by nobody else, until its
-    /// completion. If `is_registered` is set, they must be in the registered arena. The file must stay open until then.
+    /// `into` must point to memory as long as the range that stays valid for writes, and that nobody else reads or
+    /// writes, until the read's completion. If `is_registered` is set, it must be in the registered arena. The file must
+    /// stay open until then.
     pub(super) unsafe fn push_read(
         &mut self,
         file: &OpenFile,
