@@ -10,6 +10,8 @@ use cudarc::cufile::sys::{
 use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// A registered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +154,21 @@ fn check(call: &str, status: Status) -> Result<(), DeviceError> {
     }
 }
 
+/// Says why cuFile does not know the volume of a file, if it does not. It takes volumes from udev's database, which
+/// virtual file systems are not in and most containers lack, and then refuses files in its compatibility mode too.
+fn unknown_volume(fd: i32) -> Option<String> {
+    let device = std::fs::metadata(format!("/proc/self/fd/{fd}")).ok()?.dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    if major == 0 {
+        return Some(
+            "cuFile reads block devices and known network file systems; this file is in memory or on an overlay".into(),
+        );
+    }
+    let entry = format!("/run/udev/data/b{major}:{minor}");
+    let advice = "in a container, mount the host's /run/udev; or use `path = \"bounce\"`";
+    (!Path::new(&entry).exists()).then(|| format!("cuFile found no volume of this file: {entry} is missing ({advice})"))
+}
+
 impl CuFile {
     /// Binds the functions; names a missing function.
     pub(crate) fn bind(library: Library) -> Result<Self, libloading::Error> {
@@ -231,7 +248,10 @@ impl CuFile {
         };
         // SAFETY: both point to locals of the right type, which the call does not keep.
         let status = unsafe { (self.handle_register)(&raw mut handle, &raw mut descriptor) };
-        check("cuFileHandleRegister", status)?;
+        check("cuFileHandleRegister", status).map_err(|error| match unknown_volume(fd) {
+            Some(reason) => DeviceError::new(DeviceErrorKind::Unsupported, format!("{}: {reason}", error.detail)),
+            None => error,
+        })?;
         Ok(Handle(handle))
     }
 
@@ -372,6 +392,14 @@ impl Reads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_no_block_device_holds_is_explained() {
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let reason = unknown_volume(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
+        assert!(reason.contains("in memory or on an overlay"), "{reason}");
+        assert!(unknown_volume(-1).is_none());
+    }
 
     #[test]
     fn every_code_is_an_error_with_its_number() {

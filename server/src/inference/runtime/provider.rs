@@ -38,6 +38,19 @@ pub(crate) enum Arena {
     SameAsRequested,
 }
 
+/// Search for the algorithm of a convolution, done once for each shape of its input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ConvolutionSearch {
+    /// By cuDNN's estimates.
+    #[default]
+    Heuristic,
+    /// By trying all algorithms. Takes tenths of a second for each new batch size, during requests.
+    Exhaustive,
+    /// None: one fixed algorithm.
+    Default,
+}
+
 /// `[runtime.cuda]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -51,6 +64,8 @@ pub(crate) struct CudaOptions {
     pub(crate) copy_in_default_stream: bool,
     /// If true, uses TensorFloat-32 instead of 32-bit floats if the device supports it.
     pub(crate) tf32: bool,
+    /// Search for the algorithms of convolutions.
+    pub(crate) convolution_search: ConvolutionSearch,
 }
 
 impl Default for CudaOptions {
@@ -61,6 +76,7 @@ impl Default for CudaOptions {
             arena: Arena::default(),
             copy_in_default_stream: true,
             tf32: false,
+            convolution_search: ConvolutionSearch::default(),
         }
     }
 }
@@ -115,7 +131,12 @@ impl Providers {
                 Arena::SameAsRequested => ep::ArenaExtendStrategy::SameAsRequested,
             })
             .with_arbitrary_config("do_copy_in_default_stream", default_stream)
-            .with_tf32(options.tf32);
+            .with_tf32(options.tf32)
+            .with_conv_algorithm_search(match options.convolution_search {
+                ConvolutionSearch::Heuristic => ep::cuda::ConvAlgorithmSearch::Heuristic,
+                ConvolutionSearch::Exhaustive => ep::cuda::ConvAlgorithmSearch::Exhaustive,
+                ConvolutionSearch::Default => ep::cuda::ConvAlgorithmSearch::Default,
+            });
         if options.memory_limit_bytes > 0 {
             cuda = cuda.with_memory_limit(options.memory_limit_bytes);
         }

@@ -1,20 +1,16 @@
 //! Route through cuFile: from the file to device memory by the driver's own choice. Files are registered once and stay
 //! registered. Several threads read the pieces of large jobs, because each cuFile call waits for its own read.
 
-use super::{PhaseTimes, Piece, Route, SourceFile};
+use super::{PhaseTimes, Piece, Route, SourceFile, share_out, threads_for};
 use crate::cufile::{CuFile, Handle};
 use crate::gpu::Gpu;
 use crate::{DeviceError, DeviceErrorKind};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Maximum number of files registered with cuFile.
 const REGISTERED: usize = 64;
-/// Size of a run, in bytes, from which more than one thread pays off.
-const WORTH_THREADS: usize = 1 << 20;
 
 pub(super) struct CuFileRoute {
     gpu: Arc<Gpu>,
@@ -81,40 +77,17 @@ impl Route for CuFileRoute {
             pieces.iter_mut().for_each(|piece| piece.fail(absent.clone()));
             return PhaseTimes::default();
         };
+        let mut lanes = vec![(); threads_for(pieces, self.threads)];
         let mut work = Vec::with_capacity(pieces.len());
         for piece in pieces.iter_mut() {
             match self.handle(cufile, &piece.file) {
-                Ok(handle) => work.push(Mutex::new((handle, piece))),
+                Ok(handle) => work.push((handle, piece)),
                 Err(error) => piece.fail(error),
             }
         }
-        let bytes: usize = work.iter().map(|work| work.lock().1.len).sum();
-        let threads = if bytes < WORTH_THREADS {
-            1
-        } else {
-            self.threads.min(work.len())
-        };
-        let next = AtomicUsize::new(0);
-        let drain = || {
-            while let Some(one) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let (handle, piece) = &mut *one.lock();
-                read(cufile, *handle, piece);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                // A thread that cannot start, or cannot use the device, leaves its share to the others.
-                let _ = std::thread::Builder::new()
-                    .name("tierlab-cufile".to_owned())
-                    .spawn_scoped(scope, || {
-                        if gpu.make_current().is_ok() {
-                            drain();
-                        }
-                    });
-            }
-            drain();
+        share_out(&gpu, &mut lanes, &mut work, |(), (handle, piece)| {
+            read(cufile, *handle, piece);
         });
-        drop(work);
         self.trim(cufile);
         PhaseTimes {
             reading: began.elapsed(),

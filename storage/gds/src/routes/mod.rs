@@ -5,6 +5,7 @@ use crate::gpu::Gpu;
 use crate::path::DevicePath;
 use crate::pool::DeviceBytes;
 use crate::{DeviceError, DeviceErrorKind};
+use parking_lot::Mutex;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub struct RouteOptions {
     pub chunk_bytes: usize,
     /// Number of pinned buffers.
     pub pinned_buffers: usize,
-    /// Threads that call cuFile in a run.
+    /// Threads that read in a run, through cuFile or into pinned buffers.
     pub threads: usize,
 }
 
@@ -43,7 +44,7 @@ impl Reader {
         let chunk_bytes = options.chunk_bytes;
         let route: Box<dyn Route> = match options.path {
             DevicePath::Gds | DevicePath::Compat => Box::new(cufile::CuFileRoute::new(gpu, options.threads)),
-            DevicePath::Bounce => Box::new(bounce::Bounce::new(gpu, options.pinned_buffers, chunk_bytes)?),
+            DevicePath::Bounce => Box::new(bounce::Bounce::new(gpu, options)?),
             DevicePath::BounceDirect => Box::new(ring::Ring::new(gpu, options.pinned_buffers, chunk_bytes)?),
             DevicePath::Pageable => Box::new(bounce::Pageable::new(gpu, chunk_bytes)),
         };
@@ -67,6 +68,8 @@ impl Reader {
     }
 }
 
+/// Size of a run, in bytes, from which more than one thread pays off.
+const WORTH_THREADS: usize = 1 << 20;
 /// Alignment of ranges in device memory, which suits direct reads of all usual devices.
 pub const ALIGN: usize = 4096;
 
@@ -83,6 +86,44 @@ pub struct PhaseTimes {
 /// current on the thread.
 trait Route {
     fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes;
+}
+
+/// Handles each item once, on this thread and on others: one thread for each of `lanes`. The items are shared out as the
+/// threads become free. The device is current on each.
+fn share_out<L: Send, T: Send>(gpu: &Gpu, lanes: &mut [L], items: &mut [T], handle: impl Fn(&mut L, &mut T) + Sync) {
+    let next = Mutex::new(items.iter_mut());
+    let take = || next.lock().next();
+    let drain = |lane: &mut L| {
+        while let Some(item) = take() {
+            handle(lane, item);
+        }
+    };
+    let Some((first, others)) = lanes.split_first_mut() else {
+        return;
+    };
+    std::thread::scope(|scope| {
+        for lane in others {
+            // A thread that cannot start, or cannot use the device, leaves its share to the others.
+            let _ = std::thread::Builder::new()
+                .name("tierlab-device".to_owned())
+                .spawn_scoped(scope, || {
+                    if gpu.make_current().is_ok() {
+                        drain(lane);
+                    }
+                });
+        }
+        drain(first);
+    });
+}
+
+/// Number of threads that pay off for a run of these pieces, `most` at most.
+fn threads_for(pieces: &[&mut Piece], most: usize) -> usize {
+    let bytes: usize = pieces.iter().map(|piece| piece.len).sum();
+    if bytes < WORTH_THREADS {
+        1
+    } else {
+        most.min(pieces.len()).max(1)
+    }
 }
 
 /// Fills a buffer from a file until the wanted bytes have arrived, with plain reads.

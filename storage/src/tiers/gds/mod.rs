@@ -36,9 +36,9 @@ pub struct GdsConfig {
     #[serde(default = "number::<{ 4 << 20 }, u32>")]
     pub chunk_bytes: u32,
     /// Pinned host buffers of `chunk_bytes`, for `bounce` and `bounce-direct`.
-    #[serde(default = "number::<4, u32>")]
+    #[serde(default = "number::<8, u32>")]
     pub pinned_buffers: u32,
-    /// Threads that call cuFile, for `gds` and `compat`.
+    /// Threads that call cuFile, for `gds` and `compat`, or read files, for `bounce`.
     #[serde(default = "number::<4, u32>")]
     pub threads: u32,
     /// Maximum device memory for reads, in bytes.
@@ -57,7 +57,7 @@ impl GdsConfig {
             device: 0,
             path,
             chunk_bytes: number::<{ 4 << 20 }, _>(),
-            pinned_buffers: number::<4, _>(),
+            pinned_buffers: number::<8, _>(),
             threads: number::<4, _>(),
             device_memory_bytes: number::<{ 2 << 30 }, _>(),
             libraries: Vec::new(),
