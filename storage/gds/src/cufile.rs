@@ -160,9 +160,7 @@ fn unknown_volume(fd: i32) -> Option<String> {
     let device = std::fs::metadata(format!("/proc/self/fd/{fd}")).ok()?.dev();
     let (major, minor) = (libc::major(device), libc::minor(device));
     if major == 0 {
-        return Some(
-            "cuFile reads block devices and known network file systems; this file is in memory or on an overlay".into(),
-        );
+        return Some("the file system has no block device, as tmpfs or an overlay; cuFile knows few of these".into());
     }
     let entry = format!("/run/udev/data/b{major}:{minor}");
     let advice = "in a container, mount the host's /run/udev; or use `path = \"bounce\"`";
@@ -397,7 +395,7 @@ mod tests {
     fn a_file_that_no_block_device_holds_is_explained() {
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let reason = unknown_volume(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
-        assert!(reason.contains("in memory or on an overlay"), "{reason}");
+        assert!(reason.contains("no block device"), "{reason}");
         assert!(unknown_volume(-1).is_none());
     }
 
