@@ -66,6 +66,8 @@ pub(crate) struct CudaOptions {
     pub(crate) tf32: bool,
     /// Search for the algorithms of convolutions.
     pub(crate) convolution_search: ConvolutionSearch,
+    /// If true, pads the batches of a model for which a change of the batch size is slow.
+    pub(crate) pad_batches: bool,
 }
 
 impl Default for CudaOptions {
@@ -77,6 +79,7 @@ impl Default for CudaOptions {
             copy_in_default_stream: true,
             tf32: false,
             convolution_search: ConvolutionSearch::default(),
+            pad_batches: true,
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Inputs in device memory: the rows of a batch are gathered into one tensor, which the session binds directly.
 //!
 //! In: parts, at least one of them on the device. Out: a value over device memory. Only parts from the host pass the
-//! host. **Has not run on a GPU**: the tests run it on a stand-in in which host memory plays the device, bound as the
-//! CPU's.
+//! host. The tests run it on a stand-in in which host memory plays the device, bound as the CPU's.
 #![allow(unsafe_code)]
 
 use crate::request::{Elements, Part};

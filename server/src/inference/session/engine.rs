@@ -4,6 +4,7 @@
 //! that one bad request fails alone; a panic fails its batch and not the process. A run without waiting clients is
 //! interrupted.
 
+use super::padding::{Padding, filler};
 use super::pinned::PinnedRun;
 use super::{Fault, RunError};
 use crate::batch::BatchQueue;
@@ -16,6 +17,7 @@ use crate::request::{Admission, Part, Reason, Refusal, rows_of};
 use crate::telemetry::model_stats::RunStats;
 use ort::session::{RunOptions, Session, SessionInputValue};
 use prometheus::{Histogram, IntCounter};
+use std::iter::repeat_n;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +33,8 @@ pub(crate) struct Engine {
     pub(super) buffers: Vec<Box<dyn Buffer>>,
     /// Binding of inputs and outputs, on a GPU.
     pub(super) pinned: Option<PinnedRun>,
+    /// Padding of batches, if a change of their size is slow.
+    pub(super) padding: Option<Padding>,
     /// Handle that interrupts a run.
     pub(super) control: RunControl,
     /// Counter of output bytes, once the session serves.
@@ -163,7 +167,24 @@ impl Engine {
         })
     }
 
+    /// Runs requests as one batch, padded if that is faster.
     pub(super) fn run_parts(&mut self, requests: &[&[Part]], rows: &[usize]) -> Result<Answers, RunError> {
+        let missing = self
+            .padding
+            .as_mut()
+            .map_or(0, |padding| padding.missing(rows.iter().sum()));
+        if missing == 0 {
+            return self.run_exactly(requests, rows);
+        }
+        let filler = filler(&self.signature, requests[0], rows[0]);
+        let padded: Vec<&[Part]> = requests.iter().copied().chain(repeat_n(&filler[..], missing)).collect();
+        let padded_rows: Vec<usize> = rows.iter().copied().chain(repeat_n(1, missing)).collect();
+        let mut answers = self.run_exactly(&padded, &padded_rows)?;
+        answers.outputs.truncate(requests.len());
+        Ok(answers)
+    }
+
+    fn run_exactly(&mut self, requests: &[&[Part]], rows: &[usize]) -> Result<Answers, RunError> {
         let total: usize = rows.iter().sum();
         let signature = &self.signature;
         let shape_of = |i: usize| {

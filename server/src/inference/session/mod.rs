@@ -4,6 +4,7 @@ pub(crate) mod device;
 pub(crate) mod engine;
 pub(crate) mod layout;
 pub(crate) mod open;
+mod padding;
 pub(crate) mod pinned;
 #[cfg(test)]
 mod tests;

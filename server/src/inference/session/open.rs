@@ -8,6 +8,7 @@
 //! the fastest of a few runs is timed: other work on the machine only makes a run slower.
 
 use super::engine::{Assignment, Engine, RunControl};
+use super::padding::Padding;
 use super::pinned::PinnedRun;
 use super::{Fault, RunError};
 use crate::batch::runs::ActiveRun;
@@ -97,15 +98,20 @@ pub(crate) fn open(
         buffers,
         admission: None,
         pinned,
+        padding: None,
         control,
     };
     let (warmup, measured) = (Arc::clone(&spec.warmup), spec.measure);
     let max_batch_size = spec.max_batch_size;
+    let pad_batches = runtime.providers.cuda.pad_batches;
     drop(spec);
     // If the load was given up, nobody receives this: the warm-up is stopped.
     let _ = built.send(());
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;
+    if pad_batches && engine.pinned.is_some() {
+        engine.padding = Padding::measure(&mut engine, max_batch_size);
+    }
     let warmup_time = began.elapsed();
     let run_time = measured.and_then(|budget| fastest_run(&mut engine, &warmup, budget));
     let report = SessionReport {
@@ -257,7 +263,7 @@ impl Warmup {
     }
 }
 
-fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
+pub(super) fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
     let data = data.into();
     Part { shape, data }
 }

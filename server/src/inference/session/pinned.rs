@@ -2,8 +2,8 @@
 //!
 //! In: the parts of a batch. Out: outputs in pinned memory, each copied there once. Parts on the host are laid out
 //! directly in pinned input tensors, which ONNX Runtime copies to the device; if a part is already on the device, the
-//! input's tensor is built there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. **Has not run
-//! on a GPU**: the tests use the CPU's memory in place of both.
+//! input's tensor is built there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. The tests
+//! use the CPU's memory in place of both.
 
 use super::RunError;
 use super::device::DeviceInputs;
@@ -105,6 +105,7 @@ impl PinnedRun {
 mod tests {
     use super::*;
     use crate::inference::session::Fault;
+    use crate::inference::session::padding::Padding;
     use crate::inference::session::tests::{engines, parts};
 
     /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.
@@ -133,5 +134,25 @@ mod tests {
         let refused = bound.run_parts(&[&short], &[2]).err().unwrap();
         assert_eq!(refused.fault, Fault::Input, "fewer bytes than the shape says");
         assert!(bound.run_parts(&[&parts(2, 0.5)], &[2]).is_ok());
+    }
+
+    /// Batches of several sizes through a padded session, which runs them in few sizes.
+    #[test]
+    fn a_padded_session_answers_as_an_exact_one() {
+        let [mut plain, mut padded] = engines();
+        padded.padding = Some(Padding::up_to(24));
+        for rows in [vec![1], vec![2, 1], vec![1, 2], vec![3], vec![11, 7], vec![24], vec![2]] {
+            let requests: Vec<Vec<Part>> = rows.iter().map(|&rows| parts(rows, 0.3 * rows as f32)).collect();
+            let requests: Vec<&[Part]> = requests.iter().map(Vec::as_slice).collect();
+            let [expected, actual] = [&mut plain, &mut padded].map(|engine| {
+                let answers = engine.run_parts(&requests, &rows);
+                answers.map_err(|e| e.message).unwrap().outputs
+            });
+            assert_eq!(expected, actual, "{rows:?}");
+        }
+        let mut padding = Padding::up_to(24);
+        let added = [1, 3, 2, 4, 20, 24, 1].map(|rows| padding.missing(rows));
+        assert_eq!(added, [0, 1, 2, 0, 4, 0, 23], "1, then 4, then the limit of 24");
+        assert!(Padding::measure(&mut plain, 24).is_none(), "the CPU plans nothing anew");
     }
 }
