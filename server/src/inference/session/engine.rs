@@ -4,7 +4,7 @@
 //! that one bad request fails alone; a panic fails its batch and not the process. A run without waiting clients is
 //! interrupted.
 
-use super::padding::{Padding, filler};
+use super::padding::filler;
 use super::pinned::PinnedRun;
 use super::{Fault, RunError};
 use crate::batch::BatchQueue;
@@ -33,8 +33,8 @@ pub(crate) struct Engine {
     pub(super) buffers: Vec<Box<dyn Buffer>>,
     /// Binding of inputs and outputs, on a GPU.
     pub(super) pinned: Option<PinnedRun>,
-    /// Padding of batches, if a change of their size is slow.
-    pub(super) padding: Option<Padding>,
+    /// Rows to pad batches to, if a change of their size is slow.
+    pub(super) padded_rows: Option<usize>,
     /// Handle that interrupts a run.
     pub(super) control: RunControl,
     /// Counter of output bytes, once the session serves.
@@ -169,10 +169,8 @@ impl Engine {
 
     /// Runs requests as one batch, padded if that is faster.
     pub(super) fn run_parts(&mut self, requests: &[&[Part]], rows: &[usize]) -> Result<Answers, RunError> {
-        let missing = self
-            .padding
-            .as_mut()
-            .map_or(0, |padding| padding.missing(rows.iter().sum()));
+        let total: usize = rows.iter().sum();
+        let missing = self.padded_rows.map_or(0, |padded| padded.saturating_sub(total));
         if missing == 0 {
             return self.run_exactly(requests, rows);
         }

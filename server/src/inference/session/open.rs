@@ -8,7 +8,7 @@
 //! the fastest of a few runs is timed: other work on the machine only makes a run slower.
 
 use super::engine::{Assignment, Engine, RunControl};
-use super::padding::Padding;
+use super::padding::padded_rows;
 use super::pinned::PinnedRun;
 use super::{Fault, RunError};
 use crate::batch::runs::ActiveRun;
@@ -98,7 +98,7 @@ pub(crate) fn open(
         buffers,
         admission: None,
         pinned,
-        padding: None,
+        padded_rows: None,
         control,
     };
     let (warmup, measured) = (Arc::clone(&spec.warmup), spec.measure);
@@ -110,7 +110,7 @@ pub(crate) fn open(
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;
     if pad_batches && engine.pinned.is_some() {
-        engine.padding = Padding::measure(&mut engine, max_batch_size);
+        engine.padded_rows = padded_rows(&mut engine, max_batch_size);
     }
     let warmup_time = began.elapsed();
     let run_time = measured.and_then(|budget| fastest_run(&mut engine, &warmup, budget));

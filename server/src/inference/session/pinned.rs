@@ -105,7 +105,7 @@ impl PinnedRun {
 mod tests {
     use super::*;
     use crate::inference::session::Fault;
-    use crate::inference::session::padding::Padding;
+    use crate::inference::session::padding::padded_rows;
     use crate::inference::session::tests::{engines, parts};
 
     /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.
@@ -136,11 +136,11 @@ mod tests {
         assert!(bound.run_parts(&[&parts(2, 0.5)], &[2]).is_ok());
     }
 
-    /// Batches of several sizes through a padded session, which runs them in few sizes.
+    /// Batches of several sizes through a padded session, which runs them in one size.
     #[test]
     fn a_padded_session_answers_as_an_exact_one() {
         let [mut plain, mut padded] = engines();
-        padded.padding = Some(Padding::up_to(24));
+        padded.padded_rows = Some(24);
         for rows in [vec![1], vec![2, 1], vec![1, 2], vec![3], vec![11, 7], vec![24], vec![2]] {
             let requests: Vec<Vec<Part>> = rows.iter().map(|&rows| parts(rows, 0.3 * rows as f32)).collect();
             let requests: Vec<&[Part]> = requests.iter().map(Vec::as_slice).collect();
@@ -150,9 +150,6 @@ mod tests {
             });
             assert_eq!(expected, actual, "{rows:?}");
         }
-        let mut padding = Padding::up_to(24);
-        let added = [1, 3, 2, 4, 20, 24, 1].map(|rows| padding.missing(rows));
-        assert_eq!(added, [0, 1, 2, 0, 4, 0, 23], "1, then 4, then the limit of 24");
-        assert!(Padding::measure(&mut plain, 24).is_none(), "the CPU plans nothing anew");
+        assert!(padded_rows(&mut plain, 24).is_none(), "the CPU plans nothing anew");
     }
 }

@@ -1,5 +1,5 @@
 //! Route through pinned buffers, in rotation: while one buffer is copied to the device, the next is read into. A buffer
-//! is read into again only after its copy has ended. Several threads read large runs, each into buffers of its own: one
+//! is read into again only after its copies have ended. Several threads read large runs, each into buffers of its own: one
 //! thread copies 6 GB/s out of the page cache, and the bus takes 55.
 
 use super::{PhaseTimes, Piece, Route, RouteOptions, read_whole, share_out, threads_for};
@@ -42,27 +42,46 @@ pub(super) fn begin_copy(slot: &Slot, piece: &mut Piece, stream: &Stream) {
 struct Lane {
     stream: Stream,
     slots: Vec<Slot>,
-    next: usize,
+    current: usize,
+    /// Bytes in the current slot: small pieces share one.
+    used: usize,
     /// Times of the current run.
     times: PhaseTimes,
 }
 
 impl Lane {
     fn handle(&mut self, piece: &mut Piece) {
-        let index = self.next;
-        self.next = (self.next + 1) % self.slots.len().max(1);
-        let slot = &mut self.slots[index];
         let began = Instant::now();
-        if let Err(error) = slot.copied.wait() {
+        if let Err(error) = self.make_room(piece.len) {
             return piece.fail(error);
         }
         let free = Instant::now();
         self.times.copying += free - began;
-        read_whole(piece, slot.memory.as_mut_slice());
+        let memory = &mut self.slots[self.current].memory;
+        let at = self.used;
+        self.used += piece.len;
+        read_whole(piece, &mut memory.as_mut_slice()[at..]);
         self.times.reading += free.elapsed();
         if piece.error.is_none() {
-            begin_copy(slot, piece, &self.stream);
+            // SAFETY: the piece's place is device memory of its length, owned by its job until the run is over; this part
+            // of the slot is not written before the copy has ended, and the run waits for the stream before it returns.
+            let started = unsafe { memory.copy_to(at, piece.to(), piece.wanted, &self.stream) };
+            if let Err(error) = started {
+                piece.fail(error);
+            }
         }
+    }
+
+    /// Goes on to the next slot if the current one has no room, and waits for the slot's copies.
+    fn make_room(&mut self, len: usize) -> Result<(), DeviceError> {
+        let slot = &self.slots[self.current];
+        if self.used + len > slot.memory.as_slice().len() {
+            slot.copied.record(&self.stream)?;
+            self.current = (self.current + 1) % self.slots.len();
+            self.slots[self.current].copied.wait()?;
+            self.used = 0;
+        }
+        Ok(())
     }
 }
 
@@ -80,7 +99,8 @@ impl Bounce {
             Ok(Lane {
                 stream: Stream::new(gpu)?,
                 slots: slots(gpu, buffers, options.chunk_bytes)?,
-                next: 0,
+                current: 0,
+                used: 0,
                 times: PhaseTimes::default(),
             })
         };
@@ -97,7 +117,7 @@ impl Route for Bounce {
         let lanes = &mut self.lanes[..count];
         share_out(&self.gpu, lanes, pieces, |lane, piece| lane.handle(piece));
         let mut times = PhaseTimes::default();
-        for lane in lanes {
+        for lane in &mut *lanes {
             // The threads ran side by side: the longest of them is what the run took.
             let taken = std::mem::take(&mut lane.times);
             if taken.reading + taken.copying > times.reading + times.copying {
@@ -105,8 +125,9 @@ impl Route for Bounce {
             }
         }
         let began = Instant::now();
-        for lane in &self.lanes[..count] {
+        for lane in lanes {
             finish(&lane.stream, pieces);
+            lane.used = 0;
         }
         times.copying += began.elapsed();
         times
