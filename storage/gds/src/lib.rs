@@ -2,8 +2,8 @@
 //! into it, cuFile among them. In: a device's number; files. Out: memory on the device that holds their bytes.
 //!
 //! Everything is loaded at run time, so that this builds and is tested without a CUDA toolkit. Without the libraries a
-//! start fails with one error that lists every file that was tried. **Nothing here has run on hardware**: the tests of
-//! the tier run it against a stand-in in which host memory plays the device. Knows nothing of tiers, objects or models:
+//! start fails with one error that lists every file that was tried. The tests of the tier run it against a stand-in in
+//! which host memory plays the device. Knows nothing of tiers, objects or models:
 //! the tier above (`tierlab-storage`) chooses objects and versions.
 //!
 //! Types, constants, layouts and signatures are cudarc's (`gpu::sys`, `cufile::sys`). Loading is our own: cudarc

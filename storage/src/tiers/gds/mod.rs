@@ -5,9 +5,8 @@
 //! This module adds the parts of a tier: object paths, versions, jobs and their costs. The device and the paths to it
 //! are in `tierlab-gds`.
 //!
-//! **This tier has not run on hardware yet.** The tests run all of it against a stand-in for CUDA and cuFile, in which
-//! host memory plays the device; the README lists what that cannot show. Without the feature `gds` only the
-//! configuration is built.
+//! The tests run all of it against a stand-in for CUDA and cuFile, in which host memory plays the device;
+//! `results/gpu-h200` has what ran on hardware. Without the feature `gds` only the configuration is built.
 
 use crate::device::DevicePath;
 use crate::tiers::number;
