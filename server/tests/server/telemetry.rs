@@ -318,6 +318,7 @@ fn a_wrong_log_level_or_endpoint_is_a_wrong_configuration() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     for (extra, named) in [
         (["--log-level", "info,=,"], "log.level"),
+        (["--log-level", "inof,access=debug"], "`inof`"),
         (["--log-format", "xml"], "log-format"),
         (["--set", "telemetry.otlp_endpoint=nowhere"], "telemetry.otlp_endpoint"),
         (["--set", "log.colour=red"], "colour"),
