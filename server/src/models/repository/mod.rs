@@ -342,7 +342,7 @@ impl ModelFiles {
         });
         let versions: BTreeSet<u64> = versions.collect();
         if versions.is_empty() {
-            let message = format!("missing VERSION/{MODEL_FILE} with a number as VERSION");
+            let message = format!("missing VERSION/{MODEL_FILE} with a number from 1 as VERSION");
             return Err(LoadError::at(&self.folder, message));
         }
         Ok(versions)
