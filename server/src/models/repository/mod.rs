@@ -276,7 +276,9 @@ impl ModelDescription {
             let (object, sum) = self.file(file, &named_by)?;
             let bytes = read_text(tier, object, sum).await?;
             let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
-            let lines: Vec<Box<str>> = text.lines().take(MAX_LABELS + 1).map(Box::from).collect();
+            // A mark of the byte order is not part of the first name.
+            let lines = text.trim_start_matches('\u{feff}').lines();
+            let lines: Vec<Box<str>> = lines.take(MAX_LABELS + 1).map(Box::from).collect();
             if lines.len() > MAX_LABELS {
                 let message = format!("{named_by} exceeds {MAX_LABELS} lines");
                 return Err(LoadError::at(&object.path, message));

@@ -156,7 +156,7 @@ async fn labels_are_read_by_output_and_what_is_wrong_with_them_names_file_and_ke
         files.extend(labels.map(|labels| ("models/m/names/y.txt", labels)));
         read_model(&files, "m").await.map_err(|error| error.to_string())
     };
-    let found = read(Some("cat\r\n\nsch\u{f6}n\n".as_bytes())).await.unwrap();
+    let found = read(Some("\u{feff}cat\r\n\nsch\u{f6}n\n".as_bytes())).await.unwrap();
     assert_eq!(found.labels["y"], ["cat", "", "sch\u{f6}n"].map(Box::from));
     let missing = read(None).await.unwrap_err();
     assert!(
