@@ -89,7 +89,9 @@ pub fn main() -> ExitCode {
         Ok(()) => 0,
         Err(error) => {
             format.report_exit(&format!("{error:#}"));
-            let is_config_error = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
+            let is_config_error = error
+                .downcast_ref::<ServerError>()
+                .is_some_and(ServerError::is_configuration);
             1 + i32::from(is_config_error || error.is::<ConfigError>())
         }
     };

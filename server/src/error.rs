@@ -117,6 +117,17 @@ pub enum ServerError {
     },
 }
 
+impl ServerError {
+    /// True if the configuration is wrong, a key of a tier or of its cache included. Exit code 2.
+    pub(crate) fn is_configuration(&self) -> bool {
+        match self {
+            Self::Config(_) => true,
+            Self::Tier { error, .. } => error.kind() == ErrorKind::Invalid,
+            Self::Load(_) | Self::Drain { .. } => false,
+        }
+    }
+}
+
 impl From<LoadError> for ServerError {
     fn from(error: LoadError) -> Self {
         Self::Load(error.for_operator().to_owned())

@@ -115,7 +115,8 @@ impl LiveTable {
     /// Refuses a version that cannot be used; logs it once.
     fn refuse(&self, error: &LoadError) -> Refusal {
         let reason = if error.transient { Reason::Tier } else { Reason::Corrupt };
-        let refusal = Refusal::new(reason, format!("table was replaced: {error}"));
+        let kind = self.tier.kind;
+        let refusal = Refusal::new(reason, format!("tier `{kind}`: table was replaced: {error}"));
         // Clients see only the kind of failure, so the operator's message tells whether it is the same one.
         let error = error.for_operator();
         let failed = (Instant::now(), refusal.clone(), error.to_owned());

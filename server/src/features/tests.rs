@@ -253,6 +253,7 @@ async fn a_replaced_table_is_read_anew_and_another_schema_is_refused() {
     let header = TableHeader::new(TableSchema::lay_out("t", columns).unwrap(), 0, 10, 0).unwrap();
     put(&tier, header.encode()).await;
     let refusal = join.rows(&EntityIds::Int64(vec![11]), &mut watch).await.unwrap_err();
+    assert!(refusal.message.starts_with("tier `memory`: "), "{refusal}");
     assert!(refusal.message.contains("column `b`"), "{refusal}");
 }
 

@@ -35,6 +35,12 @@ pub enum LogFormat {
 pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
     let bad =
         |e: &dyn fmt::Display| ConfigError::at("log.level", format_args!("invalid level or filter `{filter}`: {e}"));
+    // As a target, a misspelt level would silence all other lines.
+    let is_level = |word: &str| word.contains(['=', '[', ']', '}']) || word.parse::<LevelFilter>().is_ok();
+    if let Some(word) = filter.split(',').map(str::trim).find(|word| !is_level(word)) {
+        let advice = "use error, warn, info, debug, trace or off, or TARGET=LEVEL";
+        return Err(bad(&format_args!("unknown level `{word}`; {advice}")));
+    }
     let filter = EnvFilter::try_new(filter).map_err(|e| bad(&e))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -244,13 +244,15 @@ async fn malformed_messages_are_refused_and_the_server_goes_on() {
     let refused: Result<Response<ModelInferResponse>, Status> =
         call(wire(&server), "ModelInfer", Request::new(name.clone())).await;
     assert_eq!(refused.unwrap_err().code(), Code::NotFound);
-    let index = RepositoryIndexRequest {
-        repository_name: "x".repeat(70_000),
-        ready: true,
-    };
-    let refused: Result<Response<RepositoryIndexResponse>, Status> =
-        call(wire(&server), "RepositoryIndex", Request::new(index)).await;
-    assert_eq!(refused.unwrap_err().code(), Code::ResourceExhausted);
+    for (length, code) in [(70_000, Code::ResourceExhausted), (1, Code::Unimplemented)] {
+        let index = RepositoryIndexRequest {
+            repository_name: "x".repeat(length),
+            ready: true,
+        };
+        let refused: Result<Response<RepositoryIndexResponse>, Status> =
+            call(wire(&server), "RepositoryIndex", Request::new(index)).await;
+        assert_eq!(refused.unwrap_err().code(), code);
+    }
     let refused: Result<Response<ReadyResponse>, Status> = call(wire(&server), "Nothing", Request::new(name)).await;
     assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
     // HTTP/1.1 on the gRPC port.

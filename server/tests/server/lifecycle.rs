@@ -18,6 +18,18 @@ fn wrong_starts_say_what_is_wrong_and_end_with_their_code() {
         (&[], 2, "--tier"),
         (&["--tier", "nvme", "--set", "cache.capacity=1"], 2, "capacity"),
         (
+            &[
+                "--tier",
+                "memory",
+                "--set",
+                &set_root,
+                "--set",
+                "cache.block_bytes=1000",
+            ],
+            2,
+            "cache.block_bytes",
+        ),
+        (
             &["--tier", "nvme", "--config", "configs/none.toml"],
             2,
             "configs/none.toml",

@@ -117,6 +117,16 @@ async fn every_route_that_clients_call_is_in_the_document() {
 }
 
 #[tokio::test]
+async fn trace_settings_are_those_of_a_model_that_is_served() {
+    let (_data, server) = serve();
+    for (model, status) in [("mlp", 200), ("none", 404)] {
+        let path = format!("/v2/models/{model}/trace/setting");
+        assert_eq!(server.get(&path).await.status, status, "{path}");
+        assert_eq!(server.post(&path, "{}").await.status, status, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn replies_are_compressed_where_the_client_asks_and_it_pays() {
     let (_data, server) = serve();
     let infer = async |rows: i64, accept: &str| {

@@ -219,7 +219,8 @@ async fn a_client_that_goes_away_ends_its_span() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     let collector = Collector::default();
     let endpoint = collector.start().await;
-    let server = Server::start(&on_tier(&data, "memory"), &[&endpoint]);
+    let name = [("OTEL_SERVICE_NAME", "edge")];
+    let server = Server::start_with(&on_tier(&data, "memory"), &[&endpoint], &name);
     let head = "POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\nx-request-id: gone\r\ncontent-length: 10\r\n\r\n{";
     let mut stream = tokio::net::TcpStream::connect(&server.address).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes())
@@ -231,6 +232,7 @@ async fn a_client_that_goes_away_ends_its_span() {
         text(&spans[0], "http.response.status_code").is_none_or(|status| ["400", "499"].contains(&status.as_str())),
         "{spans:?}"
     );
+    assert!(collector.services.lock().unwrap().contains("edge"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,6 +320,7 @@ fn a_wrong_log_level_or_endpoint_is_a_wrong_configuration() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     for (extra, named) in [
         (["--log-level", "info,=,"], "log.level"),
+        (["--log-level", "inof,access=debug"], "`inof`"),
         (["--log-format", "xml"], "log-format"),
         (["--set", "telemetry.otlp_endpoint=nowhere"], "telemetry.otlp_endpoint"),
         (["--set", "log.colour=red"], "colour"),

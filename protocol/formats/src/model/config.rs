@@ -56,7 +56,9 @@ const BATCHING_KEYS: [&str; 3] = ["max_delay_us", "preferred_rows", "max_request
 /// Overlays keys on a table, recursively for tables in it.
 fn overlay(table: &mut toml::Table, keys: &toml::Table) {
     for (key, value) in keys {
-        match (table.get_mut(key), value) {
+        // A version policy is one choice: another replaces it.
+        let inside = table.get_mut(key).filter(|_| key != "version_policy");
+        match (inside, value) {
             (Some(toml::Value::Table(inner)), toml::Value::Table(keys)) => overlay(inner, keys),
             _ => {
                 table.insert(key.clone(), value.clone());

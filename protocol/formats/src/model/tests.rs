@@ -40,6 +40,10 @@ fn keys_are_laid_over_a_config() {
     );
     let off = with("max_batch_size = 0").unwrap();
     assert_eq!((off.max_batch_size, &off.joined), (0, &own.joined));
+    let all = with("version_policy = { all = {} }").unwrap();
+    let newest = all.with(&"version_policy = { latest = { num_versions = 2 } }".parse().unwrap());
+    let wanted = tierlab_protocol::metadata::VersionPolicy::Latest { num_versions: 2 };
+    assert_eq!(newest.unwrap().version_policy, wanted);
     assert!(
         with("max_batch_size = 8")
             .unwrap_err()

@@ -223,7 +223,8 @@ impl Hosts {
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let names = names.into_iter().map(|name| {
             let bare = name.parse::<Authority>().ok();
-            let bare = bare.filter(|host| host.as_str() == host.host());
+            // A pattern would match no request.
+            let bare = bare.filter(|host| host.as_str() == host.host() && !name.contains('*'));
             let host = bare.map(|host| canonical(host.host())).filter(|host| !host.is_empty());
             // IPv6 addresses have brackets in a URL, but may be given without.
             let address = || name.parse::<IpAddr>().ok().map(|address| address.to_string());
@@ -232,7 +233,7 @@ impl Hosts {
         let names = names.collect::<Result<_, String>>();
         names
             .map(Self)
-            .map_err(|name| format!("invalid host: `{name}`; use a name or address without a port"))
+            .map_err(|name| format!("invalid host: `{name}`; use a name or address without a port or `*`"))
     }
 
     /// Refuses a call that a web page of another site may have sent. A browser identifies such a page in `Origin`, in
@@ -454,7 +455,7 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_no_allowed_one() {
-        for bad in ["", "a:80", "http://a", "a/b", "a b", "[::1].a", "u@a"] {
+        for bad in ["", "a:80", "http://a", "a/b", "a b", "[::1].a", "u@a", "*", "*.example"] {
             assert!(Hosts::new([bad.to_owned()]).is_err(), "{bad:?}");
         }
         let hosts = Hosts::new(["Lab.Example.".to_owned(), "fd00::1".to_owned(), "[fd00::2]".to_owned()]).unwrap();

@@ -84,18 +84,31 @@ async fn model_statistics(state: SharedState, request: ModelRequest) -> Result<M
     Ok(state.manager.statistics(target.as_ref())?)
 }
 
+/// Refuses the name of a repository, as Triton does: there is only one.
+fn check_repository(name: &str) -> Result<(), Status> {
+    match name {
+        "" => Ok(()),
+        _ => Err(Status::unimplemented(
+            "`repository_name` is not supported: leave it empty",
+        )),
+    }
+}
+
 async fn index(state: SharedState, request: RepositoryIndexRequest) -> Result<RepositoryIndexResponse, Status> {
+    check_repository(&request.repository_name)?;
     let models = state.manager.index(request.ready).await;
     Ok(RepositoryIndexResponse { models })
 }
 
 async fn load(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
+    check_repository(&request.repository_name)?;
     let parameters: Vec<String> = request.parameters.into_keys().collect();
     state.manager.load_by_request(&request.model_name, &parameters).await?;
     Ok(Empty {})
 }
 
 async fn unload(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
+    check_repository(&request.repository_name)?;
     let parameters: Vec<String> = request.parameters.into_keys().collect();
     let name = &request.model_name;
     state.manager.unload_by_request(name, &parameters).await?;

@@ -162,6 +162,16 @@ pub(super) async fn set_trace(Shared(state): Shared<SharedState>, request: Reque
     Ok(answer(state::change_trace(&wanted)))
 }
 
+pub(super) async fn set_model_trace(
+    Shared(state): Shared<SharedState>,
+    Named(target): Named,
+    request: Request,
+) -> Result<Response, Response> {
+    let (wanted, _) = options::<state::Settings>(&state, request).await?;
+    let found = state.manager.find(&target);
+    Ok(answer(found.and_then(|_| state::change_trace(&wanted))))
+}
+
 pub(super) async fn log_settings() -> Response {
     json(StatusCode::OK, &state::log_settings())
 }

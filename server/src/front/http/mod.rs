@@ -118,7 +118,7 @@ fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
     }
     // Triton's extensions that its clients request but that are not offered here: answered, but changes are refused.
     let trace = get(trace_settings).post(set_trace);
-    let model_trace = get(model_trace_settings).post(set_trace);
+    let model_trace = get(model_trace_settings).post(set_model_trace);
     routes.extend([
         ("/v2/logging".to_owned(), get(log_settings).post(set_log)),
         ("/v2/trace/setting".to_owned(), trace),

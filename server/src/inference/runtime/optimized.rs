@@ -18,6 +18,14 @@ use std::time::SystemTime;
 const MAX_GRAPH_BYTES: usize = 1_500_000_000;
 /// Name prefix of files under construction.
 const PARTIAL: &str = "partial-";
+/// Name suffix of all files.
+const SUFFIX: &str = ".onnx";
+
+/// True for a name `KEY-SUM.onnx`.
+fn is_entry(name: &str) -> bool {
+    let sum = name.strip_suffix(SUFFIX).and_then(|stem| stem.rsplit_once('-'));
+    sum.is_some_and(|(_, sum)| sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
 
 /// Folder of optimised graphs: `[runtime] optimized_cache`, with at most `optimized_cache_max_bytes`.
 #[derive(Debug)]
@@ -28,29 +36,34 @@ pub(crate) struct OptimizedCache {
 }
 
 impl OptimizedCache {
-    /// Opens the folder, creates it if missing, and removes files left over from a crash.
+    /// Opens the folder, creates it if missing, and removes files left over from a crash and above the limit.
     ///
     /// # Errors
     /// Fails if the folder cannot be created or read.
     pub(crate) fn open(folder: &Path, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let own_prefix = format!("{PARTIAL}{}-", std::process::id());
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
             // Another server may write here, so only files of ended processes are removed.
-            let pid = name.strip_prefix(PARTIAL).and_then(|rest| rest.split('-').next());
-            let has_exited = pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists());
-            if has_exited || name.starts_with(&own_prefix) {
+            let rest = name.strip_prefix(PARTIAL).filter(|_| name.ends_with(SUFFIX));
+            let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+            let is_left = |pid: u32| pid == std::process::id() || !Path::new("/proc").join(pid.to_string()).exists();
+            if pid.is_some_and(is_left) {
                 fs::remove_file(entry.path())?;
             }
         }
-        Ok(Self {
+        let cache = Self {
             folder: folder.to_owned(),
             max_bytes,
             partials: AtomicU64::new(0),
-        })
+        };
+        // Another server may remove the same files.
+        if let Err(error) = cache.evict() {
+            tracing::warn!(%error, "cannot remove old optimised graphs");
+        }
+        Ok(cache)
     }
 
     /// Key of a graph: its bytes, the library's version, the provider, the settings and the CPU features, which
@@ -146,7 +159,8 @@ impl OptimizedCache {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
+            // Other files in the folder are not the server's.
+            if !is_entry(&entry.file_name().to_string_lossy()) {
                 continue;
             }
             let metadata = entry.metadata()?;
@@ -243,6 +257,9 @@ mod tests {
             .join(format!("{PARTIAL}{}-0.onnx", std::os::unix::process::parent_id()));
         fs::write(&stale, b"x").unwrap();
         fs::write(&alive, b"x").unwrap();
+        let foreign = ["weights.bin", "partial-results.onnx", "partial-1-notes.txt", "a-b.onnx"];
+        let foreign = foreign.map(|name| folder.path().join(name));
+        foreign.iter().for_each(|file| fs::write(file, [0_u8; 30]).unwrap());
         let cache = OptimizedCache::open(folder.path(), 25).unwrap();
         assert!(!stale.exists() && alive.exists());
         for key in ["a", "b", "c"] {
@@ -252,5 +269,8 @@ mod tests {
         }
         assert!(cache.find("a").is_none() && cache.find("b").is_some() && cache.find("c").is_some());
         assert!(!cache.store("d", &written(&cache, &[0; 26]), |_| true).unwrap());
+        let smaller = OptimizedCache::open(folder.path(), 15).unwrap();
+        assert!(smaller.find("b").is_none() && smaller.find("c").is_some());
+        assert!(foreign.iter().all(|file| file.exists()), "files of others stay");
     }
 }

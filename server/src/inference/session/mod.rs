@@ -48,13 +48,13 @@ impl RunError {
     /// requests.
     fn refusal(&self, model: &str) -> Refusal {
         let message = &self.message;
-        let reason = match self.fault {
-            Fault::Input => Reason::BadRequest,
+        let (reason, what) = match self.fault {
+            Fault::Input => (Reason::BadRequest, "the model refuses these inputs"),
             Fault::Rows => return Refusal::new(Reason::Inference, format!("model `{model}`: {message}")),
             Fault::NoMemory(reason) => return Refusal::new(reason, message.as_str()),
-            Fault::Run => Reason::Inference,
+            Fault::Run => (Reason::Inference, "the model's run failed"),
         };
-        Refusal::new(reason, format!("the model refuses these inputs: {message}"))
+        Refusal::new(reason, format!("{what}: {message}"))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::engine::{Engine, RunControl};
 use super::open::{SessionSpec, Warmup, open};
 use super::pinned::PinnedRun;
+use super::{Fault, RunError};
 use crate::inference::runtime::{Graph, GraphSource, Provider, Providers, Runtime, Threads};
 use crate::request::Part;
 use ort::memory::AllocationDevice;
@@ -61,4 +62,11 @@ pub(super) fn engines() -> [Engine; 2] {
     bound.pinned = PinnedRun::new(&bound.session, inputs, outputs, plain_memory).unwrap();
     assert!(bound.pinned.is_some());
     [plain, bound]
+}
+
+#[test]
+fn a_failed_run_is_not_called_a_refusal_of_its_inputs() {
+    let message = |fault| RunError::new(fault, "why").refusal("m").message;
+    assert_eq!(message(Fault::Input), "the model refuses these inputs: why");
+    assert_eq!(message(Fault::Run), "the model's run failed: why");
 }

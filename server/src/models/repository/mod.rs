@@ -18,6 +18,7 @@ use tierlab_formats::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
     WARMUP_FOLDER, WarmupData, is_plain_name,
 };
+use tierlab_formats::onnx::messages::{GraphProto, ValueInfoProto};
 use tierlab_formats::onnx::{self, External, ExternalFile};
 use tierlab_formats::pbtxt::model::model_config;
 use tierlab_protocol::metadata::LoadSeconds;
@@ -121,10 +122,26 @@ async fn read_config(tier: &dyn Tier, files: &ModelFiles, listed: Option<&Manife
 /// graph are not copied.
 ///
 /// # Errors
-/// Fails if the bytes are not an ONNX model, or if a path leaves the folder.
+/// Fails if the bytes are not an ONNX model, if an input has no shape, or if a path leaves the folder.
 pub(crate) fn external(onnx: Bytes) -> Result<External, String> {
     let model = onnx::decode(onnx)?;
+    model.graph.as_ref().map_or(Ok(()), check_inputs)?;
     onnx::external(onnx::inference_tensors(&model), |path| ObjectPath::new(path).is_ok())
+}
+
+/// Refuses an input of unknown rank: ONNX Runtime reports it as a scalar, and would be sent nothing else.
+fn check_inputs(graph: &GraphProto) -> Result<(), String> {
+    let is_weight = |name: &str| graph.initializer.iter().any(|tensor| tensor.name == name);
+    let is_shapeless = |input: &&ValueInfoProto| {
+        let tensor = input.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
+        tensor.is_some_and(|tensor| tensor.shape.is_none()) && !is_weight(&input.name)
+    };
+    graph.input.iter().find(is_shapeless).map_or(Ok(()), |input| {
+        let name = &input.name;
+        Err(format!(
+            "input `{name}` has no shape in the file: export the model with the number of its dimensions"
+        ))
+    })
 }
 
 fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
@@ -259,7 +276,9 @@ impl ModelDescription {
             let (object, sum) = self.file(file, &named_by)?;
             let bytes = read_text(tier, object, sum).await?;
             let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
-            let lines: Vec<Box<str>> = text.lines().take(MAX_LABELS + 1).map(Box::from).collect();
+            // A mark of the byte order is not part of the first name.
+            let lines = text.trim_start_matches('\u{feff}').lines();
+            let lines: Vec<Box<str>> = lines.take(MAX_LABELS + 1).map(Box::from).collect();
             if lines.len() > MAX_LABELS {
                 let message = format!("{named_by} exceeds {MAX_LABELS} lines");
                 return Err(LoadError::at(&object.path, message));
@@ -325,7 +344,7 @@ impl ModelFiles {
         });
         let versions: BTreeSet<u64> = versions.collect();
         if versions.is_empty() {
-            let message = format!("missing VERSION/{MODEL_FILE} with a number as VERSION");
+            let message = format!("missing VERSION/{MODEL_FILE} with a number from 1 as VERSION");
             return Err(LoadError::at(&self.folder, message));
         }
         Ok(versions)

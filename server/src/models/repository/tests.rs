@@ -7,7 +7,9 @@ use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
 use tierlab_formats::model::ManifestFile;
-use tierlab_formats::onnx::messages::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
+use tierlab_formats::onnx::messages::{
+    ModelProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorType, TypeProto,
+};
 use tierlab_storage::TierConfig;
 
 async fn tier(files: &[(&str, &[u8])]) -> Arc<dyn Tier> {
@@ -154,7 +156,7 @@ async fn labels_are_read_by_output_and_what_is_wrong_with_them_names_file_and_ke
         files.extend(labels.map(|labels| ("models/m/names/y.txt", labels)));
         read_model(&files, "m").await.map_err(|error| error.to_string())
     };
-    let found = read(Some("cat\r\n\nsch\u{f6}n\n".as_bytes())).await.unwrap();
+    let found = read(Some("\u{feff}cat\r\n\nsch\u{f6}n\n".as_bytes())).await.unwrap();
     assert_eq!(found.labels["y"], ["cat", "", "sch\u{f6}n"].map(Box::from));
     let missing = read(None).await.unwrap_err();
     assert!(
@@ -262,4 +264,27 @@ fn paths_that_leave_the_folder_are_refused() {
         );
     }
     assert!(external(Bytes::from_static(b"not a model")).is_err());
+}
+
+#[test]
+fn an_input_of_unknown_rank_is_not_served_as_a_scalar() {
+    let graph = |shape| {
+        let tensor_type = Some(TensorType { elem_type: 1, shape });
+        let input = ValueInfoProto {
+            name: "x".into(),
+            r#type: Some(TypeProto { tensor_type }),
+        };
+        let graph = GraphProto {
+            input: vec![input],
+            ..GraphProto::default()
+        };
+        let model = ModelProto {
+            graph: Some(graph),
+            ..ModelProto::default()
+        };
+        Bytes::from(model.encode_to_vec())
+    };
+    assert!(external(graph(Some(TensorShapeProto::default()))).is_ok());
+    let refused = external(graph(None)).unwrap_err();
+    assert!(refused.contains("`x` has no shape"), "{refused}");
 }

@@ -17,6 +17,11 @@ fn int32(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
+/// Device of sessions that run on a provider.
+fn kind_of(provider: &str) -> Kind {
+    if provider == "cpu" { Kind::Cpu } else { Kind::Gpu }
+}
+
 impl Model {
     /// `GET /v2/models/M/config`.
     pub(crate) fn config_document(&self) -> ModelConfig {
@@ -88,7 +93,7 @@ impl Model {
 
     /// One group for each number of threads, which its name contains, because Triton has no field for it.
     fn instance_groups(&self) -> Vec<ModelInstanceGroup> {
-        let kind = if self.provider == "cuda" { Kind::Gpu } else { Kind::Cpu };
+        let kind = kind_of(self.provider);
         let single_group = self.layout.len() == 1;
         let group = |group: &SessionGroup| ModelInstanceGroup {
             name: match group.threads.intra_op {
@@ -122,5 +127,18 @@ impl Model {
             count: sample.count,
             inputs: sample.inputs.iter().map(input).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_provider_but_the_cpu_is_a_gpu() {
+        assert_eq!(
+            ["cpu", "cuda", "tensorrt"].map(kind_of),
+            [Kind::Cpu, Kind::Gpu, Kind::Gpu]
+        );
     }
 }

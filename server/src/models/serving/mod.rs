@@ -41,7 +41,7 @@ pub(crate) struct Model {
     pub(crate) stats: Stats,
     /// Maximum rows of a request, if batched.
     pub(in crate::models) max_request_rows: usize,
-    /// `cpu` or `cuda`.
+    /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
     pub(in crate::models) config: ModelConfig,
     pub(in crate::models) labels: Labels,

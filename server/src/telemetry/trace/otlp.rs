@@ -13,7 +13,7 @@ use crate::telemetry::Front;
 use crate::telemetry::config::TelemetryConfig;
 use http::Method;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
-use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry::{InstrumentationScope, Key, KeyValue};
 use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
@@ -69,9 +69,12 @@ impl Telemetry {
             .build()
             .map_err(|e| invalid(&e))?;
         let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-        let resource = Resource::builder()
-            .with_service_name("tierlab-server")
-            .with_attribute(version);
+        let mut resource = Resource::builder().with_attribute(version);
+        // Overridden by OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, which the detectors of the default builder read.
+        let detected = Resource::builder().build().get(&Key::from_static_str("service.name"));
+        if detected.is_none_or(|name| name.as_str().starts_with("unknown_service")) {
+            resource = resource.with_service_name("tierlab-server");
+        }
         exporter.set_resource(&resource.build());
         let (queue, queued) = mpsc::channel(config.queue_requests);
         let task = tokio::spawn(send(exporter, queued, counts.clone(), config.timeout));

@@ -232,6 +232,7 @@ impl CachedExtents {
             Policy::Lru => (0, EvictionPolicy::lru()),
         };
         let evictions = metrics.evictions.clone();
+        let expired = evictions.clone();
         let mut extents = vec![
             extents_within(config.capacity_bytes - window, ttl)
                 .eviction_policy(policy)
@@ -247,6 +248,9 @@ impl CachedExtents {
             let window = extents_within(window, ttl)
                 .eviction_policy(EvictionPolicy::lru())
                 .async_eviction_listener(move |key, extent, cause| {
+                    if cause == RemovalCause::Expired {
+                        expired.inc();
+                    }
                     let main = main.clone();
                     async move {
                         if cause == RemovalCause::Size {

@@ -372,7 +372,10 @@ async fn what_is_too_old_is_read_again() {
         ..CacheConfig::default()
     };
     let Bench {
-        gated, cache, object, ..
+        gated,
+        cache,
+        metrics,
+        object,
     } = bench_of(1000, &config).await;
     cache.read(&object, ROW).await.unwrap();
     for _ in 0..20 {
@@ -380,6 +383,7 @@ async fn what_is_too_old_is_read_again() {
         assert_eq!(cache.read(&object, ROW).await.unwrap().bytes, content(1, ROW));
     }
     assert_eq!(gated.reads().len(), 21);
+    assert!(metrics.evictions.get() > 0, "age counts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
