@@ -213,8 +213,8 @@ async fn only_what_changed_is_put_again() {
     write_generated(&local.path("repository"), &other, &Stop::never()).unwrap();
     generate(TableKind::Ctr, 500, 2, &local.path("features"), &Stop::never()).unwrap();
     let reseeded = put(&*tier, &local).await;
-    // The graph and manifest of `mlp`, and the table, which has the same length as before.
-    assert_eq!((reseeded.put, reseeded.unchanged), (3, 3));
+    // The graph and manifest of `mlp`, the latter before and after, and the table, which has the same length as before.
+    assert_eq!((reseeded.put, reseeded.unchanged), (4, 3));
 
     // A lost object is put again although the tier's manifest lists it.
     tier.delete(&ObjectPath::new("models/ctr/1/model.onnx").unwrap())
@@ -358,6 +358,27 @@ async fn a_refusing_tier_is_named_with_the_object_and_gets_no_manifest() {
             .await
             .is_err()
     );
+}
+
+/// A publish that stops before its manifest, and then one of the files from before.
+#[tokio::test]
+async fn a_replaced_file_is_not_taken_for_the_one_before() {
+    let local = Local::new();
+    let tier = RecordingTier::new("models/mlp/config.toml").await;
+    let model = |seed| {
+        let (kind, size) = (ModelKind::Mlp, Size::Small);
+        write_generated(&local.path("repository"), &Request { kind, size, seed }, &Stop::never()).unwrap();
+        fs::read(local.path("repository/mlp/1/model.onnx")).unwrap()
+    };
+    let before = model(1);
+    put(&*tier.inner, &local).await;
+    let after = model(2);
+    fs::write(local.path("repository/mlp/config.toml"), "max_batch_size = 7\n").unwrap();
+    publish(&tier, &local.selection, &Stop::never()).await.unwrap_err();
+    assert!(read_whole(&tier, "models/mlp/1/model.onnx").await == after);
+    assert!(model(1) == before && before.len() == after.len());
+    put(&*tier.inner, &local).await;
+    assert!(read_whole(&tier, "models/mlp/1/model.onnx").await == before);
 }
 
 #[tokio::test]
