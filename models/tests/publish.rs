@@ -1,9 +1,11 @@
 //! Publishing to a directory through the real nvme tier, and through a memory tier that records the order of writes.
 
 use async_trait::async_trait;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tierlab_models::ModelsError;
@@ -129,6 +131,14 @@ async fn a_run_goes_whole_and_alone_and_its_record_last() {
             "results/night/run.json"
         ]
     );
+    let model = (local.path("repository/mlp/1"), &local.selection);
+    for (folder, selection) in [(run.clone(), &selection), model] {
+        let odd = folder.join(OsStr::from_bytes(b"odd\xff"));
+        fs::write(&odd, "").unwrap();
+        let refused = publish(&tier, selection, &Stop::never()).await.unwrap_err().to_string();
+        assert!(refused.contains("not UTF-8"), "{refused}");
+        fs::remove_file(odd).unwrap();
+    }
     fs::remove_file(run.join("run.json")).unwrap();
     let refused = publish(&tier, &selection, &Stop::never())
         .await

@@ -164,7 +164,7 @@ pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), Model
     let last = canonical.join(RUN_FILE);
     files.sort_by_key(|file| (*file == last, file.clone()));
     for file in files {
-        let relative = file.strip_prefix(&canonical).unwrap_or(&file).display();
+        let relative = repository::name_below(&canonical, &file)?;
         let object = object_path(RESULTS_PREFIX, &format!("{name}/{relative}"))?;
         plan.put_file(object, file)?;
     }
