@@ -90,21 +90,35 @@ pub(crate) fn walk(
 /// Writes a file under construction in the same folder, makes it durable, and renames it into place.
 pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object, StorageError> {
     // The source is opened first: if it is missing, nothing is created.
-    let mut source: Box<dyn Read> = match body {
-        Body::Bytes(bytes) => Box::new(&bytes[..]),
-        Body::File(file) => Box::new(File::open(file).map_err(|e| StorageError::from_io(file.display(), &e))?),
+    let (mut source, size): (Box<dyn Read>, u64) = match body {
+        Body::Bytes(bytes) => (Box::new(&bytes[..]), bytes.len() as u64),
+        Body::File(file) => {
+            let failed = |e: io::Error| StorageError::from_io(file.display(), &e);
+            let opened = File::open(file).map_err(failed)?;
+            let size = opened.metadata().map_err(failed)?.len();
+            (Box::new(opened), size)
+        }
     };
-    put_from(root, path, &mut *source)
+    put_from(root, path, &mut *source, size)
 }
 
-/// Writes the bytes of `source`, like [`put`].
-pub(crate) fn put_from(root: &Root, path: &ObjectPath, source: &mut dyn Read) -> Result<Object, StorageError> {
+/// Writes the `size` bytes of `source`, like [`put`].
+pub(crate) fn put_from(
+    root: &Root,
+    path: &ObjectPath,
+    source: &mut dyn Read,
+    size: u64,
+) -> Result<Object, StorageError> {
     let (parent, name) = split(path);
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
     let folder = make_folders(root, parent).map_err(|e| failed(&e))?;
     let (mut file, partial) = Partial::create(&folder).map_err(|e| failed(&e))?;
     // In pieces of a size that suits the disk.
-    io::copy(&mut BufReader::with_capacity(COPY_BYTES, source), &mut file).map_err(|e| failed(&e))?;
+    let copied = io::copy(&mut BufReader::with_capacity(COPY_BYTES, source), &mut file).map_err(|e| failed(&e))?;
+    if copied != size {
+        let detail = format!("{copied} bytes instead of {size}: the file changed while it was read");
+        return Err(ErrorKind::Changed.error(path, detail));
+    }
     file.sync_all().map_err(|e| failed(&e))?;
     partial.rename_to(&file, name).map_err(|e| failed(&e))?;
     folder.sync_all().map_err(|e| failed(&e))?;
@@ -217,6 +231,19 @@ fn with_free_name<T>(make: impl Fn(&str) -> nix::Result<T>) -> io::Result<(T, St
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn a_source_that_changed_its_length_replaces_nothing() {
+        let above = tempfile::tempdir().unwrap();
+        let (root, path) = (Root::open(above.path()).unwrap(), ObjectPath::new("x").unwrap());
+        put(&root, &path, &Body::Bytes("old".into())).unwrap();
+        for size in [2, 4] {
+            let refused = put_from(&root, &path, &mut b"new".as_slice(), size).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Changed, "{refused}");
+        }
+        assert_eq!(std::fs::read(above.path().join("x")).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(above.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn a_killed_put_leaves_no_file_and_a_finished_put_replaces() {

@@ -204,7 +204,8 @@ fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) 
                 part,
                 at: 0,
             };
-            store::put_from(&roots[part], &part_path(set, part)?, &mut reader).map(|_| ())
+            let (path, size) = (part_path(set, part)?, layout.part_size(part));
+            store::put_from(&roots[part], &path, &mut reader, size).map(|_| ())
         };
         let writers: Vec<_> = (1..roots.len()).map(|part| scope.spawn(move || write(part))).collect();
         let mut result = write(0);
