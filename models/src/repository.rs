@@ -262,7 +262,8 @@ pub(crate) fn is_hidden(path: &Path) -> bool {
 /// without a manifest.
 ///
 /// # Errors
-/// A folder that cannot be listed; a link that leaves the repository or contains itself; a pipe, socket or device.
+/// A folder that cannot be listed; a link that leaves the repository or contains itself; a pipe, socket or device; a
+/// name that is not UTF-8.
 pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
     let mut files = Vec::new();
     let mut pending: Vec<PathBuf> = vec![folder.to_owned()];
@@ -279,13 +280,22 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
                     return Err(ModelsError::bad(&path.display(), &what));
                 }
                 pending.push(path);
-            } else if let Some(relative) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
-                files.push(relative.to_owned());
+            } else {
+                files.push(name_below(folder, &path)?.to_owned());
             }
         }
     }
     files.sort();
     Ok(files)
+}
+
+/// Returns the path of a file relative to a folder.
+///
+/// # Errors
+/// A name that is not UTF-8: no object has such a name.
+pub(crate) fn name_below<'a>(folder: &Path, path: &'a Path) -> Result<&'a str, ModelsError> {
+    let name = path.strip_prefix(folder).unwrap_or(path).to_str();
+    name.ok_or_else(|| ModelsError::bad(&path.display(), &"file name is not UTF-8: rename it"))
 }
 
 /// Checks that a path of a model is a file or folder of its repository, and returns it without links.

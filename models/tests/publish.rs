@@ -1,9 +1,11 @@
 //! Publishing to a directory through the real nvme tier, and through a memory tier that records the order of writes.
 
 use async_trait::async_trait;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tierlab_models::ModelsError;
@@ -129,6 +131,14 @@ async fn a_run_goes_whole_and_alone_and_its_record_last() {
             "results/night/run.json"
         ]
     );
+    let model = (local.path("repository/mlp/1"), &local.selection);
+    for (folder, selection) in [(run.clone(), &selection), model] {
+        let odd = folder.join(OsStr::from_bytes(b"odd\xff"));
+        fs::write(&odd, "").unwrap();
+        let refused = publish(&tier, selection, &Stop::never()).await.unwrap_err().to_string();
+        assert!(refused.contains("not UTF-8"), "{refused}");
+        fs::remove_file(odd).unwrap();
+    }
     fs::remove_file(run.join("run.json")).unwrap();
     let refused = publish(&tier, &selection, &Stop::never())
         .await
@@ -213,8 +223,8 @@ async fn only_what_changed_is_put_again() {
     write_generated(&local.path("repository"), &other, &Stop::never()).unwrap();
     generate(TableKind::Ctr, 500, 2, &local.path("features"), &Stop::never()).unwrap();
     let reseeded = put(&*tier, &local).await;
-    // The graph and manifest of `mlp`, and the table, which has the same length as before.
-    assert_eq!((reseeded.put, reseeded.unchanged), (3, 3));
+    // The graph and manifest of `mlp`, the latter before and after, and the table, which has the same length as before.
+    assert_eq!((reseeded.put, reseeded.unchanged), (4, 3));
 
     // A lost object is put again although the tier's manifest lists it.
     tier.delete(&ObjectPath::new("models/ctr/1/model.onnx").unwrap())
@@ -358,6 +368,27 @@ async fn a_refusing_tier_is_named_with_the_object_and_gets_no_manifest() {
             .await
             .is_err()
     );
+}
+
+/// A publish that stops before its manifest, and then one of the files from before.
+#[tokio::test]
+async fn a_replaced_file_is_not_taken_for_the_one_before() {
+    let local = Local::new();
+    let tier = RecordingTier::new("models/mlp/config.toml").await;
+    let model = |seed| {
+        let (kind, size) = (ModelKind::Mlp, Size::Small);
+        write_generated(&local.path("repository"), &Request { kind, size, seed }, &Stop::never()).unwrap();
+        fs::read(local.path("repository/mlp/1/model.onnx")).unwrap()
+    };
+    let before = model(1);
+    put(&*tier.inner, &local).await;
+    let after = model(2);
+    fs::write(local.path("repository/mlp/config.toml"), "max_batch_size = 7\n").unwrap();
+    publish(&tier, &local.selection, &Stop::never()).await.unwrap_err();
+    assert!(read_whole(&tier, "models/mlp/1/model.onnx").await == after);
+    assert!(model(1) == before && before.len() == after.len());
+    put(&*tier.inner, &local).await;
+    assert!(read_whole(&tier, "models/mlp/1/model.onnx").await == before);
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ impl ErrorKind {
     pub(crate) const fn of_io(kind: io::ErrorKind) -> Self {
         match kind {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::NotFound,
-            io::ErrorKind::PermissionDenied => Self::Denied,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Denied,
             io::ErrorKind::TimedOut => Self::Timeout,
             io::ErrorKind::UnexpectedEof => Self::Changed,
             io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => Self::Invalid,
@@ -226,5 +226,11 @@ mod tests {
         assert!(!shared.for_clients().contains("features"));
         let absolute = ErrorKind::NotFound.error("/srv/models/x", "No such file");
         assert_eq!(absolute.for_clients(), "no such object (not-found)");
+    }
+
+    #[test]
+    fn a_read_only_file_system_is_a_refusal_and_not_retried() {
+        let kind = ErrorKind::of_io(io::Error::from_raw_os_error(30).kind());
+        assert!(kind == ErrorKind::Denied && !kind.is_transient());
     }
 }

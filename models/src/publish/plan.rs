@@ -46,8 +46,8 @@ impl PublishPlan {
 /// Adds the steps for the model in `folder`.
 ///
 /// Files in the local manifest are compared through the tier's manifest, and checked against their checksums before
-/// they are put. Files outside the manifest cannot be compared and are put every time. While files are replaced the
-/// tier's old manifest stays: its checksums refuse the mixture until the new one arrives.
+/// they are put. Files outside the manifest cannot be compared and are put every time. Before files are replaced, the
+/// tier's manifest loses their checksums: it refuses the mixture until the new one arrives, and a later publish puts them.
 pub(super) async fn add_model(target: &TierSink<'_>, folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let object_for = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
@@ -57,8 +57,9 @@ pub(super) async fn add_model(target: &TierSink<'_>, folder: &Path, plan: &mut P
     let manifest = repository::read_manifest(folder)?;
     let remote = target.read_whole(&object_for(MANIFEST_FILE)?).await?;
     let remote = remote.and_then(|bytes| Manifest::parse(&bytes).ok());
-    let remote_files = remote.map(|manifest| manifest.files).unwrap_or_default();
+    let remote_files = remote.as_ref().map_or(&[][..], |manifest| manifest.files.as_slice());
 
+    let first = plan.steps.len();
     let listed = manifest.map(|manifest| manifest.files).unwrap_or_default();
     for file in &listed {
         let object = object_for(&file.path)?;
@@ -71,10 +72,27 @@ pub(super) async fn add_model(target: &TierSink<'_>, folder: &Path, plan: &mut P
             plan.put_file(object, folder.join(&file.path))?;
         }
     }
-    let listed = listed.iter().map(|file| file.path.as_str());
-    let planned: BTreeSet<&str> = listed.chain([CONFIG_FILE, TRITON_CONFIG_FILE, MANIFEST_FILE]).collect();
+    let names = listed.iter().map(|file| file.path.as_str());
+    let planned: BTreeSet<&str> = names.chain([CONFIG_FILE, TRITON_CONFIG_FILE, MANIFEST_FILE]).collect();
     for file in existing.iter().filter(|file| !planned.contains(file.as_str())) {
         plan.put_file(object_for(file)?, folder.join(file))?;
+    }
+    if let Some(mut remote) = remote {
+        let is_put = |object: ObjectPath| plan.steps[first..].iter().any(|step| step.object == object);
+        let mut is_mixed = false;
+        for file in &mut remote.files {
+            if !listed.contains(file) && object_for(&file.path).is_ok_and(is_put) {
+                file.sha256 = "0".repeat(64);
+                is_mixed = true;
+            }
+        }
+        if is_mixed {
+            let object = object_for(MANIFEST_FILE)?;
+            let text = serde_json::to_vec(&remote).map_err(|e| ModelsError::bad(&object, &e))?;
+            let bytes = text.len() as u64;
+            let put = Some((Body::Bytes(text.into()), bytes));
+            plan.steps.insert(first, Step { object, put });
+        }
     }
     for config in [CONFIG_FILE, TRITON_CONFIG_FILE] {
         mirror(target, object_for(config)?, &folder.join(config), plan).await?;
@@ -146,7 +164,7 @@ pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), Model
     let last = canonical.join(RUN_FILE);
     files.sort_by_key(|file| (*file == last, file.clone()));
     for file in files {
-        let relative = file.strip_prefix(&canonical).unwrap_or(&file).display();
+        let relative = repository::name_below(&canonical, &file)?;
         let object = object_path(RESULTS_PREFIX, &format!("{name}/{relative}"))?;
         plan.put_file(object, file)?;
     }

@@ -46,7 +46,7 @@ impl MemoryTier {
         let root = root.to_owned();
         let load = move || {
             let mut objects = Objects::default();
-            collect(&root, "", &mut objects).map(|()| objects)
+            collect(&root, None, &mut objects).map(|()| objects)
         };
         let state = RwLock::new(blocking(&location, load).await?);
         Ok(Self { location, state })
@@ -77,27 +77,28 @@ fn missing(path: &ObjectPath) -> StorageError {
     ErrorKind::NotFound.error(path, "no such object in memory")
 }
 
-/// Reads the regular files below a folder; symbolic links are not followed, so nothing outside is loaded.
-fn collect(folder: &Path, prefix: &str, objects: &mut Objects) -> Result<(), StorageError> {
+/// Reads the regular files below a folder; symbolic links are not followed, so nothing outside is loaded. Names that are
+/// no object path are left out with a warning.
+fn collect(folder: &Path, prefix: Option<&ObjectPath>, objects: &mut Objects) -> Result<(), StorageError> {
     let failed = |at: &Path, e: &std::io::Error| StorageError::from_io(at.display(), e);
     for entry in std::fs::read_dir(folder).map_err(|e| failed(folder, &e))? {
         let entry = entry.map_err(|e| failed(folder, &e))?;
         let at = entry.path();
         let kind = entry.file_type().map_err(|e| failed(&at, &e))?;
         let name = entry.file_name();
-        let Some(name) = name.to_str() else {
-            return Err(ErrorKind::Invalid.error(at.display(), "file name is not UTF-8"));
-        };
-        let below = if prefix.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{prefix}/{name}")
+        let below = name.to_str().and_then(|name| match prefix {
+            Some(prefix) => prefix.join(name).ok(),
+            None => ObjectPath::new(name).ok(),
+        });
+        let Some(path) = below else {
+            tracing::warn!(folder = %folder.display(), ?name, "skipped in listing: not a valid object path");
+            continue;
         };
         if kind.is_dir() {
-            collect(&at, &below, objects)?;
+            collect(&at, Some(&path), objects)?;
         } else if kind.is_file() {
             let bytes = std::fs::read(&at).map_err(|e| failed(&at, &e))?;
-            objects.insert(&ObjectPath::new(&below)?, bytes.into());
+            objects.insert(&path, bytes.into());
         }
     }
     Ok(())
@@ -182,5 +183,18 @@ mod tests {
             notices_changes: true,
         };
         suite.run().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn names_that_are_no_paths_are_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["back\\slash", "new\nline", "good"] {
+            std::fs::write(root.path().join(name), name).unwrap();
+        }
+        let listed = MemoryTier::load(root.path()).await.unwrap().list(None).await.unwrap();
+        assert_eq!(
+            listed.iter().map(|object| object.path.as_str()).collect::<Vec<_>>(),
+            ["good"]
+        );
     }
 }

@@ -31,12 +31,22 @@ pub(crate) fn number<const N: u32, T: From<u32>>() -> T {
     N.into()
 }
 
-/// Checks that no key of `object` is 0.
+/// Maximum number of connections of a tier: memory for each is allocated at the start.
+const MAX_CONNECTIONS: u64 = 4096;
+
+/// Checks that no key of `object` is 0, and the maximum of `connections`.
 pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), StorageError> {
-    match keys.iter().find(|(_, value)| *value == 0) {
-        Some((key, _)) => Err(ErrorKind::Invalid.error(object, format!("`{key}` must be at least 1"))),
-        None => Ok(()),
+    for (key, value) in keys {
+        let detail = match value {
+            0 => format!("`{key}` must be at least 1"),
+            _ if *key == "connections" && *value > MAX_CONNECTIONS => {
+                format!("`{key}` must be at most {MAX_CONNECTIONS}: {value}")
+            }
+            _ => continue,
+        };
+        return Err(ErrorKind::Invalid.error(object, detail));
     }
+    Ok(())
 }
 
 /// Checks that a size is a multiple of `unit`, and at most `max`.
@@ -73,4 +83,19 @@ pub(crate) fn cut(reply: &Bytes, at: Range<usize>) -> Bytes {
 /// Default value of a key that is true.
 pub(crate) const fn yes() -> bool {
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_checked_before_anything_is_allocated() {
+        let check = |key, value| check_not_zero("t", &[("part_bytes", 1), (key, value)]).map_err(|e| e.to_string());
+        assert_eq!(check("connections", MAX_CONNECTIONS), Ok(()));
+        assert_eq!(check("part_bytes", u64::MAX), Ok(()));
+        assert!(check("connections", 0).unwrap_err().contains("at least 1"));
+        let refused = check("connections", u32::MAX.into()).unwrap_err();
+        assert!(refused.contains("at most 4096: 4294967295"), "{refused}");
+    }
 }

@@ -64,11 +64,13 @@ impl FromStr for FaultPlan {
         let mut settings = Map::new();
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let number = |value: &str| value.trim().parse::<Number>().ok();
-            let setting = setting
+            let (key, value) = setting
                 .split_once('=')
                 .and_then(|(key, value)| Some((key.trim(), number(value)?)))
                 .ok_or_else(|| format!("`{setting}`: write it as `key=number`"))?;
-            settings.insert(setting.0.to_owned(), setting.1.into());
+            if settings.insert(key.to_owned(), value.into()).is_some() {
+                return Err(format!("`{key}`: duplicate key"));
+            }
         }
         let plan: Self = serde_json::from_value(settings.into()).map_err(|e| e.to_string())?;
         plan.check()?;
@@ -211,6 +213,7 @@ mod tests {
             "error-rate=2",
             "error-rate=x",
             "error-rate=0.6,reset-rate=0.6",
+            "error-rate=0.5,error-rate=0.1",
             "first-byte-ms=-1",
             "first-byte-ms=99999999",
             "mb-per-s=0",

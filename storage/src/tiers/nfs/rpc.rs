@@ -138,13 +138,17 @@ pub(super) fn xid_of(record: &[u8]) -> Option<u32> {
     word(record, 0)
 }
 
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+const ACCEPTED: u32 = 0;
+/// Maximum length of a verifier (RFC 5531, 8.2).
+const MAX_VERIFIER_BYTES: u32 = 400;
+
 /// Offset of the result in a reply whose head reports success, found without unpacking: a small READ costs little else.
 /// The kind of the verifier does not matter.
 fn success_at(record: &[u8]) -> Option<usize> {
-    const REPLY: u32 = 1;
-    const ACCEPTED: u32 = 0;
     const SUCCESS: u32 = 0;
-    let verifier = word(record, 16).filter(|len| *len <= 400)? as usize;
+    let verifier = word(record, 16).filter(|len| *len <= MAX_VERIFIER_BYTES)? as usize;
     let status = 20 + verifier.next_multiple_of(4);
     let is_success = word(record, 4)? == REPLY && word(record, 8)? == ACCEPTED && word(record, status)? == SUCCESS;
     is_success.then_some(status + 4)
@@ -154,6 +158,16 @@ fn success_at(record: &[u8]) -> Option<usize> {
 pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
     if let Some(at) = success_at(record) {
         return Ok(at);
+    }
+    // Checked here, because unpacking allocates whatever length is announced.
+    let is_call = || CallError::protocol("received a call instead of a reply");
+    match (word(record, 4), word(record, 8), word(record, 16)) {
+        (Some(CALL), ..) => return Err(is_call()),
+        (Some(REPLY), Some(ACCEPTED), Some(len)) if len > MAX_VERIFIER_BYTES => {
+            let what = format!("verifier of {len} bytes exceeds the limit of {MAX_VERIFIER_BYTES}");
+            return Err(CallError::protocol(what));
+        }
+        _ => {}
     }
     let mut cursor = Cursor::new(record);
     let (message, _) = rpc_msg::unpack(&mut cursor).map_err(CallError::protocol)?;
@@ -166,7 +180,7 @@ pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
             let what = format!("server supports RPC versions {low} to {high}");
             return Err(CallError::Unable(what));
         }
-        msg_body::CALL(_) => return Err(CallError::protocol("received a call instead of a reply")),
+        msg_body::CALL(_) => return Err(is_call()),
     };
     match accepted.reply_data {
         accept_stat_data::SUCCESS => Ok(usize::try_from(cursor.position()).unwrap_or(record.len())),
@@ -250,6 +264,20 @@ mod tests {
             body: msg_body::REPLY(reply_body::MSG_ACCEPTED(failed)),
         });
         assert!(matches!(result_at(&reply), Err(CallError::Unable(_))));
+    }
+
+    /// Without the check, decoding would allocate 4 GiB for each.
+    #[test]
+    fn announced_lengths_are_checked_before_decoding() {
+        let call = [1, CALL, RPC_VERSION_2, 100_003, 3, 6, 0, u32::MAX];
+        let reply = [1, REPLY, ACCEPTED, 0, u32::MAX, 0, 0, 0];
+        for (words, want) in [
+            (call, "call instead of a reply"),
+            (reply, "verifier of 4294967295 bytes"),
+        ] {
+            let error = result_at(&words.map(u32::to_be_bytes).concat()).unwrap_err();
+            assert!(error.is_fatal() && error.to_string().contains(want), "{error}");
+        }
     }
 
     proptest! {

@@ -324,7 +324,10 @@ impl Tree {
                 let below = path
                     .as_ref()
                     .map_or_else(|| ObjectPath::new(&name), |path| path.join(&name));
-                let Ok(below) = below else { continue };
+                let Ok(below) = below else {
+                    tracing::warn!(name, "skipped in listing: not a valid object path");
+                    continue;
+                };
                 match attributes.type_ {
                     ftype3::NF3REG => listing.keep(describe(&below, &attributes)),
                     ftype3::NF3DIR => directories.push((Some(below), handle)),
@@ -369,6 +372,7 @@ impl Tree {
                 // The name includes the parent folders and the version's text.
                 listing.named(entry.name.len() + ENTRY_BYTES)?;
                 let Ok(name) = String::from_utf8(entry.name) else {
+                    tracing::warn!(folder = client.about, "skipped in listing: a name is not UTF-8");
                     continue;
                 };
                 if name == "." || name == ".." || name.starts_with(PARTIAL) {

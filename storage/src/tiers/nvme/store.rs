@@ -4,9 +4,9 @@ use super::root::{FileId, Root, not_a_file, stat_fd};
 use crate::limits::Listing;
 use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, renameat};
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd};
@@ -87,26 +87,40 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Writes a temporary file in the same folder, makes it durable, and renames it into place.
+/// Writes a file under construction in the same folder, makes it durable, and renames it into place.
 pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object, StorageError> {
     // The source is opened first: if it is missing, nothing is created.
-    let mut source: Box<dyn Read> = match body {
-        Body::Bytes(bytes) => Box::new(&bytes[..]),
-        Body::File(file) => Box::new(File::open(file).map_err(|e| StorageError::from_io(file.display(), &e))?),
+    let (mut source, size): (Box<dyn Read>, u64) = match body {
+        Body::Bytes(bytes) => (Box::new(&bytes[..]), bytes.len() as u64),
+        Body::File(file) => {
+            let failed = |e: io::Error| StorageError::from_io(file.display(), &e);
+            let opened = File::open(file).map_err(failed)?;
+            let size = opened.metadata().map_err(failed)?.len();
+            (Box::new(opened), size)
+        }
     };
-    put_from(root, path, &mut *source)
+    put_from(root, path, &mut *source, size)
 }
 
-/// Writes the bytes of `source`, like [`put`].
-pub(crate) fn put_from(root: &Root, path: &ObjectPath, source: &mut dyn Read) -> Result<Object, StorageError> {
+/// Writes the `size` bytes of `source`, like [`put`].
+pub(crate) fn put_from(
+    root: &Root,
+    path: &ObjectPath,
+    source: &mut dyn Read,
+    size: u64,
+) -> Result<Object, StorageError> {
     let (parent, name) = split(path);
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
     let folder = make_folders(root, parent).map_err(|e| failed(&e))?;
     let (mut file, partial) = Partial::create(&folder).map_err(|e| failed(&e))?;
     // In pieces of a size that suits the disk.
-    io::copy(&mut BufReader::with_capacity(COPY_BYTES, source), &mut file).map_err(|e| failed(&e))?;
+    let copied = io::copy(&mut BufReader::with_capacity(COPY_BYTES, source), &mut file).map_err(|e| failed(&e))?;
+    if copied != size {
+        let detail = format!("{copied} bytes instead of {size}: the file changed while it was read");
+        return Err(ErrorKind::Changed.error(path, detail));
+    }
     file.sync_all().map_err(|e| failed(&e))?;
-    partial.rename_to(name).map_err(|e| failed(&e))?;
+    partial.rename_to(&file, name).map_err(|e| failed(&e))?;
     folder.sync_all().map_err(|e| failed(&e))?;
     // Taken after the renaming, which changes the file's change time.
     let id: FileId = stat_fd(file.as_fd()).map_err(|e| failed(&e))?.id;
@@ -153,45 +167,107 @@ fn make_folders(root: &Root, path: &str) -> io::Result<File> {
     Ok(folder)
 }
 
-/// Incomplete file; removed unless it is renamed into place.
+/// Incomplete file: without a name where the file system supports it, so that a killed process leaves nothing; else with
+/// a name that is removed unless it is renamed into place.
 struct Partial<'a> {
     folder: &'a File,
-    name: String,
-    placed: bool,
+    name: Option<String>,
 }
 
 impl<'a> Partial<'a> {
     fn create(folder: &'a File) -> io::Result<(File, Self)> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mut attempts = 0;
-        loop {
-            let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-            let name = format!("{PARTIAL}{}-{serial}", std::process::id());
-            match openat(folder, name.as_str(), flags, Mode::from_bits_retain(0o644)) {
-                Ok(fd) => {
-                    let placed = false;
-                    return Ok((fd.into(), Self { folder, name, placed }));
-                }
-                // Left by an earlier process with the same id, or made by a process on another machine.
-                Err(Errno::EEXIST) if attempts < NAME_ATTEMPTS => attempts += 1,
-                Err(e) => return Err(e.into()),
-            }
+        let (flags, mode) = (OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::from_bits_retain(0o644));
+        if let Ok(fd) = openat(folder, ".", flags | OFlag::O_TMPFILE, mode) {
+            return Ok((fd.into(), Self { folder, name: None }));
         }
+        let flags = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        let (fd, name) = with_free_name(|name| openat(folder, name, flags, mode))?;
+        let name = Some(name);
+        Ok((fd.into(), Self { folder, name }))
     }
 
-    fn rename_to(mut self, name: &str) -> io::Result<()> {
-        renameat(self.folder, self.name.as_str(), self.folder, name)?;
-        self.placed = true;
+    /// Replaces the file at `name`. The file without a name gets one first, because a link does not replace a file.
+    fn rename_to(mut self, file: &File, name: &str) -> io::Result<()> {
+        let folder = self.folder;
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let give = |name: &str| linkat(folder, link.as_str(), folder, name, AtFlags::AT_SYMLINK_FOLLOW);
+        let temporary = match self.name.take() {
+            Some(temporary) => temporary,
+            None => with_free_name(give)?.1,
+        };
+        let temporary = self.name.insert(temporary);
+        renameat(folder, temporary.as_str(), folder, name)?;
+        self.name = None;
         Ok(())
     }
 }
 
 impl Drop for Partial<'_> {
     fn drop(&mut self) {
-        if !self.placed
-            && let Err(error) = unlinkat(self.folder, self.name.as_str(), UnlinkatFlags::NoRemoveDir)
+        if let Some(name) = &self.name
+            && let Err(error) = unlinkat(self.folder, name.as_str(), UnlinkatFlags::NoRemoveDir)
         {
-            tracing::warn!(name = self.name, %error, "cannot remove a file under construction");
+            tracing::warn!(name, %error, "cannot remove a file under construction");
+        }
+    }
+}
+
+/// Makes a file under construction with a name that is free.
+fn with_free_name<T>(make: impl Fn(&str) -> nix::Result<T>) -> io::Result<(T, String)> {
+    let mut attempts = 0;
+    loop {
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PARTIAL}{}-{serial}", std::process::id());
+        match make(&name) {
+            Ok(made) => return Ok((made, name)),
+            // Left by an earlier process with the same id, or made by a process on another machine.
+            Err(Errno::EEXIST) if attempts < NAME_ATTEMPTS => attempts += 1,
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_source_that_changed_its_length_replaces_nothing() {
+        let above = tempfile::tempdir().unwrap();
+        let (root, path) = (Root::open(above.path()).unwrap(), ObjectPath::new("x").unwrap());
+        put(&root, &path, &Body::Bytes("old".into())).unwrap();
+        for size in [2, 4] {
+            let refused = put_from(&root, &path, &mut b"new".as_slice(), size).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Changed, "{refused}");
+        }
+        assert_eq!(std::fs::read(above.path().join("x")).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(above.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_killed_put_leaves_no_file_and_a_finished_put_replaces() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = File::open(above.path()).unwrap();
+        let names = || std::fs::read_dir(above.path()).unwrap().count();
+        let (file, partial) = Partial::create(&folder).unwrap();
+        // Not every file system supports files without a name.
+        let named = usize::from(partial.name.is_some());
+        std::mem::forget(partial);
+        drop(file);
+        assert_eq!(names(), named);
+        std::fs::write(above.path().join("x"), "old").unwrap();
+        for finish in [false, true] {
+            let (mut file, partial) = Partial::create(&folder).unwrap();
+            file.write_all(b"new").unwrap();
+            if finish {
+                partial.rename_to(&file, "x").unwrap();
+            } else {
+                drop(partial);
+            }
+            let want = if finish { "new" } else { "old" };
+            assert_eq!(std::fs::read_to_string(above.path().join("x")).unwrap(), want);
+            assert_eq!(names(), named + 1);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! requests sent, and the wait that the server asked for. Misses requests that reqwest resends because a pooled
 //! connection closed before they were sent.
 
+use super::xml;
 use crate::ReadCost;
 use crate::unreported::UnreportedCost;
 use async_trait::async_trait;
@@ -146,7 +147,7 @@ async fn receive_body(response: HttpResponse, limit: usize, all: bool) -> Result
         received.extend_from_slice(&chunk);
     }
     let body = if all {
-        received.freeze()
+        xml::without_invalid_keys(received.freeze())
     } else {
         String::from_utf8_lossy(&received).into_owned().into()
     };

@@ -5,6 +5,7 @@
 use super::BucketConfig;
 use super::hedge::Hedging;
 use super::service::{self, Clients, Place, Service};
+use super::xml::element;
 use crate::deadline;
 use crate::error::with_causes;
 use crate::retry::Backoff;
@@ -225,11 +226,6 @@ pub(super) fn code_and_message(body: &str) -> Option<String> {
         Some(message) if !message.is_empty() => Some(format!("{code} ({message})")),
         _ => Some(code.to_owned()),
     }
-}
-
-fn element<'a>(body: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = body.split_once(&format!("<{name}>"))?;
-    rest.split_once('<').map(|(text, _)| text)
 }
 
 /// Formats a text as one line, shortened, with long runs of key characters replaced.

@@ -41,6 +41,7 @@ mod fetch;
 mod hedge;
 mod put;
 mod service;
+mod xml;
 
 /// Tier over a bucket.
 #[derive(Debug)]
@@ -78,8 +79,6 @@ impl BucketTier {
             Err(e) if e.kind() == ErrorKind::Denied && e.detail().contains("the server says AccessDenied") => {
                 notes.push("the bucket cannot be listed".to_owned());
             }
-            // The bucket answers, but has a key that cannot be listed.
-            Err(e) if e.kind() == ErrorKind::Invalid => notes.push(e.detail().to_owned()),
             Err(e) => return Err(e),
         }
         Ok(Self {
@@ -213,7 +212,10 @@ impl Tier for BucketTier {
         while let Some(meta) = self.bucket.within(&key, pages.try_next()).await? {
             match self.bucket.path(&meta.location) {
                 Some(path) => listing.push(self.describe(path, &meta))?,
-                None => listing.named(meta.location.as_ref().len())?,
+                None => {
+                    tracing::warn!(key = %meta.location, "skipped in listing: not a valid object path");
+                    listing.named(meta.location.as_ref().len())?;
+                }
             }
         }
         // A bucket's listing has only objects below the prefix; an object at the prefix itself is added.

@@ -476,7 +476,8 @@ impl Link {
                 Unavailable,
                 "unknown certificate authority; set `ca_file` to its certificate",
             ),
-            _ => (Unavailable, "store does not answer"),
+            Some(_) => (Unavailable, "store cannot run the command now"),
+            None => (Unavailable, "store does not answer"),
         };
         // Removes a command's arguments, which may be rows.
         let text = text.split(", with args").next().unwrap_or_default();

@@ -124,3 +124,14 @@ async fn a_server_with_too_many_clients_is_asked_again() {
         assert!(error.detail().contains("given up after 2"), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_answers_with_an_error_is_not_called_silent() {
+    let url = hostile(b"-LOADING Redis is loading the dataset in memory\r\n", false).await;
+    let error = try_open(&url, "retries = 1").await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error.detail().contains("cannot run the command now (LOADING"),
+        "{error}"
+    );
+}

@@ -204,7 +204,8 @@ fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) 
                 part,
                 at: 0,
             };
-            store::put_from(&roots[part], &part_path(set, part)?, &mut reader).map(|_| ())
+            let (path, size) = (part_path(set, part)?, layout.part_size(part));
+            store::put_from(&roots[part], &path, &mut reader, size).map(|_| ())
         };
         let writers: Vec<_> = (1..roots.len()).map(|part| scope.spawn(move || write(part))).collect();
         let mut result = write(0);
@@ -232,13 +233,15 @@ pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &Mutex<()>) -
 }
 
 /// Removes parts that no manifest names any more. If that fails, they only waste space until the next start. Part 0 is
-/// removed last: without it no sweep would find the others.
+/// removed last: without it no sweep would find the others. So it stays if a root has no folder of parts, as a disk that
+/// is not mounted.
 fn remove_set(roots: &[Arc<Root>], set: &str) {
     for (part, root) in roots.iter().enumerate().rev() {
-        let removed = part_path(set, part).and_then(|path| store::delete(root, &path));
-        if let Err(error) = removed
-            && error.kind() != ErrorKind::NotFound
-        {
+        let removed = part_path(set, part).and_then(|path| match store::delete(root, &path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => root.stat(&ObjectPath::new(FOLDER)?).map(|_| ()),
+            removed => removed,
+        });
+        if let Err(error) = removed {
             tracing::warn!(%error, "cannot remove the parts of a removed striped object");
             return;
         }

@@ -191,6 +191,24 @@ async fn what_a_crashed_put_left_is_removed_once_it_is_old() {
     assert_eq!(tier.read(&object, 0..30_000).await.unwrap().bytes, body);
 }
 
+/// A disk that is not mounted when its object is removed: the parts are removed once it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_on_an_absent_disk_are_removed_later() {
+    let (above, roots) = folders(2);
+    let tier = open(&roots, STRIPE).await.unwrap();
+    tier.put(&path("x"), Bytes::from(content(9, 0..30_000)).into())
+        .await
+        .unwrap();
+    let (parts, away) = (roots[1].join(disk::FOLDER), above.path().join("away"));
+    std::fs::rename(&parts, &away).unwrap();
+    tier.delete(&path("x")).await.unwrap();
+    drop(tier);
+    std::fs::rename(&away, &parts).unwrap();
+    age_parts(&roots);
+    open(&roots, STRIPE).await.unwrap();
+    assert_eq!(roots.iter().map(|root| parts_in(root)).sum::<usize>(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_roots_remove_no_parts() {
     let (_above, roots) = folders(4);
