@@ -157,11 +157,8 @@ pub(super) fn exit_code(comparison: &Comparison) -> u8 {
 
 /// Parses a share above 0 and below 1.
 fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match share > 0.0 && share < 1.0 {
-        true => Ok(share),
-        false => Err("give a share above 0 and below 1, such as 0.05".to_owned()),
-    }
+    let share = text.parse().ok().filter(|share: &f64| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(|| "give a share above 0 and below 1, such as 0.05".to_owned())
 }
 
 #[cfg(test)]
