@@ -219,6 +219,8 @@ pub(super) struct Growth {
     requests: f64,
     /// Growth within the random error, in requests.
     random_error: f64,
+    /// Growth without another sign of a queue that shows nothing: random, or explained by a constant latency.
+    unproven: f64,
     /// Growth that a healthy queue may show, in requests.
     healthy: f64,
     /// Growth that a healthy queue may show beside another sign of a queue, or if the growth is certain.
@@ -242,6 +244,12 @@ impl Growth {
             let squares = evidence.sum(|step| (grown(step) - requests / count).powi(2));
             t_two_sided(OUTSIDE, count - 1.0) * (squares / (count - 1.0) * count).sqrt()
         };
+        // A growing queue is itself in flight, so that it never exceeds that error; but it exceeds the deviation of the
+        // requests and replies of a server that is always busy. A stall at the end of a lone repeat does so too.
+        let busy_error = match evidence.steps.len() {
+            2..MIN_REPEATS => RANDOM_SIGMAS * (2.0 * expected).sqrt(),
+            _ => f64::INFINITY,
+        };
         let healthy = |per_window: f64| {
             let allowed = per_window.min(MAX_WINDOW_SHARE * expected / count);
             (limits.rate_error_share * expected).max(count * allowed)
@@ -251,6 +259,7 @@ impl Growth {
             expected,
             requests,
             random_error,
+            unproven: random_error.min(busy_error) + evidence.sum(|step| step.start_fill),
             healthy: healthy(per_window),
             healthy_beside: healthy(per_window / 2.0),
         }
@@ -263,8 +272,8 @@ impl Growth {
 
     /// Describes replies that fall behind: certainly, or by enough beside another sign of a queue.
     pub(super) fn behind(&self, has_other_sign: bool) -> Option<String> {
-        let random_error = if has_other_sign { 0.0 } else { self.random_error };
-        (self.requests - random_error > self.healthy_beside).then(|| self.text())
+        let unproven = if has_other_sign { 0.0 } else { self.unproven };
+        (self.requests - unproven > self.healthy_beside).then(|| self.text())
     }
 
     /// Describes more replies than requests: the windows began with an earlier queue.

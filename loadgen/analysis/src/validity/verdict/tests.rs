@@ -364,6 +364,26 @@ fn a_growing_backlog_is_saturation() {
 }
 
 #[test]
+fn replies_far_behind_are_saturation_in_few_repeats_and_a_latency_beyond_the_warm_up_is_none() {
+    // A server that answers the newest first: the latency of most requests does not grow.
+    let behind = |repeats: usize, start_fill: f64| {
+        judge(|e| {
+            let step = Repeat {
+                achieved_rps: 120.0,
+                mean_in_flight: 200.0,
+                start_fill,
+                ..e.steps[0].clone()
+            };
+            e.steps = vec![step; repeats].into();
+        })
+    };
+    for repeats in [2, 3, 10] {
+        assert_saturated(&behind(repeats, 0.0), "achieved rate off by -40.0 %");
+        assert_eq!(behind(repeats, 400.0), Verdict::Valid);
+    }
+}
+
+#[test]
 fn a_plans_own_connections_may_all_be_busy_but_the_generator_may_not_be_late() {
     let pooled = |own_lag_p99_us, slope: Interval| {
         judge(|e| {
