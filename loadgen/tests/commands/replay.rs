@@ -150,6 +150,18 @@ fn a_day_of_an_access_log_is_replayed_in_two_seconds() {
 }
 
 #[test]
+fn a_refused_reply_is_named_by_the_path_of_its_request() {
+    let server = Noting::start(Duration::ZERO);
+    let line = |number: u32| format!("{{\"timestamp\":{number},\"path\":\"/item/{number}?key=S3CRET\"}}\n");
+    let lines: String = (0..10).map(line).collect();
+    let target = "[target.success]\nstatus = [201]\n";
+    let (ended, _place) = replay("r.jsonl", &lines, "", target, &server.url);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let says = format!("{}/item/0?***: answered 200 OK", server.url);
+    assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+}
+
+#[test]
 fn recorded_bodies_keep_their_own_times() {
     let mut lines = String::new();
     for number in 0..46 {
