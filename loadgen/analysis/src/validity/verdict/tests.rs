@@ -25,6 +25,7 @@ fn healthy() -> Evidence<'static> {
     };
     Evidence {
         offered_rps: 200.0,
+        arrivals_cv: 1.0,
         samples: 3_000,
         p50_us: 5_000.0,
         p99_us: 20_000.0,
@@ -470,6 +471,23 @@ fn growth_by_chance_in_one_repeat_or_of_no_size_is_none() {
         judge(|e| e.steps.to_mut().iter_mut().for_each(|s| s.backlog_slope = small)),
         Verdict::Valid
     );
+}
+
+#[test]
+fn a_schedule_of_bursts_may_hold_more_or_fewer_requests() {
+    let scheduled = |arrivals_cv: f64| {
+        judge(|e| {
+            e.arrivals_cv = arrivals_cv;
+            for step in e.steps.to_mut() {
+                (step.scheduled, step.achieved_rps) = (800, 160.0);
+            }
+        })
+    };
+    assert_invalid(
+        &scheduled(1.0),
+        "the schedule has 2400 requests, but the rate requires 3000",
+    );
+    assert_eq!(scheduled(3.0), Verdict::Valid);
 }
 
 #[test]
