@@ -19,7 +19,6 @@ mod tables;
 mod ways;
 
 use anyhow::Result;
-use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
 use tierlab_agents::worker::WorkerError;
@@ -31,7 +30,7 @@ fn main() -> ExitCode {
     if let Some(code) = tierlab_program::describe::<Cli>() {
         return code;
     }
-    let cli = Cli::parse();
+    let cli = tierlab_program::parse::<Cli>().unwrap_or_else(|error| error.exit());
     let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(logs)

@@ -155,7 +155,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     if let Some(code) = tierlab_program::describe::<Cli>() {
         return Ok(code);
     }
-    let cli = Cli::parse();
+    let cli = tierlab_program::parse::<Cli>().unwrap_or_else(|error| error.exit());
     tierlab_program::can_start_workers(0).context("tierlab-loadgen")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(cli.command.run()).unwrap_or_else(|error| {

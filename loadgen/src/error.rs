@@ -96,7 +96,7 @@ impl RunError {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file could not be written or read.
-    #[error("{}: {source}{}", path.display(), hint(source))]
+    #[error("{}: {source}{}", path.display(), hint(path, source))]
     Io {
         /// File or folder.
         path: PathBuf,
@@ -156,9 +156,9 @@ impl StoreError {
 }
 
 /// Advice for a file that does not exist.
-fn hint(error: &io::Error) -> &'static str {
+fn hint(path: &Path, error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "; give a run's folder, such as results/<run>",
+        io::ErrorKind::NotFound if path.ends_with("run.json") => "; give a run's folder, such as results/<run>",
         _ => "",
     }
 }

@@ -174,7 +174,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = tierlab_program::describe::<Cli>() {
         return code;
     }
-    let cli = Cli::parse();
+    let cli = tierlab_program::parse::<Cli>().unwrap_or_else(|error| error.exit());
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(std::io::stderr)

@@ -73,7 +73,7 @@ pub fn main() -> ExitCode {
         return code;
     }
     let mut format = LogFormat::requested(&arguments, environment.as_deref());
-    let args = match Args::try_parse() {
+    let args = match tierlab_program::parse::<Args>() {
         Ok(args) => args,
         Err(error) if format == LogFormat::Json && error.use_stderr() => {
             format.report_exit(&error.to_string());

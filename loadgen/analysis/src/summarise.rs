@@ -111,7 +111,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let drifts = stationarity::drifts(repeats);
     let evidence = Evidence {
         drifts: drifts.iter().map(ToString::to_string).collect(),
-        ..Evidence::of(point.factors.offered_rps, repeats, &latency, &lag)
+        ..Evidence::of(&point.factors, repeats, &latency, &lag)
     };
     let (verdict, faults) = judge_driven(point.factors.driven.as_ref(), &evidence, limits);
     // A journey is paid as a whole: its steps share the server's hour and the tier, and the share of each is unknown.

@@ -3,9 +3,9 @@
 
 use super::judge::{AnswerFailure, answer_exit_code};
 use super::lab::resize;
+use super::report::load_earlier;
 use crate::error::RunError;
 use crate::plan::QuestionChanges;
-use crate::store::folder;
 use crate::store::folder::sha256_of;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub struct AdviseOptions {
 /// # Errors
 /// A run that cannot be read or has no question, runs that cannot be combined, or a question that contradicts itself.
 pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
-    let load = |folder: &PathBuf| Ok((folder.display().to_string(), folder::load(folder)?));
+    let load = |folder: &PathBuf| Ok((folder.display().to_string(), load_earlier(folder)?));
     let runs = options.runs.iter().map(load).collect::<Result<_, RunError>>()?;
     let mut run = combine(runs)?;
     let Some(original) = &run.question else {
@@ -156,7 +156,10 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             eprintln!("{name} and {first} were measured on different machines: differences may come from the machine");
         }
         let is_new = |variant: &Variant| !all.variants.iter().any(|existing| existing.name == variant.name);
-        let added: Vec<Variant> = run.variants.iter().filter(|variant| is_new(variant)).cloned().collect();
+        let (added, known): (Vec<Variant>, Vec<Variant>) = run.variants.iter().cloned().partition(is_new);
+        for Variant { name: variant, .. } in &known {
+            eprintln!("{name}: variant `{variant}` is left out, since an earlier folder has one of this name");
+        }
         let names: Vec<&str> = added.iter().map(|variant| variant.name.as_str()).collect();
         let points = run.points.iter().filter(|point| names.contains(&point.factors.label()));
         all.points.extend(points.cloned());

@@ -52,13 +52,13 @@ pub struct CompareOptions {
 /// evidence.
 ///
 /// # Errors
-/// Those of [`folder::load`] and [`folder::write_views`].
+/// Those of [`load_earlier`] and [`folder::write_views`].
 pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
     let (dirs, out) = (&options.runs, options.out.as_deref());
     let mut runs = Vec::with_capacity(dirs.len());
     let mut written = BTreeSet::new();
     for dir in dirs {
-        let mut run = folder::load(dir)?;
+        let mut run = load_earlier(dir)?;
         tierlab_analysis::conclude(&mut run);
         tierlab_analysis::summarise(run.noise_floor.as_mut_slice(), &run.limits, None);
         if dirs.len() > 1 {
@@ -131,7 +131,7 @@ pub fn compare(options: &CompareOptions) -> Result<u8, RunError> {
     Ok(exit_code(&comparison))
 }
 
-/// Reads a run to compare with.
+/// Reads an earlier run.
 ///
 /// # Errors
 /// A folder that is missing or cannot be read: bad usage, because exit code 1 means a regression.
@@ -157,11 +157,8 @@ pub(super) fn exit_code(comparison: &Comparison) -> u8 {
 
 /// Parses a share above 0 and below 1.
 fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match share > 0.0 && share < 1.0 {
-        true => Ok(share),
-        false => Err("give a share above 0 and below 1, such as 0.05".to_owned()),
-    }
+    let share = text.parse().ok().filter(|share: &f64| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(|| "give a share above 0 and below 1, such as 0.05".to_owned())
 }
 
 #[cfg(test)]

@@ -171,6 +171,13 @@ pub(super) fn replayed(arrivals: &Arrivals, step: StepTimes) -> Result<Load, Fau
         batch_size: 1,
         rate: schedule.window_requests as f64 / step.step_s,
     };
+    if schedule.window_requests == 0 {
+        refuse!(
+            KEY,
+            "no request is due in the {} s after the warm-up; check `arrival.unit` and `arrival.speed`",
+            step.step_s
+        );
+    }
     step.check_rate(KEY, load.rate, 1)?;
     Ok(load)
 }

@@ -514,6 +514,10 @@ fn a_replay_has_what_it_needs_in_all_of_its_requests_or_in_none() {
             [body(0).as_str(), BARE, body(2).as_str()],
             "`arrival.file`: line 2 has no body",
         ),
+        (
+            ["\"timestamp\":0", "\"timestamp\":1e9", "\"timestamp\":2e9"],
+            "check `arrival.unit`",
+        ),
     ] {
         let refused = replay(lines, "").unwrap_err();
         assert!(refused.contains(says), "{refused}");

@@ -10,7 +10,7 @@ use tierlab_analysis::record::{
 };
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::statistics::percentile::histogram;
-use tierlab_analysis::validity::laws::by_stays;
+use tierlab_analysis::validity::laws::{by_stays, start_fill};
 use tierlab_load::driver::Finished;
 use tierlab_load::schedule::Schedule;
 
@@ -60,6 +60,7 @@ pub fn record(finished: &Finished, schedule: &Schedule, server: Option<ServerDel
         in_flight_limit_hit: finished.observed.limit_hit,
         mean_in_flight: finished.observed.mean_in_flight,
         in_flight_by_stays: Some(by_stays(&finished.samples, &window_us)),
+        start_fill: start_fill(&good, &window_us),
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: tierlab_analysis::backlog_slope(&good),

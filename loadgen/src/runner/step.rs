@@ -3,6 +3,7 @@
 //! In: a plan and its targets. Out: a step, stored in its folder's journal as soon as it is finished, so that a kill
 //! loses only the current step.
 
+use super::check_reply::check_reply;
 use super::ledger::{Attempt, Ledger, PlannedStep, Work, annotate};
 use super::naming::{factors, line, name};
 use super::recorder;
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{Driven, DriverFigures, Factors, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{Driven, DriverFigures, Factors, Failure, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
@@ -146,6 +147,10 @@ impl Runner<'_> {
         self.check_alive(ledger, target, at, &reports).await?;
         self.keep_requests(&step, &mut sent).await?;
         let repeats = repeats(&step, sent, &lost_before, reports.server.as_ref(), self.plan);
+        let given_up = [Failure::DrainLimit, Failure::Timeout].map(|failure| failure.to_string());
+        // Those of journeys also name their step.
+        let mut failed = repeats.iter().flat_map(|repeat| repeat.errors.keys());
+        let has_given_up = failed.any(|reason| given_up.iter().any(|kind| reason.starts_with(kind.as_str())));
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
             let earlier = ledger.points.step(&factors, repeat.index);
@@ -165,7 +170,34 @@ impl Runner<'_> {
         }
         // Printed once it is stored: a printed line is a stored step.
         ledger.progress.finish(&line);
+        if has_given_up {
+            self.wait_for_reply(ledger, target).await;
+        }
         Ok(())
+    }
+
+    /// Waits until the server answers, since it may still work on requests that a step has given up: the next step would
+    /// begin behind them.
+    async fn wait_for_reply(&self, ledger: &Ledger, target: usize) {
+        let limit = 2 * self.plan.step_limit();
+        let answered = async {
+            while check_reply(self.plan, &self.targets[target], &self.plan.model)
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+        };
+        let answered = tokio::select! {
+            answered = tokio::time::timeout(limit, Box::pin(answered)) => answered,
+            () = self.interrupt.raised() => return,
+        };
+        if answered.is_err() {
+            let limit = wait(limit);
+            let text =
+                format!("  no good reply for {limit} after the step: the next one may begin behind its requests");
+            ledger.progress.print(&text);
+        }
     }
 
     /// Writes the requests of each part that keeps them, off the runtime's threads and before the next step.

@@ -378,13 +378,14 @@ impl Control {
             headers: route.headers(body),
             body: body.bytes.clone(),
         };
-        let refuse = |problem: String| refusal(&route.shown(), &problem);
+        let url = tierlab_load::redact::urls(&self.url_of(path));
+        let refuse = |problem: String| refusal(&url, &problem);
         let response = self.endpoint.send(request, limit, TIMEOUT.max(timeout)).await;
         let answer = response.map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
                 "{}; `target.success.status` is {:?}",
-                describe_failure(&route.shown(), &answer),
+                describe_failure(&url, &answer),
                 custom.success.status
             )));
         }

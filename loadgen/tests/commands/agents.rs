@@ -1,6 +1,7 @@
 //! `agent` and `--agents` through the real binary: several agents as one, lost agents, slow links, wrong clocks,
 //! strangers.
 
+use crate::foreign::texts;
 use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run, run_until};
 use crate::replay::Noting;
 use hdrhistogram::Histogram;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tierlab_analysis::record::{Fault, Run, Verdict};
@@ -385,19 +387,21 @@ fn an_agent_that_stays_away_ends_the_run_with_what_is_finished() {
     assert!(run.interrupted && !run.points[0].repeats.is_empty());
 }
 
-/// Forwards connections with a delay in each direction. Returns its address.
-fn slow_link(to: &str, delay: Duration) -> String {
+/// Forwards connections with a delay in each direction, and notes their bytes. Returns its address.
+fn slow_link(to: &str, delay: Duration, carried: &Arc<Mutex<Vec<u8>>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let to = to.to_owned();
+    let (to, carried) = (to.to_owned(), Arc::clone(carried));
     thread::spawn(move || {
         for from in listener.incoming().map_while(Result::ok) {
             let Ok(onward) = TcpStream::connect(&to) else { continue };
             let ways = [(from.try_clone().unwrap(), onward.try_clone().unwrap()), (onward, from)];
             for (mut from, mut to) in ways {
+                let carried = Arc::clone(&carried);
                 thread::spawn(move || {
                     let mut bytes = vec![0; 1 << 16];
                     while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        carried.lock().unwrap().extend(&bytes[..read]);
                         thread::sleep(delay);
                         if to.write_all(&bytes[..read]).is_err() {
                             return;
@@ -415,7 +419,7 @@ fn slow_link(to: &str, delay: Duration) -> String {
 fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
     let endpoint = NullEndpoint::start();
     let agent = Agent::start(&[]);
-    let slow = slow_link(&agent.address, Duration::from_millis(20));
+    let slow = slow_link(&agent.address, Duration::from_millis(20), &Arc::default());
     let place = Workdir::new(&PLAN.replace("start_skew_us = 900000", "start_skew_us = 15000"));
     let ended = run(sweep(&place, &endpoint.url, "r", &[&slow]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -437,6 +441,43 @@ fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
         report.contains("agents may not have started together in 2 of 2 repeats"),
         "{report}"
     );
+}
+
+#[test]
+fn tokens_reach_the_server_but_no_agent_log_or_result() {
+    const SECRET: &str = "S3CRET-0123456789abcdef";
+    let server = Noting::start(Duration::ZERO);
+    let target = "[target]\nkind = \"http\"\npath = \"/\"\nbody = \"{}\"\nmetrics = []\ntoken_file = \"token\"\n";
+    let place = Workdir::new(&format!("{PLAN}{target}"));
+    std::fs::write(place.path("token"), SECRET).unwrap();
+    let agent = Agent::start(&["--secrets-dir", place.path(".").to_str().unwrap()]);
+    let carried = Arc::default();
+    let link = slow_link(&agent.address, Duration::ZERO, &carried);
+    let ended = run(sweep(&place, &server.url, "r", &[&link]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let arrived = server.noted();
+    let authorized = arrived
+        .iter()
+        .filter(|request| request.headers.contains(SECRET))
+        .count();
+    assert!(
+        authorized == arrived.len() && authorized > 600,
+        "{authorized} of {}",
+        arrived.len()
+    );
+    let carried = String::from_utf8_lossy(&carried.lock().unwrap()).into_owned();
+    assert!(carried.contains("token_file"), "the plan is sent as it is");
+    let written = texts(&place.path("results"));
+    for (place, said) in [
+        ("run", ended.stdout + &ended.stderr),
+        ("agent", agent.end()),
+        ("connection", carried),
+        ("results", written),
+    ] {
+        for secret in [SECRET, TOKEN] {
+            assert!(!said.contains(secret), "{place}: {said}");
+        }
+    }
 }
 
 #[test]

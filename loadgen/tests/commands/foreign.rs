@@ -54,7 +54,7 @@ fn only_repeat(place: &Workdir) -> Value {
 }
 
 /// Every file below a folder.
-fn texts(folder: &Path) -> String {
+pub(crate) fn texts(folder: &Path) -> String {
     let mut all = String::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -130,6 +130,10 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert_eq!(same.code, Some(0), "{}", same.stderr);
     let same: serde_json::Value = serde_json::from_str(&same.stdout).unwrap();
     assert_eq!(agreement::between(&answer, &same), Vec::<String>::new());
+    let twice = advise(&[folder.to_str().unwrap()]);
+    assert!(twice.stderr.contains("is left out"), "{}", twice.stderr);
+    let missing = advise(&[place.path("results/none").to_str().unwrap()]);
+    assert_eq!(missing.code, Some(2), "{}", missing.stderr);
     let harder = advise(&["--slo", "p95 < 1 us", "--json"]);
     assert!(matches!(harder.code, Some(3 | 4)), "{}", harder.stderr);
     let dear = place.path("dear.toml");

@@ -30,6 +30,12 @@ pub(crate) struct Noting {
 
 impl Noting {
     pub(crate) fn start(pause: Duration) -> Self {
+        Self::with(pause, false)
+    }
+
+    /// Answers one request at a time if it `is_serial`, and also those that its clients have given up.
+    fn with(pause: Duration, is_serial: bool) -> Self {
+        let turn = Arc::new(Mutex::new(()));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let arrived = Arc::new(Mutex::new(Vec::new()));
@@ -39,13 +45,15 @@ impl Noting {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 accepted.fetch_add(1, Ordering::Relaxed);
-                let noted = Arc::clone(&noted);
+                let (noted, turn) = (Arc::clone(&noted), Arc::clone(&turn));
                 thread::spawn(move || {
                     stream.set_nodelay(true).unwrap();
                     let mut stream = BufReader::new(stream);
                     while let Some(request) = request(&mut stream) {
                         noted.lock().unwrap().push(request);
+                        let serving = is_serial.then(|| turn.lock().unwrap());
                         thread::sleep(pause);
+                        drop(serving);
                         let reply = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
                         if stream.get_mut().write_all(reply).is_err() {
                             return;
@@ -147,6 +155,18 @@ fn a_day_of_an_access_log_is_replayed_in_two_seconds() {
     }
     late_ms.sort_by(f64::total_cmp);
     assert!(late_ms[79] < 50.0, "{late_ms:?}");
+}
+
+#[test]
+fn a_refused_reply_is_named_by_the_path_of_its_request() {
+    let server = Noting::start(Duration::ZERO);
+    let line = |number: u32| format!("{{\"timestamp\":{number},\"path\":\"/item/{number}?key=S3CRET\"}}\n");
+    let lines: String = (0..10).map(line).collect();
+    let target = "[target.success]\nstatus = [201]\n";
+    let (ended, _place) = replay("r.jsonl", &lines, "", target, &server.url);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let says = format!("{}/item/0?***: answered 200 OK", server.url);
+    assert!(ended.stderr.contains(&says), "{}", ended.stderr);
 }
 
 #[test]
@@ -319,4 +339,23 @@ fn a_sweep_stops_above_a_saturated_rate() {
         "{run}"
     );
     assert!(ended.stdout.contains("higher rates were left out"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_step_does_not_begin_behind_requests_that_an_earlier_one_gave_up() {
+    let server = Noting::with(Duration::from_millis(10), true);
+    let head = scripted::HEAD.replace(
+        "drain_s = 2.0\nmax_in_flight = 64",
+        "drain_s = 0.3\nmax_in_flight = 256",
+    );
+    let place = Workdir::new(&format!(
+        "{head}repeats = 2\nstep_s = 0.5\n[target]\nkind = \"http\"\npath = \"/\"\nbody = \"{{}}\"\nmetrics = []\n\
+         [[load]]\nmode = \"realtime\"\nrates = [20, 300]\n"
+    ));
+    let ended = run(place.sweep(&server.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let points = place.run_json()["points"].clone();
+    let errors = |point: usize, repeat: usize| points[point]["repeats"][repeat]["errors"].clone();
+    assert!(errors(1, 0)["drain-limit"].as_u64().unwrap() > 50, "{}", errors(1, 0));
+    assert_eq!(errors(0, 1), json!({}));
 }

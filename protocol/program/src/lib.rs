@@ -4,8 +4,10 @@
 pub mod onnxruntime;
 pub mod schema;
 
-use clap::{Command, CommandFactory};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Command, CommandFactory, Parser};
 use clap_complete::Shell;
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -85,6 +87,33 @@ pub fn version(commit: Option<&str>) -> &'static str {
     })
 }
 
+/// Parses the arguments of the process. Errors about numbers say which form is expected.
+///
+/// # Errors
+/// Those of clap.
+pub fn parse<P: Parser>() -> Result<P, clap::Error> {
+    P::try_parse().map_err(with_form)
+}
+
+/// Replaces the standard library's words for a text that is no number.
+fn with_form(error: clap::Error) -> clap::Error {
+    let form = match error.source().map(ToString::to_string).as_deref() {
+        Some("invalid float literal" | "cannot parse float from empty string") => {
+            "give a number without a unit, such as 0.5"
+        }
+        Some("invalid digit found in string" | "cannot parse integer from empty string") => {
+            "give a whole number without a unit, such as 5"
+        }
+        _ => return error,
+    };
+    let said = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (option, value) = (said(ContextKind::InvalidArg), said(ContextKind::InvalidValue));
+    clap::Error::raw(
+        ErrorKind::ValueValidation,
+        format!("invalid value '{value}' for '{option}': {form}\n"),
+    )
+}
+
 /// Answers `--completions SHELL` (to stdout) or `--man FOLDER` (a page for the program and each of its subcommands) if
 /// it is the first argument, and returns the exit code. For packagers: not part of `--help`.
 pub fn describe<P: CommandFactory>() -> Option<ExitCode> {
@@ -153,6 +182,27 @@ mod tests {
             "failed printing to stdout: No space left on device (os error 28)"
         ));
         assert!(!is_unread("index out of bounds"));
+    }
+
+    #[test]
+    fn a_text_that_is_no_number_is_told_the_form_of_one() {
+        #[derive(Debug, Parser)]
+        struct Flags {
+            #[arg(long)]
+            rate: Option<f64>,
+            #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+            workers: Option<u32>,
+        }
+        let refused = |flag: &str, value: &str| {
+            let error = with_form(Flags::try_parse_from(["x", flag, value]).unwrap_err());
+            assert_eq!(error.exit_code(), 2);
+            error.to_string()
+        };
+        assert!(refused("--rate", "9/s").contains("invalid value '9/s' for '--rate <RATE>': give a number without"));
+        assert!(refused("--workers", "1.5").contains("give a whole number"));
+        assert!(refused("--workers", "65").contains("65 is not in 1..=64"));
+        let read = Flags::try_parse_from(["x", "--rate", "0.5", "--workers", "2"]).unwrap();
+        assert_eq!((read.rate, read.workers), (Some(0.5), Some(2)));
     }
 
     #[test]

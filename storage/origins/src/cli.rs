@@ -111,7 +111,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = tierlab_program::describe::<Flags>() {
         return code;
     }
-    let flags = Flags::parse();
+    let flags = tierlab_program::parse::<Flags>().unwrap_or_else(|error| error.exit());
     let filter = match EnvFilter::try_new(&flags.log) {
         Ok(filter) => filter,
         Err(e) => return refuse(&format!("--log `{}`: {e}", flags.log)),

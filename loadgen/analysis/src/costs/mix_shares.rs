@@ -8,12 +8,16 @@
 //! of inferences divides instead.
 
 use crate::latency::bands::{band_total, reads_total};
-use crate::record::{HourBy, MixShare, Repeat};
+use crate::record::{HourBy, MixShare, Repeat, SentRequests};
 use tierlab_protocol::timing::Stage;
 
-/// Returns the shares of the parts of one step, in their order; each part comes with its rows per request.
+/// Returns the shares of the parts of one step, in their order; each part comes with its batch size, the rows of its
+/// requests if their bodies have no number of rows of their own.
 pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
-    let rows = |(rows, repeat): &(u32, &Repeat)| f64::from(*rows) * repeat.completed as f64;
+    let rows = |&(batch_size, repeat): &(u32, &Repeat)| {
+        let own = |sent: &SentRequests| sent.mean_rows.unwrap_or(sent.inferences_per_request);
+        repeat.sent.as_ref().map_or_else(|| f64::from(batch_size), own) * repeat.completed as f64
+    };
     let rows: Vec<f64> = parts.iter().map(rows).collect();
     let of_all = |total: fn(&Repeat) -> f64| -> Vec<f64> { parts.iter().map(|(_, repeat)| total(repeat)).collect() };
     let busy = of_all(|repeat| band_total(&repeat.bands, Stage::Infer.as_str()));
@@ -93,6 +97,22 @@ mod tests {
         assert!((shares[0].hour - 2.0 / 3.0).abs() < 1e-12 && (shares[1].hour - 1.0 / 3.0).abs() < 1e-12);
         assert!((shares[0].inferences - 1.0 / 3.0).abs() < 1e-12);
         assert!((shares[1].tier - 2.0 / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn recorded_bodies_count_by_their_own_rows() {
+        // Bodies of 6 rows on average, which the plan counts as one inference each.
+        let sent = SentRequests {
+            inferences_per_request: 1.0,
+            mean_rows: Some(6.0),
+            ..SentRequests::default()
+        };
+        let recorded = Repeat {
+            sent: Some(sent),
+            ..part(10, 0.0, 0.0)
+        };
+        let shares = mix_shares(&[(1, &recorded), (2, &part(10, 0.0, 0.0))]);
+        assert_eq!((shares[0].inferences, shares[1].hour), (0.75, 0.25));
     }
 
     #[test]

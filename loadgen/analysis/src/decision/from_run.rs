@@ -114,7 +114,7 @@ fn judged(
         objective_us: since_due.reduce(f64::min).or(limits.objective_us),
         ..limits.clone()
     };
-    let evidence = Evidence::of(point.factors.offered_rps, std::slice::from_ref(repeat), latency, &lag);
+    let evidence = Evidence::of(&point.factors, std::slice::from_ref(repeat), latency, &lag);
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
     // Failures above the plan's limit are counted as misses; they do not show a growing queue.

@@ -142,6 +142,10 @@ pub struct Repeat {
     /// length. `None` in older results.
     #[serde(default)]
     pub in_flight_by_stays: Option<f64>,
+    /// Growth of the number in flight over the window at a constant latency, since a step begins empty; 0 in older
+    /// results.
+    #[serde(default)]
+    pub start_fill: f64,
     /// Number of requests that carry as much information as one independent request; 1 if they are independent.
     #[serde(default = "independent")]
     pub autocorrelation_time: f64,

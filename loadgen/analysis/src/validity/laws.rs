@@ -20,6 +20,14 @@ pub fn by_stays(samples: &[Sample], window: &Range<u64>) -> f64 {
     stays as f64 / window.end.saturating_sub(window.start).max(1) as f64
 }
 
+/// Returns the growth of the number in flight over a window at a constant latency, from the window's good requests: a
+/// warm-up that is shorter than the latency leaves fewer in flight at the window's start than at its end.
+pub fn start_fill(good: &[Sample], window: &Range<u64>) -> f64 {
+    let gained = |us: u64| us.min(window.end) - us.min(window.start);
+    let gained: u64 = good.iter().map(|sample| gained(sample.latency_us())).sum();
+    gained as f64 / window.end.saturating_sub(window.start).max(1) as f64
+}
+
 /// Returns both sides over all repeats, weighted by their windows: counted, and from the requests' own times.
 pub fn in_flight(repeats: &[Repeat]) -> (f64, f64) {
     let window: f64 = repeats.iter().map(|repeat| repeat.window_s).sum();
@@ -130,6 +138,18 @@ mod tests {
         ];
         assert!((by_stays(&over, &WINDOW) - 1.5).abs() < 1e-9);
         assert_eq!(by_stays(&[], &WINDOW), 0.0);
+    }
+
+    #[test]
+    fn a_latency_beyond_the_warm_up_fills_the_window() {
+        // 100/s of 1.5 s each: 100 in flight after the warm-up of a second, 150 at the end.
+        let of = |us: u64| {
+            (100..300)
+                .map(|i| sample(i * 10_000, i * 10_000 + us))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(start_fill(&of(1_500_000), &WINDOW), 50.0);
+        assert_eq!(start_fill(&of(900_000), &WINDOW), 0.0);
     }
 
     #[test]

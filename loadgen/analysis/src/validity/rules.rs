@@ -4,7 +4,7 @@
 //! The number of requests that a schedule holds is known, so good requests scheduled in a window less good replies in it are exactly the
 //! growth of the queue. A healthy queue grows too, because a step begins with an empty one.
 
-use crate::record::{ClosedLoopFigures, Limits, Pool, Repeat, failures, worst_start};
+use crate::record::{ClosedLoopFigures, Factors, Limits, Pool, Repeat, failures, worst_start};
 use crate::statistics::mean;
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::student::t_two_sided;
@@ -21,6 +21,8 @@ const RANDOM_SIGMAS: f64 = 4.0;
 pub struct Evidence<'a> {
     /// Requests per second offered.
     pub offered_rps: f64,
+    /// Standard deviation of the gaps between requests over their mean; 1 for a Poisson process.
+    pub arrivals_cv: f64,
     /// Requests in the percentiles.
     pub samples: u64,
     /// Latency p50, in microseconds, for any number of samples.
@@ -37,10 +39,13 @@ pub struct Evidence<'a> {
 
 impl<'a> Evidence<'a> {
     /// Creates the evidence of some repeats, from tables of their latencies and send lags, without drifts.
-    pub(crate) fn of(offered_rps: f64, steps: &'a [Repeat], latency: &BlockTable, lag: &BlockTable) -> Self {
+    pub(crate) fn of(factors: &Factors, steps: &'a [Repeat], latency: &BlockTable, lag: &BlockTable) -> Self {
         let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
+        let gamma = factors.arrivals.strip_prefix("gamma(cv ");
+        let cv: Option<f64> = gamma.and_then(|rest| rest.split(')').next()?.parse().ok());
         Self {
-            offered_rps,
+            offered_rps: factors.offered_rps,
+            arrivals_cv: cv.unwrap_or(1.0),
             samples: latency.samples(),
             p50_us: at(latency, 0.5),
             p99_us: at(latency, 0.99),
@@ -57,6 +62,11 @@ impl<'a> Evidence<'a> {
     /// Fixed connections of the repeats; empty if each user had its own.
     pub(super) fn pools(&self) -> impl Iterator<Item = Pool> {
         self.steps.iter().filter_map(|step| step.pool)
+    }
+
+    /// Random deviation of the number of requests of a schedule that holds `nominal` on average.
+    fn random_requests(&self, nominal: f64) -> f64 {
+        RANDOM_SIGMAS * self.arrivals_cv.max(1.0) * nominal.sqrt() + 1.0
     }
 
     pub(super) fn scheduled(&self) -> f64 {
@@ -86,7 +96,7 @@ pub(super) fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Optio
 pub(super) fn not_reached(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
     let reached = evidence.scheduled();
-    let tolerance = (limits.error_share * nominal).max(RANDOM_SIGMAS * nominal.sqrt() + 1.0);
+    let tolerance = (limits.error_share * nominal).max(evidence.random_requests(nominal));
     (nominal - reached > tolerance)
         .then(|| format!("only {reached:.0} of {nominal:.0} journeys reached this step: earlier steps failed"))
 }
@@ -123,12 +133,12 @@ pub(super) fn start_skew(evidence: &Evidence<'_>, limits: &Limits) -> Option<Str
     ))
 }
 
-/// Checks that the schedule itself offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`,
-/// so a short window may differ from the nominal rate by far more than a percent without a fault: only deviations
-/// beyond the random error count.
+/// Checks that the schedule itself offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`, one
+/// of bursts `n ± cv sqrt(n)`, so a short window may differ from the nominal rate by far more than a percent without a
+/// fault: only deviations beyond the random error count.
 pub(super) fn schedule_error(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
-    let tolerance = (limits.rate_error_share * nominal).max(RANDOM_SIGMAS * nominal.sqrt() + 1.0);
+    let tolerance = (limits.rate_error_share * nominal).max(evidence.random_requests(nominal));
     let scheduled = evidence.scheduled();
     ((scheduled - nominal).abs() > tolerance)
         .then(|| format!("the schedule has {scheduled:.0} requests, but the rate requires {nominal:.0}"))
@@ -219,6 +229,8 @@ pub(super) struct Growth {
     requests: f64,
     /// Growth within the random error, in requests.
     random_error: f64,
+    /// Growth without another sign of a queue that shows nothing: random, or explained by a constant latency.
+    unproven: f64,
     /// Growth that a healthy queue may show, in requests.
     healthy: f64,
     /// Growth that a healthy queue may show beside another sign of a queue, or if the growth is certain.
@@ -242,6 +254,12 @@ impl Growth {
             let squares = evidence.sum(|step| (grown(step) - requests / count).powi(2));
             t_two_sided(OUTSIDE, count - 1.0) * (squares / (count - 1.0) * count).sqrt()
         };
+        // A growing queue is itself in flight, so that it never exceeds that error; but it exceeds the deviation of the
+        // requests and replies of a server that is always busy. A stall at the end of a lone repeat does so too.
+        let busy_error = match evidence.steps.len() {
+            2..MIN_REPEATS => RANDOM_SIGMAS * (2.0 * expected).sqrt(),
+            _ => f64::INFINITY,
+        };
         let healthy = |per_window: f64| {
             let allowed = per_window.min(MAX_WINDOW_SHARE * expected / count);
             (limits.rate_error_share * expected).max(count * allowed)
@@ -251,6 +269,7 @@ impl Growth {
             expected,
             requests,
             random_error,
+            unproven: random_error.min(busy_error) + evidence.sum(|step| step.start_fill),
             healthy: healthy(per_window),
             healthy_beside: healthy(per_window / 2.0),
         }
@@ -263,8 +282,8 @@ impl Growth {
 
     /// Describes replies that fall behind: certainly, or by enough beside another sign of a queue.
     pub(super) fn behind(&self, has_other_sign: bool) -> Option<String> {
-        let random_error = if has_other_sign { 0.0 } else { self.random_error };
-        (self.requests - random_error > self.healthy_beside).then(|| self.text())
+        let unproven = if has_other_sign { 0.0 } else { self.unproven };
+        (self.requests - unproven > self.healthy_beside).then(|| self.text())
     }
 
     /// Describes more replies than requests: the windows began with an earlier queue.

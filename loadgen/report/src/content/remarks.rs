@@ -380,7 +380,13 @@ fn failed_requests(points: &[Point]) -> Option<String> {
     let reasons = reasons.join(", ");
     let example = example.map_or_else(String::new, |example| format!(" ({example})"));
     let (failed, scheduled) = (thousands(failed), thousands(scheduled));
-    Some(format!("{failed} of {scheduled} requests failed: {reasons}{example}"))
+    let open = match unfinished {
+        0 => String::new(),
+        _ => format!("; {} more were open at the end of a step", thousands(unfinished)),
+    };
+    Some(format!(
+        "{failed} of {scheduled} requests failed: {reasons}{example}{open}"
+    ))
 }
 
 /// Failed or missing proof of the instrument.
@@ -599,7 +605,7 @@ mod tests {
         ];
         assert_eq!(
             failed_requests(&points).unwrap(),
-            "3 of 3,000 requests failed: 2 × 503, 1 × drain-limit"
+            "3 of 3,000 requests failed: 2 × 503, 1 × drain-limit; 350 more were open at the end of a step"
         );
     }
 

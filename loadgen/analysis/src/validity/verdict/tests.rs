@@ -25,6 +25,7 @@ fn healthy() -> Evidence<'static> {
     };
     Evidence {
         offered_rps: 200.0,
+        arrivals_cv: 1.0,
         samples: 3_000,
         p50_us: 5_000.0,
         p99_us: 20_000.0,
@@ -364,6 +365,26 @@ fn a_growing_backlog_is_saturation() {
 }
 
 #[test]
+fn replies_far_behind_are_saturation_in_few_repeats_and_a_latency_beyond_the_warm_up_is_none() {
+    // A server that answers the newest first: the latency of most requests does not grow.
+    let behind = |repeats: usize, start_fill: f64| {
+        judge(|e| {
+            let step = Repeat {
+                achieved_rps: 120.0,
+                mean_in_flight: 200.0,
+                start_fill,
+                ..e.steps[0].clone()
+            };
+            e.steps = vec![step; repeats].into();
+        })
+    };
+    for repeats in [2, 3, 10] {
+        assert_saturated(&behind(repeats, 0.0), "achieved rate off by -40.0 %");
+        assert_eq!(behind(repeats, 400.0), Verdict::Valid);
+    }
+}
+
+#[test]
 fn a_plans_own_connections_may_all_be_busy_but_the_generator_may_not_be_late() {
     let pooled = |own_lag_p99_us, slope: Interval| {
         judge(|e| {
@@ -450,6 +471,23 @@ fn growth_by_chance_in_one_repeat_or_of_no_size_is_none() {
         judge(|e| e.steps.to_mut().iter_mut().for_each(|s| s.backlog_slope = small)),
         Verdict::Valid
     );
+}
+
+#[test]
+fn a_schedule_of_bursts_may_hold_more_or_fewer_requests() {
+    let scheduled = |arrivals_cv: f64| {
+        judge(|e| {
+            e.arrivals_cv = arrivals_cv;
+            for step in e.steps.to_mut() {
+                (step.scheduled, step.achieved_rps) = (800, 160.0);
+            }
+        })
+    };
+    assert_invalid(
+        &scheduled(1.0),
+        "the schedule has 2400 requests, but the rate requires 3000",
+    );
+    assert_eq!(scheduled(3.0), Verdict::Valid);
 }
 
 #[test]
