@@ -128,6 +128,7 @@ fn decimals_become_the_float_that_is_declared_and_times_integers() {
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..2));
     let price = Decimal128Array::from(vec![Some(1999), Some(-5)]).with_precision_and_scale(10, 2);
     let whole = Decimal128Array::from(vec![9_007_199_254_740_993, 1]).with_precision_and_scale(20, 0);
+    let scaled = Decimal128Array::from(vec![9_007_199_254_740_993_000, -2000]).with_precision_and_scale(38, 3);
     let seconds: ArrayRef = Arc::new(Time32MillisecondArray::from(vec![5, 6]));
     let micros: ArrayRef = Arc::new(Time64MicrosecondArray::from(vec![7, 1 << 40]));
     write_parquet(
@@ -136,6 +137,7 @@ fn decimals_become_the_float_that_is_declared_and_times_integers() {
             ("id", ids),
             ("price", Arc::new(price.unwrap())),
             ("whole", Arc::new(whole.unwrap())),
+            ("scaled", Arc::new(scaled.unwrap())),
             ("s", seconds),
             ("m", micros),
         ],
@@ -145,9 +147,14 @@ fn decimals_become_the_float_that_is_declared_and_times_integers() {
         error.contains("`price`") && error.contains("--as price=FP64"),
         "{error}"
     );
-    let read = import(at, &["id", "a.parquet", "--as", "price=FP64", "--as", "whole=INT64"]);
+    let types = ["--as", "price=FP64", "--as", "whole=INT64", "--as", "scaled=INT64"];
+    let read = import(at, &[&["id", "a.parquet"][..], &types].concat());
     assert_eq!([0, 1].map(|key| double(&read, key, "price")), [19.99, -0.05]);
     assert_eq!(long(&read, 0, "whole"), 9_007_199_254_740_993);
+    assert_eq!(
+        [0, 1].map(|key| long(&read, key, "scaled")),
+        [9_007_199_254_740_993, -2]
+    );
     assert_eq!((int(&read, 1, "s"), long(&read, 1, "m")), (6, 1 << 40));
 }
 
