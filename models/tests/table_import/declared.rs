@@ -122,6 +122,28 @@ fn truth_values_dates_and_times_of_csv_are_numbers() {
 }
 
 #[test]
+fn integers_of_text_are_rounded_only_by_a_declared_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(
+        at.join("a.csv"),
+        "id,v,w,u\n1,9007199254740993,9007199254740993.0,7.0\n2,0.5,2,3\n",
+    )
+    .unwrap();
+    let whole = ["--as", "w=INT64", "--as", "u=UINT64"];
+    let base = [&BASE[..], &["id", "a.csv", "--restart"], &whole].concat();
+    assert_eq!(run(at, &base).status.code(), Some(3));
+    let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
+    assert!(
+        bad.contains("FP64 rounds 9007199254740993") && bad.contains("--as v=FP64"),
+        "{bad}"
+    );
+    let read = import(at, &[&["id", "a.csv", "--as", "v=FP64"][..], &whole].concat());
+    assert_eq!(double(&read, 1, "v"), 9_007_199_254_740_992.0);
+    assert_eq!((long(&read, 1, "w"), long(&read, 1, "u")), (9_007_199_254_740_993, 7));
+}
+
+#[test]
 fn decimals_become_the_float_that_is_declared_and_times_integers() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

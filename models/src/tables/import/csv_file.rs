@@ -2,8 +2,10 @@
 //! options. Out: batches. Knows nothing of keys or tables.
 
 use super::batch::{Batch, BatchBuilder, positions};
-use super::request::CsvOptions;
-use super::text_types::{TypeGuess, has_leading_zeros, is_null, parse_bool, parse_date, parse_integer, parse_micros};
+use super::request::{CsvOptions, declared};
+use super::text_types::{
+    TypeGuess, has_leading_zeros, is_null, is_rounded_by_floats, parse_bool, parse_date, parse_integer, parse_micros,
+};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::collections::HashMap;
@@ -30,6 +32,8 @@ pub(super) struct CsvFile {
     /// True if the file has a row.
     pub(super) has_rows: bool,
     null_values: Vec<String>,
+    /// True for each column whose declared type may round.
+    may_round: Vec<bool>,
 }
 
 impl CsvFile {
@@ -74,6 +78,10 @@ impl CsvFile {
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
             has_rows,
             null_values: options.null_values.clone(),
+            may_round: names
+                .iter()
+                .map(|name| declared(&options.types, name).is_some())
+                .collect(),
         })
     }
 
@@ -115,6 +123,13 @@ impl CsvFile {
             let text = std::str::from_utf8(&record[wanted[at]]).map_err(|_| "no UTF-8")?;
             if is_null(text, &self.null_values) {
                 return Ok(false);
+            }
+            if *field.data_type() == Arrow::Float64 && !self.may_round[wanted[at]] && is_rounded_by_floats(text) {
+                return Err(format!(
+                    "FP64 rounds {}: pass --as {}=FP64 to allow it",
+                    text.trim(),
+                    field.name()
+                ));
             }
             put(text, field.data_type(), bytes).map(|()| true)
         })
@@ -167,8 +182,8 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
         Arrow::Utf8 => bytes.extend_from_slice(field.as_bytes()),
         Arrow::Int64 => bytes.extend(parse_integer(text).ok_or_else(|| mismatch("integer"))?.to_le_bytes()),
         Arrow::UInt64 => {
-            let number: u64 = text.parse().map_err(|_| mismatch("integer from 0 on"))?;
-            bytes.extend(number.to_le_bytes());
+            let number: Option<u64> = text.parse().ok().or_else(|| parse_integer(text)?.try_into().ok());
+            bytes.extend(number.ok_or_else(|| mismatch("integer from 0 on"))?.to_le_bytes());
         }
         Arrow::Float64 => {
             let number: f64 = text.parse().map_err(|_| mismatch("number"))?;
