@@ -20,7 +20,7 @@ const SAMPLED_ROWS: u64 = 10_000;
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// Maximum characters of a bad row.
 const MAX_RECORD_CHARS: usize = 2000;
-/// Key of a field's metadata with advice for a text column.
+/// Key of a field's metadata with advice for a column of text, or the reason for which its files cannot be read.
 pub(super) const ADVICE: &str = "advice";
 
 /// CSV file: its options and its columns.

@@ -294,7 +294,10 @@ fn source(
                 "no value in the first rows says what it is: say it, as --as {to}=FP32"
             ));
         }
-        (None, element, _) => dtype_of(element).ok_or_else(|| format!("{arrow} has no place in a row of numbers"))?,
+        (None, element, _) => dtype_of(element).ok_or_else(|| match field.metadata().get(ADVICE) {
+            Some(advice) => advice.clone(),
+            None => format!("{arrow} has no place in a row of numbers"),
+        })?,
     };
     if width == 0 {
         return Err("its lists are empty".to_owned());
