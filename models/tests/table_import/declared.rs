@@ -262,6 +262,10 @@ fn rows_that_are_missing_from_a_table_are_an_exit_code_of_their_own() {
         assert_eq!(stderr.contains("--allow-bad-rows 1"), code == 3, "{stderr}");
         assert_eq!(Read::table(&at.join("f/t.rows")).header.rows, 1);
     }
+    fs::write(at.join("a.csv"), "id,v\n1,x\n").unwrap();
+    let error = refused(at, &["id", "a.csv", "--as", "v=FP32"]);
+    let file = error.trim().rsplit_once("every row is bad: see ").unwrap().1;
+    assert!(fs::read_to_string(at.join(file)).unwrap().contains("`x` is no number"));
 }
 
 #[test]
