@@ -225,6 +225,37 @@ fn a_part_with_finer_numbers_is_not_rounded_unasked() {
 }
 
 #[test]
+fn requests_that_contradict_the_columns_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("a.csv"), "id,v,s\n1,1,x\n").unwrap();
+    for (more, word) in [
+        (
+            &["--hash", "id=9", "--hash", "s=9"][..],
+            "--hash id=9: the column is the key",
+        ),
+        (&["--hash", "s=9", "--columns", "v"], "--hash s=9"),
+        (
+            &["--columns", "v", "--as", "v=FP32", "--as", "v=FP64"],
+            "--as v=FP32: it is FP64 too",
+        ),
+        (&["--columns", "v", "--vector", "id=v"], "--vector id"),
+    ] {
+        let error = refused(at, &[&["id", "a.csv"], more].concat());
+        assert!(error.contains(word), "{error}");
+    }
+    let long = |value: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
+    let fields = ["id", "v", "id"].map(|name| arrow_schema::Field::new(name, arrow_schema::DataType::Int64, false));
+    let schema = Arc::new(arrow_schema::Schema::new(fields.to_vec()));
+    let batch = arrow_array::RecordBatch::try_new(schema, vec![long(1), long(2), long(3)]).unwrap();
+    let file = fs::File::create(at.join("a.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert!(refused(at, &["id", "a.parquet"]).contains("two columns are called `id`"));
+}
+
+#[test]
 fn names_of_folders_are_columns() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

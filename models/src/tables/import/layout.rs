@@ -2,7 +2,7 @@
 //! each value, or a sentence that names the column with advice. Reads no row.
 
 use super::csv_file::ADVICE;
-use super::request::{ColumnRequest, ColumnType, ROW, declared};
+use super::request::{ColumnRequest, ColumnType, HashedColumn, ROW, declared};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -130,6 +130,27 @@ impl Layout {
             if column != "*" && !self.columns.iter().any(|existing| existing.name == *column) {
                 return Err(format!("--as {column}={dtype}: the table has no such column"));
             }
+            let mut others = request.types.iter().filter(|other| other.column == *column);
+            if let Some(other) = others.find(|other| other.dtype != *dtype) {
+                return Err(format!(
+                    "--as {column}={dtype}: it is {} too; name one type",
+                    other.dtype
+                ));
+            }
+        }
+        let sources = self.columns.iter().flat_map(|column| &column.sources);
+        for HashedColumn { column, buckets } in &request.hashed {
+            if !sources.clone().any(|source| source.column == *column) {
+                return Err(format!(
+                    "--hash {column}={buckets}: the column is the key, or is not taken"
+                ));
+            }
+        }
+        if self.columns.iter().any(|column| column.name == self.key) {
+            return Err(format!(
+                "--vector {}: it is the name of the key; choose another",
+                self.key
+            ));
         }
         self.schema(&request.name, 1).map(drop)
     }
@@ -177,6 +198,10 @@ impl Layout {
         }
         let used: HashSet<&str> = self.input_columns().collect();
         let mut names = schema.fields().iter().map(|field| field.name().as_str());
+        let mut seen = HashSet::new();
+        if let Some(name) = names.clone().find(|name| used.contains(name) && !seen.insert(*name)) {
+            return Err(format!("two columns are called `{name}`: rename one"));
+        }
         match names.find(|name| !used.contains(name)) {
             Some(name) if request.only.is_empty() => {
                 let what = "is not in the first file: --columns names those to take";
