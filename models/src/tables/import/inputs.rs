@@ -76,6 +76,10 @@ impl Inputs {
         if found.is_file() {
             return self.add_file(path, None);
         }
+        if !found.is_dir() {
+            let what = "it is a pipe or a device, and rows are read twice: write them to a file first";
+            return Err(ModelsError::bad(&path.display(), &what));
+        }
         let (name, mut files) = (path.display().to_string(), BTreeMap::new());
         list_files(path, path, 0, &mut files)?;
         let listing = Listing { name, files };
