@@ -39,7 +39,9 @@ pub(super) struct CsvFile {
 impl CsvFile {
     /// Takes the columns from the header line or the given names, their types from `fixed_schema` or the first rows.
     pub(super) fn open(path: &Path, options: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<Self, String> {
-        let is_tsv = path.extension().is_some_and(|ending| ending == "tsv");
+        let is_tsv = path
+            .extension()
+            .is_some_and(|ending| ending.eq_ignore_ascii_case("tsv"));
         let delimiter = options.delimiter.unwrap_or(if is_tsv { b'\t' } else { b',' });
         let has_header = options.names.is_empty();
         let mut reader = open_reader(path, delimiter, has_header)?;
