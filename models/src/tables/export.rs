@@ -29,10 +29,7 @@ const GROUP_BYTES: usize = 64 << 20;
 pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), ModelsError> {
     let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&table.display(), what);
     if to.extension().is_some_and(|extension| extension == EXTENSION) {
-        let what = format!(
-            "--to {}: a table has this ending; name a file such as t.parquet",
-            to.display()
-        );
+        let what = format!("--to {}: name a Parquet file, not a table", to.display());
         return Err(ModelsError::Usage(what));
     }
     let (file, header) = check::open(table)?;

@@ -68,6 +68,7 @@ impl CsvFile {
                 guess.add(row, field, &options.null_values);
             }
         }
+        let is_declared = |name: &String| declared(&options.types, name).is_some();
         let fixed_type = |name: &str| Some(fixed_schema?.field_with_name(name).ok()?.data_type().clone());
         let fields = names.iter().zip(&guesses).map(|(name, guess)| {
             let arrow = fixed_type(name).unwrap_or_else(|| guess.arrow(name, options));
@@ -80,10 +81,7 @@ impl CsvFile {
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
             has_rows,
             null_values: options.null_values.clone(),
-            may_round: names
-                .iter()
-                .map(|name| declared(&options.types, name).is_some())
-                .collect(),
+            may_round: names.iter().map(is_declared).collect(),
         })
     }
 
@@ -127,11 +125,8 @@ impl CsvFile {
                 return Ok(false);
             }
             if *field.data_type() == Arrow::Float64 && !self.may_round[wanted[at]] && is_rounded_by_floats(text) {
-                return Err(format!(
-                    "FP64 rounds {}: pass --as {}=FP64 to allow it",
-                    text.trim(),
-                    field.name()
-                ));
+                let (text, name) = (text.trim(), field.name());
+                return Err(format!("FP64 rounds {text}: pass --as {name}=FP64 to allow it"));
             }
             put(text, field.data_type(), bytes).map(|()| true)
         })

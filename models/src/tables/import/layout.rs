@@ -130,27 +130,18 @@ impl Layout {
             if column != "*" && !self.columns.iter().any(|existing| existing.name == *column) {
                 return Err(format!("--as {column}={dtype}: the table has no such column"));
             }
-            let mut others = request.types.iter().filter(|other| other.column == *column);
-            if let Some(other) = others.find(|other| other.dtype != *dtype) {
-                return Err(format!(
-                    "--as {column}={dtype}: it is {} too; name one type",
-                    other.dtype
-                ));
+            if declared(&request.types, column) != Some(*dtype) {
+                return Err(format!("--as {column}={dtype}: it has another type before"));
             }
         }
         let sources = self.columns.iter().flat_map(|column| &column.sources);
         for HashedColumn { column, buckets } in &request.hashed {
             if !sources.clone().any(|source| source.column == *column) {
-                return Err(format!(
-                    "--hash {column}={buckets}: the column is the key, or is not taken"
-                ));
+                return Err(format!("--hash {column}={buckets}: it is the key, or not taken"));
             }
         }
         if self.columns.iter().any(|column| column.name == self.key) {
-            return Err(format!(
-                "--vector {}: it is the name of the key; choose another",
-                self.key
-            ));
+            return Err(format!("--vector {}: the key has this name", self.key));
         }
         self.schema(&request.name, 1).map(drop)
     }
