@@ -53,7 +53,7 @@ pub(super) fn remove(folder: &Path) -> Result<(), ModelsError> {
         return Ok(());
     }
     for part in entries(folder)? {
-        let journal = File::open(part.join("journal.jsonl"));
+        let journal = OpenOptions::new().append(true).open(part.join("journal.jsonl"));
         if journal.is_ok_and(|journal| matches!(journal.try_lock(), Err(TryLockError::WouldBlock))) {
             return Err(ModelsError::bad(&part.display(), &READ_BY_ANOTHER));
         }
