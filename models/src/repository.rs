@@ -225,13 +225,14 @@ pub fn model_names(repository: &Path) -> Result<Vec<String>, ModelsError> {
     Ok(names)
 }
 
-/// Returns the versions in a model's folder that hold a graph, sorted by number.
+/// Returns the versions in a model's folder that hold a graph, sorted by number. As in the server, no version begins
+/// with a zero.
 ///
 /// # Errors
 /// A folder that cannot be listed.
 pub fn versions(folder: &Path) -> Result<Vec<u64>, ModelsError> {
     let mut names = folder_names(folder)?;
-    names.retain(|name| folder.join(name).join(MODEL_FILE).is_file());
+    names.retain(|name| !name.starts_with('0') && folder.join(name).join(MODEL_FILE).is_file());
     let mut versions: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
     versions.sort_unstable();
     Ok(versions)

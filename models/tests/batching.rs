@@ -196,3 +196,20 @@ fn without_the_option_nothing_is_said_and_nonsense_is_refused() {
     }
     assert!(!here.path().join("models/repository/nonsense").exists());
 }
+
+#[test]
+fn the_names_of_classes_are_imported_with_the_config() {
+    let here = tempfile::tempdir().unwrap();
+    let at = here.path();
+    let model = one_node("Relu", None, None, &[N, Dim::Fixed(2)]);
+    let config =
+        "max_batch_size = 4\n[[outputs]]\nname = \"y\"\ndatatype = \"FP32\"\ndims = [2]\nlabels = \"names.txt\"\n";
+    fs::write(at.join("c.toml"), config).unwrap();
+    let (output, _) = import(at, "named", &model, &["--config", "c.toml"]);
+    assert!(!output.status.success() && text(&output).contains("names.txt: cannot read the labels"));
+    fs::write(at.join("names.txt"), "cat\ndog\n").unwrap();
+    let (output, _) = import(at, "named", &model, &["--config", "c.toml"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let copied = fs::read_to_string(at.join("models/repository/named/names.txt")).unwrap();
+    assert_eq!(copied, "cat\ndog\n");
+}

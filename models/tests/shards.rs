@@ -135,6 +135,19 @@ fn samples_of_a_tar_become_rows_with_a_column_for_each_extension() {
 }
 
 #[test]
+fn files_that_cannot_be_read_matter_only_to_columns_that_need_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let file = |i: i64, extension: &str, body: String| (format!("{i}.{extension}"), body.into_bytes());
+    let samples = (0..3).map(|i| vec![file(i, "cls", i.to_string()), file(i, "json", "NaN".to_owned())]);
+    archive(&at.join("a.tar"), samples);
+    let refused = fail(at, &["a.tar", "--key", "__key__"]);
+    assert!(refused.contains("column `json`: expected value"), "{refused}");
+    succeed(at, &["a.tar", "--key", "__key__", "--columns", "cls"]);
+    assert_eq!(column(at, b"2", "cls"), 2_i64.to_le_bytes());
+}
+
+#[test]
 fn shards_in_a_folder_are_one_table() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

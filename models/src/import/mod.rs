@@ -25,6 +25,7 @@ use tierlab_formats::model::{
 };
 use tierlab_formats::onnx::{External, ExternalFile, Placeholder, decode};
 use tierlab_formats::pbtxt::model::model_config;
+use tierlab_storage::ObjectPath;
 
 /// Request of an import: arguments of `import`.
 #[derive(Debug, Clone, Default, Args)]
@@ -140,6 +141,8 @@ struct ConfigBundle {
     config: ModelConfig,
     /// Files of the warm-up's samples, by name.
     warmup: BTreeMap<String, Bytes>,
+    /// Files of the names of classes, by path in the model's folder.
+    labels: BTreeMap<String, Bytes>,
 }
 
 /// Reads a graph with the files of its weights, which are checked, beside it.
@@ -184,7 +187,7 @@ fn check_weights(graph: &Path, path: &Path, expected: &ExternalFile) -> Result<(
 /// Reads the config of a model: Triton's if the file's name ends in `.pbtxt`.
 ///
 /// # Errors
-/// An invalid config; a file of a warm-up sample that is not in `warmup/` beside it.
+/// An invalid config; a missing file of a warm-up sample or of labels.
 fn read_config(path: &Path, name: &str) -> Result<ConfigBundle, ModelsError> {
     let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
     let (file, config) = match path.extension().is_some_and(|extension| extension == "pbtxt") {
@@ -192,20 +195,28 @@ fn read_config(path: &Path, name: &str) -> Result<ConfigBundle, ModelsError> {
         false => (CONFIG_FILE, ModelConfig::parse(&text)),
     };
     let config = config.map_err(|e| ModelsError::Usage(format!("{}: {e}", path.display())))?;
-    let folder = path.parent().unwrap_or(Path::new("")).join(WARMUP_FOLDER);
-    let mut warmup = BTreeMap::new();
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (mut warmup, mut labels) = (BTreeMap::new(), BTreeMap::new());
     for input in config.warmup.iter().flat_map(|sample| sample.inputs.values()) {
         if let WarmupData::File(file) = &input.data {
-            let path = folder.join(file);
+            let path = folder.join(WARMUP_FOLDER).join(file);
             let bytes = fs::read(&path).map_err(ModelsError::io("read the file of a warm-up sample", &path))?;
             warmup.insert(file.clone(), Bytes::from(bytes));
         }
+    }
+    for file in config.outputs.iter().filter_map(|output| output.labels.as_ref()) {
+        let path = folder.join(file);
+        let what = "labels must be in the folder of the config, or below it";
+        ObjectPath::new(file).map_err(|_| ModelsError::bad(&path.display(), &what))?;
+        let bytes = fs::read(&path).map_err(ModelsError::io("read the labels", &path))?;
+        labels.insert(file.clone(), Bytes::from(bytes));
     }
     Ok(ConfigBundle {
         file,
         text: Some(text),
         config,
         warmup,
+        labels,
     })
 }
 
@@ -245,13 +256,16 @@ fn config_for_verdict(request: &Import, batching: Option<&Verdict>) -> Result<Co
     })
 }
 
-/// Writes a config, and the files of its warm-up samples.
+/// Writes a config, and the files of its warm-up samples and labels.
 fn write_config(folder: &Path, config: &ConfigBundle) -> Result<(), ModelsError> {
     if let Some(text) = &config.text {
         write_atomically(&folder.join(config.file), text.as_bytes())?;
     }
     for (name, bytes) in &config.warmup {
         write_atomically(&folder.join(WARMUP_FOLDER).join(name), bytes)?;
+    }
+    for (name, bytes) in &config.labels {
+        write_atomically(&folder.join(name), bytes)?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use parquet::file::properties::WriterProperties;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use tierlab_formats::table::EXTENSION;
 use tierlab_storage::tiers::flight::rows::to_batch;
 use tierlab_storage::tiers::flight::schema::of_table;
 
@@ -23,9 +24,14 @@ const GROUP_BYTES: usize = 64 << 20;
 /// Writes a table as Parquet; returns its rows and the file's bytes.
 ///
 /// # Errors
-/// A damaged table, with row and offset; a file that cannot be written; a stop. Then `to` stays unchanged.
+/// A damaged table, with row and offset; a file that is named as a table or cannot be written; a stop. Then `to` stays
+/// unchanged.
 pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), ModelsError> {
     let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&table.display(), what);
+    if to.extension().is_some_and(|extension| extension == EXTENSION) {
+        let what = format!("--to {}: name a Parquet file, not a table", to.display());
+        return Err(ModelsError::Usage(what));
+    }
     let (file, header) = check::open(table)?;
     let schema = Arc::new(of_table(&header, "file").map_err(|e| bad(&e))?);
     let staged = StagedFile::create(to)?;

@@ -122,12 +122,35 @@ fn truth_values_dates_and_times_of_csv_are_numbers() {
 }
 
 #[test]
+fn integers_of_text_are_rounded_only_by_a_declared_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(
+        at.join("a.csv"),
+        "id,v,w,u\n1,9007199254740993,9007199254740993.0,7.0\n2,0.5,2,3\n",
+    )
+    .unwrap();
+    let whole = ["--as", "w=INT64", "--as", "u=UINT64"];
+    let base = [&BASE[..], &["id", "a.csv", "--restart"], &whole].concat();
+    assert_eq!(run(at, &base).status.code(), Some(3));
+    let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
+    assert!(
+        bad.contains("FP64 rounds 9007199254740993") && bad.contains("--as v=FP64"),
+        "{bad}"
+    );
+    let read = import(at, &[&["id", "a.csv", "--as", "v=FP64"][..], &whole].concat());
+    assert_eq!(double(&read, 1, "v"), 9_007_199_254_740_992.0);
+    assert_eq!((long(&read, 1, "w"), long(&read, 1, "u")), (9_007_199_254_740_993, 7));
+}
+
+#[test]
 fn decimals_become_the_float_that_is_declared_and_times_integers() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..2));
     let price = Decimal128Array::from(vec![Some(1999), Some(-5)]).with_precision_and_scale(10, 2);
     let whole = Decimal128Array::from(vec![9_007_199_254_740_993, 1]).with_precision_and_scale(20, 0);
+    let scaled = Decimal128Array::from(vec![9_007_199_254_740_993_000, -2000]).with_precision_and_scale(38, 3);
     let seconds: ArrayRef = Arc::new(Time32MillisecondArray::from(vec![5, 6]));
     let micros: ArrayRef = Arc::new(Time64MicrosecondArray::from(vec![7, 1 << 40]));
     write_parquet(
@@ -136,6 +159,7 @@ fn decimals_become_the_float_that_is_declared_and_times_integers() {
             ("id", ids),
             ("price", Arc::new(price.unwrap())),
             ("whole", Arc::new(whole.unwrap())),
+            ("scaled", Arc::new(scaled.unwrap())),
             ("s", seconds),
             ("m", micros),
         ],
@@ -145,9 +169,14 @@ fn decimals_become_the_float_that_is_declared_and_times_integers() {
         error.contains("`price`") && error.contains("--as price=FP64"),
         "{error}"
     );
-    let read = import(at, &["id", "a.parquet", "--as", "price=FP64", "--as", "whole=INT64"]);
+    let types = ["--as", "price=FP64", "--as", "whole=INT64", "--as", "scaled=INT64"];
+    let read = import(at, &[&["id", "a.parquet"][..], &types].concat());
     assert_eq!([0, 1].map(|key| double(&read, key, "price")), [19.99, -0.05]);
     assert_eq!(long(&read, 0, "whole"), 9_007_199_254_740_993);
+    assert_eq!(
+        [0, 1].map(|key| long(&read, key, "scaled")),
+        [9_007_199_254_740_993, -2]
+    );
     assert_eq!((int(&read, 1, "s"), long(&read, 1, "m")), (6, 1 << 40));
 }
 
@@ -196,6 +225,34 @@ fn a_part_with_finer_numbers_is_not_rounded_unasked() {
 }
 
 #[test]
+fn requests_that_contradict_the_columns_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("a.csv"), "id,v,s\n1,1,x\n").unwrap();
+    for (more, word) in [
+        (&["--hash", "id=9", "--hash", "s=9"][..], "--hash id=9: it is the key"),
+        (&["--hash", "s=9", "--columns", "v"], "--hash s=9"),
+        (
+            &["--columns", "v", "--as", "v=FP32", "--as", "v=FP64"],
+            "--as v=FP64: it has another type before",
+        ),
+        (&["--columns", "v", "--vector", "id=v"], "--vector id"),
+    ] {
+        let error = refused(at, &[&["id", "a.csv"], more].concat());
+        assert!(error.contains(word), "{error}");
+    }
+    let long = |value: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
+    let fields = ["id", "v", "id"].map(|name| arrow_schema::Field::new(name, arrow_schema::DataType::Int64, false));
+    let schema = Arc::new(arrow_schema::Schema::new(fields.to_vec()));
+    let batch = arrow_array::RecordBatch::try_new(schema, vec![long(1), long(2), long(3)]).unwrap();
+    let file = fs::File::create(at.join("a.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert!(refused(at, &["id", "a.parquet"]).contains("two columns are called `id`"));
+}
+
+#[test]
 fn names_of_folders_are_columns() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
@@ -233,6 +290,10 @@ fn rows_that_are_missing_from_a_table_are_an_exit_code_of_their_own() {
         assert_eq!(stderr.contains("--allow-bad-rows 1"), code == 3, "{stderr}");
         assert_eq!(Read::table(&at.join("f/t.rows")).header.rows, 1);
     }
+    fs::write(at.join("a.csv"), "id,v\n1,x\n").unwrap();
+    let error = refused(at, &["id", "a.csv", "--as", "v=FP32"]);
+    let file = error.trim().rsplit_once("every row is bad: see ").unwrap().1;
+    assert!(fs::read_to_string(at.join(file)).unwrap().contains("`x` is no number"));
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn parts_without_rows_tell_nothing_of_the_others() {
     let read = import(at, &["c", "--key", "id"]);
     assert_eq!(read.header.rows, 2);
     assert_eq!(read.column(&4_i64.to_le_bytes(), "v").unwrap(), 2.5_f64.to_le_bytes());
+    assert!(refused(at, &["/dev/null", "--key", "id"]).contains("/dev/null: it is a pipe or a device"));
 }
 
 #[test]

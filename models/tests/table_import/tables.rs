@@ -95,6 +95,7 @@ fn parquet_with_text_keys_becomes_a_table_that_pyarrow_reads_back() {
     let inspected = succeed(at, &["inspect", "--verify", "f"]);
     assert!(inspected.contains("every row and block matches"), "{inspected}");
 
+    assert!(fail(at, &["export-table", "f/users.rows", "--to", "f/users.rows"]).contains("--to f/users.rows"));
     succeed(at, &["export-table", "f/users.rows", "--to", "back.parquet"]);
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/venv/bin/python");
     assert!(

@@ -4,8 +4,9 @@
 use super::layout::{Layout, dtype_of, is_float, is_text, payload_bytes};
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Float64Type, Int64Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Decimal256Type, Float64Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, UInt8Array};
+use arrow_buffer::i256;
 use arrow_cast::display::FormatOptions;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::DataType as Arrow;
@@ -328,26 +329,36 @@ impl RowTarget<'_> {
 /// Values of any numeric column, without loss, by their positions; `None` for nulls.
 type Numbers = Box<dyn Fn(usize) -> Option<Number>>;
 
-/// Converts decimals without a fraction to integers, and other decimals to floats. Times and dates are their integers.
+/// Converts whole decimals to integers, and other decimals to floats. Times and dates are their integers.
 fn numbers(values: &ArrayRef) -> Result<Numbers, String> {
     let cast = |to: Arrow| cast_with_options(values, &to, &STRICT).map_err(|e| e.to_string());
+    let floats = || cast(Arrow::Float64).map(|floats| numbers_of::<Float64Type>(&floats, Number::Float));
     Ok(match values.data_type() {
         Arrow::UInt64 => numbers_of::<UInt64Type>(values, |value| Number::Int(value.into())),
         Arrow::Decimal32(_, scale)
         | Arrow::Decimal64(_, scale)
         | Arrow::Decimal128(_, scale)
-        | Arrow::Decimal256(_, scale)
-            if *scale <= 0 =>
-        {
-            numbers_of::<Decimal128Type>(&cast(Arrow::Decimal128(38, 0))?, Number::Int)
-        }
-        arrow if arrow.is_floating() || arrow.is_decimal() => {
-            numbers_of::<Float64Type>(&cast(Arrow::Float64)?, Number::Float)
-        }
+        | Arrow::Decimal256(_, scale) => match *scale {
+            1.. => decimals(&cast(Arrow::Decimal256(76, *scale))?, *scale, floats()?),
+            _ => numbers_of::<Decimal128Type>(&cast(Arrow::Decimal128(38, 0))?, Number::Int),
+        },
+        arrow if arrow.is_floating() => floats()?,
         arrow if dtype_of(arrow).is_some() => {
             numbers_of::<Int64Type>(&cast(Arrow::Int64)?, |value| Number::Int(value.into()))
         }
         other => return Err(format!("{other} in this file, which has no place in a row")),
+    })
+}
+
+/// Returns whole decimals as integers, because a float would round them above 2^53, and the others as `floats` does.
+fn decimals(decimals: &ArrayRef, scale: i8, floats: Numbers) -> Numbers {
+    let decimals = decimals.as_primitive::<Decimal256Type>().clone();
+    let unit = i256::from_i128(10).wrapping_pow(scale.unsigned_abs().into());
+    Box::new(move |at| {
+        let parts = decimals.is_valid(at).then(|| decimals.value(at).checked_div_rem(unit));
+        let (whole, rest) = parts.flatten()?;
+        let whole = whole.to_i128().filter(|_| rest == i256::ZERO);
+        whole.map(Number::Int).or_else(|| floats(at))
     })
 }
 

@@ -2,8 +2,10 @@
 //! options. Out: batches. Knows nothing of keys or tables.
 
 use super::batch::{Batch, BatchBuilder, positions};
-use super::request::CsvOptions;
-use super::text_types::{TypeGuess, has_leading_zeros, is_null, parse_bool, parse_date, parse_integer, parse_micros};
+use super::request::{CsvOptions, declared};
+use super::text_types::{
+    TypeGuess, has_leading_zeros, is_null, is_rounded_by_floats, parse_bool, parse_date, parse_integer, parse_micros,
+};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::collections::HashMap;
@@ -18,7 +20,7 @@ const SAMPLED_ROWS: u64 = 10_000;
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// Maximum characters of a bad row.
 const MAX_RECORD_CHARS: usize = 2000;
-/// Key of a field's metadata with advice for a text column.
+/// Key of a field's metadata with advice for a column of text, or the reason for which its files cannot be read.
 pub(super) const ADVICE: &str = "advice";
 
 /// CSV file: its options and its columns.
@@ -30,12 +32,16 @@ pub(super) struct CsvFile {
     /// True if the file has a row.
     pub(super) has_rows: bool,
     null_values: Vec<String>,
+    /// True for each column whose declared type may round.
+    may_round: Vec<bool>,
 }
 
 impl CsvFile {
     /// Takes the columns from the header line or the given names, their types from `fixed_schema` or the first rows.
     pub(super) fn open(path: &Path, options: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<Self, String> {
-        let is_tsv = path.extension().is_some_and(|ending| ending == "tsv");
+        let is_tsv = path
+            .extension()
+            .is_some_and(|ending| ending.eq_ignore_ascii_case("tsv"));
         let delimiter = options.delimiter.unwrap_or(if is_tsv { b'\t' } else { b',' });
         let has_header = options.names.is_empty();
         let mut reader = open_reader(path, delimiter, has_header)?;
@@ -62,6 +68,7 @@ impl CsvFile {
                 guess.add(row, field, &options.null_values);
             }
         }
+        let is_declared = |name: &String| declared(&options.types, name).is_some();
         let fixed_type = |name: &str| Some(fixed_schema?.field_with_name(name).ok()?.data_type().clone());
         let fields = names.iter().zip(&guesses).map(|(name, guess)| {
             let arrow = fixed_type(name).unwrap_or_else(|| guess.arrow(name, options));
@@ -74,6 +81,7 @@ impl CsvFile {
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
             has_rows,
             null_values: options.null_values.clone(),
+            may_round: names.iter().map(is_declared).collect(),
         })
     }
 
@@ -115,6 +123,10 @@ impl CsvFile {
             let text = std::str::from_utf8(&record[wanted[at]]).map_err(|_| "no UTF-8")?;
             if is_null(text, &self.null_values) {
                 return Ok(false);
+            }
+            if *field.data_type() == Arrow::Float64 && !self.may_round[wanted[at]] && is_rounded_by_floats(text) {
+                let (text, name) = (text.trim(), field.name());
+                return Err(format!("FP64 rounds {text}: pass --as {name}=FP64 to allow it"));
             }
             put(text, field.data_type(), bytes).map(|()| true)
         })
@@ -167,8 +179,8 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
         Arrow::Utf8 => bytes.extend_from_slice(field.as_bytes()),
         Arrow::Int64 => bytes.extend(parse_integer(text).ok_or_else(|| mismatch("integer"))?.to_le_bytes()),
         Arrow::UInt64 => {
-            let number: u64 = text.parse().map_err(|_| mismatch("integer from 0 on"))?;
-            bytes.extend(number.to_le_bytes());
+            let number: Option<u64> = text.parse().ok().or_else(|| parse_integer(text)?.try_into().ok());
+            bytes.extend(number.ok_or_else(|| mismatch("integer from 0 on"))?.to_le_bytes());
         }
         Arrow::Float64 => {
             let number: f64 = text.parse().map_err(|_| mismatch("number"))?;

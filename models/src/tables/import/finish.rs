@@ -52,7 +52,10 @@ impl FinishPhase<'_> {
         let schema = self.plan.layout.schema(name, longest).map_err(|e| bad(&e))?;
         let max_rows: u64 = parts().map(|part| part.rows).sum();
         if max_rows == 0 {
-            return Err(bad(&"no row is left to write: every one was bad, or there was none"));
+            let with_bad = self.parts.iter().find(|(_, part)| part.bad > 0);
+            let reasons =
+                with_bad.map(|(folder, _)| format!("every row is bad: see {}", folder.join("bad.jsonl").display()));
+            return Err(bad(&reasons.unwrap_or_else(|| "the inputs have no rows".to_owned())));
         }
         let mut header = TableHeader::new(schema, max_rows, 0, 0).map_err(|e| bad(&e))?;
         header.reserved_bytes = header.header_len();

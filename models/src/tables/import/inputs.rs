@@ -23,6 +23,8 @@ const MAX_DEPTH: usize = 32;
 const ENDINGS: [&str; 11] = [
     "parquet", "parq", "csv", "tsv", "arrow", "arrows", "feather", "ipc", "tar", "tfrecord", "tfrec",
 ];
+/// Endings of packed files.
+const PACKED: [&str; 4] = [".gz", ".bz2", ".xz", ".zst"];
 
 /// Inputs of an import.
 #[derive(Debug, Default)]
@@ -75,6 +77,10 @@ impl Inputs {
         let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
         if found.is_file() {
             return self.add_file(path, None);
+        }
+        if !found.is_dir() {
+            let what = "it is a pipe or a device, and rows are read twice: write them to a file first";
+            return Err(ModelsError::bad(&path.display(), &what));
         }
         let (name, mut files) = (path.display().to_string(), BTreeMap::new());
         list_files(path, path, 0, &mut files)?;
@@ -247,7 +253,13 @@ fn skip_reason(name: &str) -> Option<&'static str> {
     if name.split('/').any(|step| step.starts_with(['_', '.'])) {
         return Some("a name that begins with _ or . holds no rows, as Spark has it");
     }
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let name = name.to_ascii_lowercase();
+    // Packed rows are refused when they are read, and not left out.
+    let unpacked = PACKED.iter().find_map(|packed| name.strip_suffix(*packed));
+    let ending = unpacked
+        .unwrap_or(&name)
+        .rsplit_once('.')
+        .map_or("", |(_, ending)| ending);
     // TensorFlow names the files of a set x.tfrecord-00001-of-00010.
     let is_row_file = ENDINGS.contains(&ending) || ending.starts_with("tfrecord");
     (!is_row_file).then_some("no file of rows by its name")
@@ -279,6 +291,8 @@ mod tests {
         for word in [".part-0.crc and 1 more", "x.txt"] {
             assert!(skipped.contains(word), "{skipped}");
         }
+        let packed = choose_of(&["a.CSV", "b.csv.gz", "b.csv.gz.bak"]).unwrap();
+        assert!(packed.files.keys().eq(["a.CSV", "b.csv.gz"]));
         assert!(choose_of(&["_SUCCESS"]).unwrap_err().to_string().contains(".parquet"));
     }
 

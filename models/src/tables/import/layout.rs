@@ -2,7 +2,7 @@
 //! each value, or a sentence that names the column with advice. Reads no row.
 
 use super::csv_file::ADVICE;
-use super::request::{ColumnRequest, ColumnType, ROW, declared};
+use super::request::{ColumnRequest, ColumnType, HashedColumn, ROW, declared};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -130,6 +130,18 @@ impl Layout {
             if column != "*" && !self.columns.iter().any(|existing| existing.name == *column) {
                 return Err(format!("--as {column}={dtype}: the table has no such column"));
             }
+            if declared(&request.types, column) != Some(*dtype) {
+                return Err(format!("--as {column}={dtype}: it has another type before"));
+            }
+        }
+        let sources = self.columns.iter().flat_map(|column| &column.sources);
+        for HashedColumn { column, buckets } in &request.hashed {
+            if !sources.clone().any(|source| source.column == *column) {
+                return Err(format!("--hash {column}={buckets}: it is the key, or not taken"));
+            }
+        }
+        if self.columns.iter().any(|column| column.name == self.key) {
+            return Err(format!("--vector {}: the key has this name", self.key));
         }
         self.schema(&request.name, 1).map(drop)
     }
@@ -177,6 +189,10 @@ impl Layout {
         }
         let used: HashSet<&str> = self.input_columns().collect();
         let mut names = schema.fields().iter().map(|field| field.name().as_str());
+        let mut seen = HashSet::new();
+        if let Some(name) = names.clone().find(|name| used.contains(name) && !seen.insert(*name)) {
+            return Err(format!("two columns are called `{name}`: rename one"));
+        }
         match names.find(|name| !used.contains(name)) {
             Some(name) if request.only.is_empty() => {
                 let what = "is not in the first file: --columns names those to take";
@@ -294,7 +310,10 @@ fn source(
                 "no value in the first rows says what it is: say it, as --as {to}=FP32"
             ));
         }
-        (None, element, _) => dtype_of(element).ok_or_else(|| format!("{arrow} has no place in a row of numbers"))?,
+        (None, element, _) => dtype_of(element).ok_or_else(|| match field.metadata().get(ADVICE) {
+            Some(advice) => advice.clone(),
+            None => format!("{arrow} has no place in a row of numbers"),
+        })?,
     };
     if width == 0 {
         return Err("its lists are empty".to_owned());

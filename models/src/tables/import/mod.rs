@@ -72,8 +72,8 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     let name = &request.columns.name;
     let target = target(request)?;
     let folder = plan::folder(&request.out, name);
-    if request.restart && folder.exists() {
-        fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
+    if request.restart {
+        plan::remove(&folder)?;
     }
     let inputs = find_inputs(request, stop)?;
     let started = Instant::now();

@@ -4,10 +4,10 @@
 use super::layout::Layout;
 use super::request::{ColumnRequest, CsvOptions, NullRule, Part};
 use crate::error::ModelsError;
-use crate::repository::read_if_exists;
+use crate::repository::{entries, read_if_exists};
 use crate::staged;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +43,26 @@ pub(super) fn folder(out: &Path, name: &str) -> PathBuf {
 pub(super) fn part_folder(folder: &Path, part: Part) -> PathBuf {
     folder.join(format!("part-{:04}-of-{:04}", part.number, part.count))
 }
+
+/// Removes an import, if there is one.
+///
+/// # Errors
+/// Another process that reads one of its parts.
+pub(super) fn remove(folder: &Path) -> Result<(), ModelsError> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    for part in entries(folder)? {
+        let journal = OpenOptions::new().append(true).open(part.join("journal.jsonl"));
+        if journal.is_ok_and(|journal| matches!(journal.try_lock(), Err(TryLockError::WouldBlock))) {
+            return Err(ModelsError::bad(&part.display(), &READ_BY_ANOTHER));
+        }
+    }
+    fs::remove_dir_all(folder).map_err(ModelsError::io("remove", folder))
+}
+
+/// Refusal of a part whose journal is locked.
+const READ_BY_ANOTHER: &str = "another process reads this part; wait for it, or stop it";
 
 impl Plan {
     /// Adopts the existing plan, or writes this one.
@@ -138,11 +158,8 @@ impl Journal {
         let file = file.map_err(ModelsError::io("open", &path))?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                let what = "another process reads this part; wait for it, or stop it";
-                return Err(ModelsError::bad(&folder.display(), &what));
-            }
-            Err(fs::TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
+            Err(TryLockError::WouldBlock) => return Err(ModelsError::bad(&folder.display(), &READ_BY_ANOTHER)),
+            Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
         }
         let (mut progress, end) = read_progress(folder)?.unwrap_or_default();
         // An incomplete line of a killed process would spoil the next one.
@@ -204,5 +221,20 @@ mod tests {
         fs::write(&path, &text).unwrap();
         assert!(read_progress(folder.path()).is_err());
         assert!(Journal::open(folder.path(), 8).is_err());
+    }
+
+    #[test]
+    fn an_import_that_is_read_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&part_folder(folder.path(), Part::default()), 4).unwrap();
+        assert!(
+            remove(folder.path())
+                .unwrap_err()
+                .to_string()
+                .contains("another process")
+        );
+        drop(journal);
+        remove(folder.path()).unwrap();
+        assert!(!folder.path().exists());
     }
 }

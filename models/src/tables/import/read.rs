@@ -87,7 +87,11 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
     read.and_then(|_| file.rewind())
         .map_err(|e| format!("cannot read it: {e}"))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let ending = name
+        .rsplit_once('.')
+        .map_or("", |(_, ending)| ending)
+        .to_ascii_lowercase();
+    let ending = ending.as_str();
     match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(OpenedFile::Parquet).map_err(read_error),
         [b'P', b'A', b'R', b'E', ..] => Err("it is encrypted Parquet, which is not read".to_owned()),

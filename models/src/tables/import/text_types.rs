@@ -163,10 +163,18 @@ pub(super) fn parse_bool(text: &str) -> Option<bool> {
 
 /// Parses an integer, also one written as a float without a fraction, as some programs do for columns with nulls.
 pub(super) fn parse_integer(text: &str) -> Option<i64> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    let whole = |float: &f64| float.fract() == 0.0 && float.abs() <= EXACT;
-    let parsed = text.parse::<i64>();
-    parsed.ok().or_else(|| Some(text.parse().ok().filter(whole)? as i64))
+    const LIMIT: f64 = 9_007_199_254_740_992.0;
+    let is_exact = |float: &f64| float.fract() == 0.0 && float.abs() < LIMIT;
+    let is_zero = |fraction: &str| fraction.bytes().all(|byte| byte == b'0');
+    let whole = text.split_once('.').filter(|(_, fraction)| is_zero(fraction));
+    let parsed = whole.map_or(text, |(whole, _)| whole).parse::<i64>();
+    parsed.ok().or_else(|| Some(text.parse().ok().filter(is_exact)? as i64))
+}
+
+/// True for an integer that an FP64 rounds.
+pub(super) fn is_rounded_by_floats(text: &str) -> bool {
+    let integer = text.trim().parse::<i128>();
+    integer.is_ok_and(|integer| integer as f64 as i128 != integer)
 }
 
 /// Parses a date such as 2024-02-29 to days since 1970.
@@ -268,5 +276,7 @@ mod tests {
             (parse_integer("7.0"), parse_integer("7.5"), parse_integer("1e300")),
             (Some(7), None, None)
         );
+        assert_eq!(parse_integer("-9007199254740993.00"), Some(-9_007_199_254_740_993));
+        assert!(is_rounded_by_floats("9007199254740993") && !is_rounded_by_floats("9007199254740992"));
     }
 }

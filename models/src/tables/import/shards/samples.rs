@@ -2,9 +2,10 @@
 //! the schema of the first samples, and batches; misfit samples are separated. Knows no format.
 
 use super::super::batch::BatchBuilder;
+use super::super::csv_file::ADVICE;
 use super::super::layout::element_of;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::tiers::flight::schema::element;
@@ -27,6 +28,8 @@ pub(super) enum Value {
     Bytes(Vec<u8>),
     /// Unsupported value: an object or a list of texts.
     Nested(Vec<u8>),
+    /// File that cannot be read, with the reason.
+    Unreadable(String),
 }
 
 impl Value {
@@ -48,6 +51,7 @@ impl Value {
         match self {
             Self::Numbers { bytes, .. } | Self::Bytes(bytes) | Self::Nested(bytes) => bytes.len(),
             Self::Text(text) => text.len(),
+            Self::Unreadable(_) => 0,
         }
     }
 
@@ -65,6 +69,7 @@ impl Value {
             Self::Text(_) => "text",
             Self::Bytes(_) => "bytes that are no text",
             Self::Nested(_) => "an object or a list of texts",
+            Self::Unreadable(_) => "a file that cannot be read",
         }
     }
 }
@@ -86,15 +91,24 @@ impl ShardSample {
     }
 }
 
-/// Returns the schema of samples.
+/// Returns the schema of the samples without errors, or of all samples if each has one: no column may need the files
+/// that cannot be read.
 pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
     let mut columns: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-    for sample in samples.iter().filter(|sample| sample.error.is_none()) {
+    let has_good = samples.iter().any(|sample| sample.error.is_none());
+    let used = samples.iter().filter(|sample| !has_good || sample.error.is_none());
+    for sample in used {
         for (name, value) in &sample.values {
             columns.entry(name).or_default().push(value);
         }
     }
-    let field = |(name, values): (&str, Vec<&Value>)| Field::new(name, type_of(&values), true);
+    let field = |(name, values): (&str, Vec<&Value>)| {
+        let advice = values.iter().find_map(|value| match value {
+            Value::Unreadable(what) => Some((ADVICE.to_owned(), what.clone())),
+            _ => None,
+        });
+        Field::new(name, type_of(&values), true).with_metadata(HashMap::from_iter(advice))
+    };
     let fields = columns.into_iter().map(field);
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }

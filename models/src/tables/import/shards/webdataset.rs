@@ -89,6 +89,7 @@ impl SampleFiles {
         self.seen.insert(extension.to_owned());
         if is_wanted && let Err(what) = values(extension, bytes, &mut self.values) {
             self.error.get_or_insert_with(|| format!(".{extension}: {what}"));
+            self.values.insert(extension.to_owned(), Value::Unreadable(what));
         }
         Ok(())
     }
