@@ -346,6 +346,10 @@ fn mistakes_of_a_plan_are_named() {
         ("[[cross]]\ntier = [\"disk\"]\nblock = [\"4 feet\"]\n", "feet"),
         ("[[cross]]\ntier = [\"disk\"]\nblocks = [1]\n", "blocks"),
         (
+            "[[cross]]\ntier = [\"disk\"]\nblock = [-1]\n",
+            "expected a number of bytes",
+        ),
+        (
             "[[cross]]\ntier = [\"memory\"]\nblock = [1]\nway = [\"mmap\"]\n",
             "cross.way",
         ),
@@ -354,6 +358,19 @@ fn mistakes_of_a_plan_are_named() {
         let output = run(folder.path(), &[]);
         assert_eq!(output.status.code(), Some(2), "{cross}: {}", stderr(&output));
         assert!(stderr(&output).contains(named), "{cross}: {}", stderr(&output));
+    }
+    let path = folder.path().join("plan.toml");
+    for (from, to, named) in [
+        ("repeats = 2", "repeats = 0", "repeats: from 1 to 1000, not 0"),
+        ("repeats = 2", "repeats = 2\nstride = 0", "stride: from 1"),
+        ("tiers.disk", "tiers.\"a/b\"", "tiers.a/b: invalid name"),
+    ] {
+        plan(folder.path(), "[[cross]]\ntier = [\"memory\"]\nblock = [4096]\n");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        let output = run(folder.path(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{to}: {}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{to}: {}", stderr(&output));
     }
     plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
