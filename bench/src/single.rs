@@ -448,8 +448,8 @@ impl<'a> SingleReport<'a> {
     /// The report cannot be serialised.
     pub(crate) fn text(&self) -> Result<String> {
         let line = |(name, text): &(String, String)| match text.parse() {
-            Ok(number) if text.contains('.') => format!("{name:<24}{}\n", digits3(number)),
-            _ => format!("{name:<24}{text}\n"),
+            Ok(number) if text.contains('.') => format!("{name:<25}{}\n", digits3(number)),
+            _ => format!("{name:<25}{text}\n"),
         };
         let non_empty = columns(self)?.into_iter().filter(|(_, text)| !text.is_empty());
         Ok(non_empty.map(|column| line(&column)).collect())
