@@ -11,7 +11,7 @@ pub(crate) use html::with_heading;
 use crate::machine::Environment;
 use crate::plan::Common;
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use maud::Markup;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -129,7 +129,7 @@ impl Page<'_> {
 /// Creates the results folder: `out`, else one named after the run and the time. An error here is reported before any measurement.
 ///
 /// # Errors
-/// The folder cannot be created.
+/// The folder cannot be created, or has results.
 pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> {
     let folder = out.map_or_else(
         || {
@@ -141,6 +141,11 @@ pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> 
     );
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot write results to {}: choose another --out", folder.display()))?;
+    ensure!(
+        !folder.join("run.json").exists(),
+        "{} contains results: choose another --out (`run` continues its own with --resume)",
+        folder.display()
+    );
     Ok(folder)
 }
 
