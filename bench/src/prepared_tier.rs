@@ -128,7 +128,11 @@ impl PreparedTier {
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, threads: u16) -> Result<Self> {
         let mut config = config.clone();
         let mut root: Option<tempfile::TempDir> = None;
-        let watched_folder = match &mut config {
+        let bare = match &mut config {
+            TierConfig::Wrapped(wrapped) => &mut wrapped.tier,
+            bare => bare,
+        };
+        let watched_folder = match bare {
             TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
                 let folder = root.insert(folder_in(scratch, name)?).path().to_owned();
                 nvme.root = Some(folder.clone());

@@ -339,6 +339,19 @@ fn fio_runs_beside_reads_and_writes() {
 }
 
 #[test]
+fn a_local_tier_behind_a_wrapper_is_measured_in_the_scratch_folder() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"slow\"]\nblock = [\"4KiB\"]\n[tiers.slow]\nfile = \"nvme.toml\"\nset = [\"emulated.profile=gp3\"]\n",
+    );
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+}
+
+#[test]
 fn mistakes_of_a_plan_are_named() {
     let folder = folder();
     for (cross, named) in [

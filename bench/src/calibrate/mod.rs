@@ -128,7 +128,11 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     let file = create(&options.out)?;
     let stop = Stop::on_signal()?;
     // A local tier is measured in its own root, unless another folder is given.
-    let (root, is_direct) = match &config {
+    let bare = match &config {
+        TierConfig::Wrapped(wrapped) => &wrapped.tier,
+        bare => bare,
+    };
+    let (root, is_direct) = match bare {
         TierConfig::Nvme(nvme) => (nvme.root.as_deref(), nvme.direct),
         _ => (None, false),
     };
