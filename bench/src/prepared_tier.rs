@@ -118,6 +118,8 @@ pub(crate) struct PreparedTier {
     base: TierKey,
     opened: BTreeMap<TierKey, OpenTier>,
     data: BTreeMap<DataKey, Data>,
+    /// Points whose writes have preconditioned the tier.
+    pub(crate) preconditioned: BTreeSet<Point>,
     monitor: MachineMonitor,
     /// Notes of the tier.
     pub(crate) notes: Vec<String>,
@@ -151,6 +153,7 @@ impl PreparedTier {
             base,
             opened: BTreeMap::from([(base, opened)]),
             data: BTreeMap::new(),
+            preconditioned: BTreeSet::new(),
             monitor: MachineMonitor(watched_folder),
         })
     }

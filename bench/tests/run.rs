@@ -339,6 +339,30 @@ fn fio_runs_beside_reads_and_writes() {
 }
 
 #[test]
+fn a_resumed_run_is_preconditioned_again() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\nblock = [\"4KiB\"]\n",
+    );
+    let path = folder.path().join("plan.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("precondition_seconds = 0.02", "precondition_seconds = 1"),
+    )
+    .unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let output = run(folder.path(), &["--out", out, "--repeats", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let began = Instant::now();
+    let output = run(folder.path(), &["--resume", out, "--repeats", "2"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
 fn a_local_tier_behind_a_wrapper_is_measured_in_the_scratch_folder() {
     let folder = folder();
     plan(

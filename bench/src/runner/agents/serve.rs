@@ -145,7 +145,7 @@ impl Session<'_> {
             late.set(Some(start.late));
             Ok(start.at)
         };
-        let measured = prepare_repeat(plan, tier, point, repeat, &stop)
+        let measured = prepare_repeat(plan, tier, point, &stop)
             .and_then(|()| {
                 let start = |run: RepeatRun| anyhow::Ok(run.starting_at(wait_for_start()?));
                 tier.measure_with_start(point, &plan.access, repeat, &stop, start)
