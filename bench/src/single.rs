@@ -71,9 +71,10 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         _ => None,
     };
     // Data is also removed from the tier after a failed measurement.
-    if data.seed.is_some() {
-        runtime.block_on(remove(&tier, data.objects.iter().cloned()))?;
-    }
+    let removed = match data.seed {
+        Some(_) => runtime.block_on(remove(&tier, data.objects.iter().cloned())),
+        None => Ok(()),
+    };
     let measured = measured?;
     let mut report = SingleReport::new(&tier.info(), &data, options, &measured);
     report.interrupted = stop.is_requested();
@@ -90,6 +91,7 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     } else {
         print!("{}", report.text()?);
     }
+    removed?;
     if report.interrupted {
         anyhow::bail!("interrupted: the figures cover {:.1} s", measured.window.as_secs_f64());
     }

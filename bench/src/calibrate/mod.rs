@@ -142,7 +142,6 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     // Data is removed from the tier after a failure too.
     let removed = tier.remove();
     let measured = measured?;
-    removed?;
     if stop.is_requested() && measured.cells.iter().any(|cell| cell.calls() == 0) {
         bail!("interrupted before every size was read at every depth: no profile was written");
     }
@@ -154,6 +153,7 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     let profile = describe::profile(origin, &measured);
     write(&profile, file, &options.out)?;
     print!("{}", describe::text(&profile, &options.out));
+    removed?;
     if stop.is_requested() {
         bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
     }

@@ -31,6 +31,9 @@ pub(crate) struct RunFacts {
     pub(crate) tiers: BTreeMap<String, Vec<String>>,
     pub(crate) repeats: u32,
     pub(crate) plan: String,
+    /// Error of the removal of written data, which ends the run after its report.
+    #[serde(skip)]
+    pub(crate) not_removed: Option<String>,
 }
 
 impl RunFacts {
@@ -49,6 +52,7 @@ impl RunFacts {
             tiers,
             repeats: common.repeats,
             plan: common.text.clone(),
+            not_removed: None,
         }
     }
 }
@@ -164,7 +168,7 @@ struct RunFile<'a, S, F> {
 /// if the run was interrupted.
 ///
 /// # Errors
-/// A file cannot be written, or the run was interrupted.
+/// A file cannot be written, the run was interrupted, or its data was not removed.
 pub(crate) fn finish(
     folder: &Path,
     page: &Page<'_>,
@@ -190,6 +194,9 @@ pub(crate) fn finish(
     print!("{}", page.text());
     let folder = folder.display();
     println!("\nresults in {folder}: report.html, report.md, {csv_name}, run.json");
+    if let Some(why) = &page.run.not_removed {
+        bail!("{why}");
+    }
     if page.run.interrupted {
         bail!("interrupted: the report covers the finished repeats{advice}");
     }
@@ -216,4 +223,35 @@ pub(crate) fn curves(
         rows: (all_x, 0.0),
         ..Chart::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_cannot_be_removed_leaves_the_results() {
+        let run = RunFacts {
+            schema_version: 1,
+            name: "test".to_owned(),
+            interrupted: false,
+            environment: Environment::default(),
+            tiers: BTreeMap::new(),
+            repeats: 1,
+            plan: String::new(),
+            not_removed: Some("cannot remove the written objects".to_owned()),
+        };
+        let page = Page {
+            run: &run,
+            facts: Vec::new(),
+            badges: Vec::new(),
+            parts: Vec::new(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let none = serde_json::json!({});
+        let table = ("points.csv", String::new());
+        let error = finish(folder.path(), &page, (&none, &none), table, "").unwrap_err();
+        assert!(error.to_string().contains("cannot remove"), "{error}");
+        assert!(folder.path().join("run.json").exists());
+    }
 }

@@ -79,9 +79,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
-            let run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
+            let mut run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
             let hosts = fleet.hosts.clone();
-            fleet.close()?;
+            run.not_removed = fleet.close().err().map(|error| format!("{error:#}"));
             (Some(hosts), run)
         }
     };
