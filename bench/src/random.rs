@@ -217,7 +217,8 @@ mod tests {
 
     #[test]
     fn strides_access_every_block_once() {
-        let order = |blocks, stride| Vec::from_iter((0..blocks).map(|access| strided(access, blocks, stride)));
+        let order =
+            |blocks: u64, stride: u64| Vec::from_iter((0..blocks).map(|access| strided(access, blocks, stride)));
         assert_eq!(order(10, 4), [0, 4, 8, 1, 5, 9, 2, 6, 3, 7]);
         // A stride beyond the data.
         assert_eq!(order(4, 16), [0, 1, 2, 3]);
