@@ -101,7 +101,8 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     };
     let mut args = vec![
         "--name=tierlab".to_owned(),
-        format!("--filename={}", file.display()),
+        // A colon would begin the name of a further file.
+        format!("--filename={}", file.display().to_string().replace(':', "\\:")),
         format!("--size={}", access.size),
         format!("--bs={}", point.block_bytes),
         format!("--ioengine={engine}"),
@@ -230,6 +231,17 @@ mod tests {
                 "{again}"
             );
         }
+    }
+
+    #[test]
+    fn a_colon_of_the_folder_does_not_begin_a_second_file() {
+        let point = Point {
+            way: Way::Pread,
+            ..Point::reads("disk", 4096)
+        };
+        let access = Access::reads(4096, Duration::from_secs(1), Duration::ZERO);
+        let args = arguments((&point, 0), &access, Path::new("/a:b/c")).unwrap();
+        assert_eq!(args[1], "--filename=/a\\:b/c");
     }
 
     #[test]

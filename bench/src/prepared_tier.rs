@@ -19,10 +19,10 @@ use tokio::runtime::Runtime;
 pub(crate) type PreparedTiers = BTreeMap<String, PreparedTier>;
 
 /// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after
-/// an error.
+/// an error. An error of the removal is among the facts, so that what was measured is reported.
 ///
 /// # Errors
-/// A tier does not open, `measure` fails, or data cannot be removed.
+/// A tier does not open, or `measure` fails.
 pub(crate) fn with_tiers<T>(
     common: &Common,
     stop: &Stop,
@@ -36,11 +36,11 @@ pub(crate) fn with_tiers<T>(
     }
     let environment = environment(&tiers);
     let measured = measure(&mut tiers);
-    let run = RunFacts::new(common, stop, environment, notes(&tiers));
+    let mut run = RunFacts::new(common, stop, environment, notes(&tiers));
     let removed: Vec<Result<()>> = tiers.values().map(PreparedTier::remove).collect();
-    let measured = measured?;
-    removed.into_iter().collect::<Result<()>>()?;
-    Ok((measured, run))
+    let failed = removed.into_iter().find_map(Result::err);
+    run.not_removed = failed.map(|error| format!("{error:#}"));
+    Ok((measured?, run))
 }
 
 /// Returns the machine, with the file systems below local tiers.
@@ -118,6 +118,8 @@ pub(crate) struct PreparedTier {
     base: TierKey,
     opened: BTreeMap<TierKey, OpenTier>,
     data: BTreeMap<DataKey, Data>,
+    /// Points whose writes have preconditioned the tier.
+    pub(crate) preconditioned: BTreeSet<Point>,
     monitor: MachineMonitor,
     /// Notes of the tier.
     pub(crate) notes: Vec<String>,
@@ -128,7 +130,11 @@ impl PreparedTier {
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, threads: u16) -> Result<Self> {
         let mut config = config.clone();
         let mut root: Option<tempfile::TempDir> = None;
-        let watched_folder = match &mut config {
+        let bare = match &mut config {
+            TierConfig::Wrapped(wrapped) => &mut wrapped.tier,
+            bare => bare,
+        };
+        let watched_folder = match bare {
             TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
                 let folder = root.insert(folder_in(scratch, name)?).path().to_owned();
                 nvme.root = Some(folder.clone());
@@ -147,6 +153,7 @@ impl PreparedTier {
             base,
             opened: BTreeMap::from([(base, opened)]),
             data: BTreeMap::new(),
+            preconditioned: BTreeSet::new(),
             monitor: MachineMonitor(watched_folder),
         })
     }

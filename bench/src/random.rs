@@ -69,11 +69,7 @@ impl Picker {
         let block = match (self.pattern, &self.zipf) {
             (_, Some(zipf)) => zipf.block(random.fraction()),
             (Pattern::Sequential, _) => in_order() % self.blocks,
-            (Pattern::Strided, _) => {
-                let at = in_order().wrapping_mul(self.stride);
-                // Shifts by one after each round, so that every block is accessed in the end.
-                (at % self.blocks + at / self.blocks) % self.blocks
-            }
+            (Pattern::Strided, _) => strided(in_order() % self.blocks, self.blocks, self.stride),
             _ => random.next() % self.blocks,
         };
         Pick {
@@ -82,6 +78,18 @@ impl Picker {
             len: self.block as usize,
             write: self.write_share > 0.0 && (self.write_share >= 1.0 || random.fraction() < self.write_share),
         }
+    }
+}
+
+/// Returns the block of an access in strides: every `stride`-th block from the first, then those from the second, and so on, each
+/// block once.
+const fn strided(access: u64, blocks: u64, stride: u64) -> u64 {
+    let stride = if stride < blocks { stride } else { blocks };
+    // The first rounds have one block more if the stride does not divide the blocks.
+    let (round, longer) = (blocks / stride, blocks % stride);
+    match access.checked_sub(longer * (round + 1)) {
+        None => access % (round + 1) * stride + access / (round + 1),
+        Some(rest) => rest % round * stride + longer + rest / round,
     }
 }
 
@@ -205,6 +213,15 @@ mod tests {
             let seen: HashSet<u64> = (0..blocks).map(|rank| zipf.block(middle(rank))).collect();
             assert_eq!(seen.len() as u64, blocks);
         }
+    }
+
+    #[test]
+    fn strides_access_every_block_once() {
+        let order =
+            |blocks: u64, stride: u64| Vec::from_iter((0..blocks).map(|access| strided(access, blocks, stride)));
+        assert_eq!(order(10, 4), [0, 4, 8, 1, 5, 9, 2, 6, 3, 7]);
+        // A stride beyond the data.
+        assert_eq!(order(4, 16), [0, 1, 2, 3]);
     }
 
     proptest! {

@@ -71,9 +71,10 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         _ => None,
     };
     // Data is also removed from the tier after a failed measurement.
-    if data.seed.is_some() {
-        runtime.block_on(remove(&tier, data.objects.iter().cloned()))?;
-    }
+    let removed = match data.seed {
+        Some(_) => runtime.block_on(remove(&tier, data.objects.iter().cloned())),
+        None => Ok(()),
+    };
     let measured = measured?;
     let mut report = SingleReport::new(&tier.info(), &data, options, &measured);
     report.interrupted = stop.is_requested();
@@ -90,6 +91,7 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     } else {
         print!("{}", report.text()?);
     }
+    removed?;
     if report.interrupted {
         anyhow::bail!("interrupted: the figures cover {:.1} s", measured.window.as_secs_f64());
     }
@@ -448,8 +450,8 @@ impl<'a> SingleReport<'a> {
     /// The report cannot be serialised.
     pub(crate) fn text(&self) -> Result<String> {
         let line = |(name, text): &(String, String)| match text.parse() {
-            Ok(number) if text.contains('.') => format!("{name:<24}{}\n", digits3(number)),
-            _ => format!("{name:<24}{text}\n"),
+            Ok(number) if text.contains('.') => format!("{name:<25}{}\n", digits3(number)),
+            _ => format!("{name:<25}{text}\n"),
         };
         let non_empty = columns(self)?.into_iter().filter(|(_, text)| !text.is_empty());
         Ok(non_empty.map(|column| line(&column)).collect())

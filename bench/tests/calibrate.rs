@@ -182,6 +182,10 @@ fn mistakes_are_named_and_nothing_is_written_over() {
     }
     assert_eq!(std::fs::read_to_string(&there).unwrap(), "kept");
     assert!(!fresh.exists());
+    // A folder that is not there is named before the measurement.
+    let output = calibrate(folder.path(), &folder.path().join("none/p.toml"), &[]);
+    let text = stderr(&output);
+    assert!(text.contains("none/p.toml") && !text.contains("repeats"), "{text}");
     // A profile that is damaged names itself and the place.
     std::fs::write(&fresh, "schema = 1\nshares = [0.0, 0.5]\n").unwrap();
     let set = format!("emulated.profile={}", fresh.display());

@@ -38,6 +38,32 @@ fn a_tier_is_looked_at_and_measured_and_nothing_is_left_behind() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+#[test]
+fn a_disk_without_room_for_the_data_says_nothing_of_direct_reads() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let tier = folder.path().join("tier.toml");
+    let text = format!("kind = \"nvme\"\nroot = \"{}\"\n", folder.path().display());
+    std::fs::write(&tier, text).unwrap();
+    // A limit on the length of files fails writes like a full disk.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 100; exec \"$@\"", "sh"])
+        .args([
+            env!("CARGO_BIN_EXE_tierlab-storage-bench"),
+            "doctor",
+            "--json",
+            "--tier",
+        ])
+        .arg(&tier)
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let about = |name: &str| findings.iter().find(|finding| finding["about"] == name);
+    assert!(about("O_DIRECT").is_none(), "{report}");
+    let reads = about("direct and buffered reads").unwrap();
+    assert_eq!(reads["level"], "unknown", "{reads}");
+}
+
 /// Sets a seccomp filter that answers EPERM to `io_uring_setup` (425) as Docker's default profile does, and becomes the
 /// program.
 const SECCOMP: &str = r#"

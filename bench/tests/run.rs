@@ -339,12 +339,53 @@ fn fio_runs_beside_reads_and_writes() {
 }
 
 #[test]
+fn a_resumed_run_is_preconditioned_again() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\nblock = [\"4KiB\"]\n",
+    );
+    let path = folder.path().join("plan.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("precondition_seconds = 0.02", "precondition_seconds = 1"),
+    )
+    .unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let output = run(folder.path(), &["--out", out, "--repeats", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let began = Instant::now();
+    let output = run(folder.path(), &["--resume", out, "--repeats", "2"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn a_local_tier_behind_a_wrapper_is_measured_in_the_scratch_folder() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"slow\"]\nblock = [\"4KiB\"]\n[tiers.slow]\nfile = \"nvme.toml\"\nset = [\"emulated.profile=gp3\"]\n",
+    );
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+}
+
+#[test]
 fn mistakes_of_a_plan_are_named() {
     let folder = folder();
     for (cross, named) in [
         ("[[cross]]\ntier = [\"x\"]\nblock = [1]\n", "unknown tier `x`"),
         ("[[cross]]\ntier = [\"disk\"]\nblock = [\"4 feet\"]\n", "feet"),
         ("[[cross]]\ntier = [\"disk\"]\nblocks = [1]\n", "blocks"),
+        (
+            "[[cross]]\ntier = [\"disk\"]\nblock = [-1]\n",
+            "expected a number of bytes",
+        ),
         (
             "[[cross]]\ntier = [\"memory\"]\nblock = [1]\nway = [\"mmap\"]\n",
             "cross.way",
@@ -354,6 +395,19 @@ fn mistakes_of_a_plan_are_named() {
         let output = run(folder.path(), &[]);
         assert_eq!(output.status.code(), Some(2), "{cross}: {}", stderr(&output));
         assert!(stderr(&output).contains(named), "{cross}: {}", stderr(&output));
+    }
+    let path = folder.path().join("plan.toml");
+    for (from, to, named) in [
+        ("repeats = 2", "repeats = 0", "repeats: from 1 to 1000, not 0"),
+        ("repeats = 2", "repeats = 2\nstride = 0", "stride: from 1"),
+        ("tiers.disk", "tiers.\"a/b\"", "tiers.a/b: invalid name"),
+    ] {
+        plan(folder.path(), "[[cross]]\ntier = [\"memory\"]\nblock = [4096]\n");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        let output = run(folder.path(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{to}: {}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{to}: {}", stderr(&output));
     }
     plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));

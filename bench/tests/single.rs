@@ -76,6 +76,7 @@ fn an_object_that_is_there_is_measured_and_kept() {
         (value("workload_pattern"), value("workload_block_bytes")),
         ("sequential", "4096")
     );
+    assert_eq!(value("workload_ranges_per_call"), "1");
     assert!(value("p50_us").parse::<f64>().unwrap() > 0.0);
     assert_eq!(std::fs::read(root.path().join("rows")).unwrap(), [7; 10_000]);
 }

@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -39,15 +39,21 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a folder, creating it if absent, and returns its entries. Cuts off a last line without its end.
+    /// Opens the journal of a folder for this process alone, creating it if absent, and returns its entries. Cuts off a last line
+    /// without its end.
     ///
     /// # Errors
-    /// The file cannot be read or written, or a line before the last is damaged.
+    /// The file cannot be read or written, a line before the last is damaged, or another process has it open.
     pub fn open<T: DeserializeOwned>(folder: &Path) -> Result<(Self, Vec<T>), JournalError> {
         let path = folder.join(FILE);
-        let (entries, complete_len) = read_complete(&path)?;
         let at = |error: io::Error| JournalError::new(&path, &error);
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(at)?;
+        // File systems without locks are written without one.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            let problem = "another run is being written there; wait for its end, or choose another folder";
+            return Err(JournalError::new(&path, &problem));
+        }
+        let (entries, complete_len) = read_complete(&path)?;
         file.set_len(complete_len).map_err(at)?;
         Ok((Self { path, file }, entries))
     }
@@ -119,6 +125,17 @@ mod tests {
         let error = Journal::open::<Vec<u32>>(folder.path()).unwrap_err().to_string();
         assert!(error.contains("journal.jsonl: entry 2: "), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "[1]\n[x]\n[3]\n[4");
+    }
+
+    #[test]
+    fn two_runs_do_not_write_one_journal() {
+        let folder = folder_with(&[vec![1]]);
+        let open = || Journal::open::<Vec<u32>>(folder.path());
+        let first = open().unwrap();
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("journal.jsonl: another run"), "{error}");
+        drop(first);
+        assert_eq!(open().unwrap().1, [[1]]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tempfile::NamedTempFile;
 use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedEnvironment, RecordedOrigin};
@@ -123,9 +124,15 @@ const MAX_NOTES: usize = 16;
 pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
+    // Created before the measurement, which may take a day.
+    let file = create(&options.out)?;
     let stop = Stop::on_signal()?;
     // A local tier is measured in its own root, unless another folder is given.
-    let (root, is_direct) = match &config {
+    let bare = match &config {
+        TierConfig::Wrapped(wrapped) => &wrapped.tier,
+        bare => bare,
+    };
+    let (root, is_direct) = match bare {
         TierConfig::Nvme(nvme) => (nvme.root.as_deref(), nvme.direct),
         _ => (None, false),
     };
@@ -135,7 +142,6 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     // Data is removed from the tier after a failure too.
     let removed = tier.remove();
     let measured = measured?;
-    removed?;
     if stop.is_requested() && measured.cells.iter().any(|cell| cell.calls() == 0) {
         bail!("interrupted before every size was read at every depth: no profile was written");
     }
@@ -145,8 +151,9 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     }
     origin.notes.truncate(MAX_NOTES);
     let profile = describe::profile(origin, &measured);
-    write(&profile, &options.out)?;
+    write(&profile, file, &options.out)?;
     print!("{}", describe::text(&profile, &options.out));
+    removed?;
     if stop.is_requested() {
         bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
     }
@@ -182,12 +189,17 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_NOTE_CHARS).collect()
 }
 
+/// Creates a file in the folder of a profile.
+fn create(out: &Path) -> Result<NamedTempFile> {
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let file = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
+    file.with_context(|| format!("cannot write {}", out.display()))
+}
+
 /// Writes the profile atomically, to a file that does not exist yet.
-fn write(profile: &Recorded, out: &Path) -> Result<()> {
+fn write(profile: &Recorded, mut file: NamedTempFile, out: &Path) -> Result<()> {
     let text = profile.to_text()?;
     let cannot = || format!("cannot write {}", out.display());
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
     let head = "# Profile of a tier, recorded by `tierlab-storage-bench calibrate`. Replay it over another tier with\n\
                 # `[emulated]` and `profile = \"THIS FILE\"` in that tier's TOML.\n";
     file.write_all(head.as_bytes()).with_context(cannot)?;

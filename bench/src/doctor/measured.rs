@@ -50,11 +50,16 @@ pub(super) struct Ways {
 /// Measures a folder.
 ///
 /// # Errors
-/// The folder is not writable, or io_uring is refused.
+/// The folder is not writable or full, or io_uring is refused.
 pub(super) fn measure_ways(folder: &Path, stop: &Stop) -> Result<Ways> {
     // `PreparedTier` replaces the root by a new folder in `folder`.
     let config = TierConfig::parse("tier", "kind = \"nvme\"\nroot = \"/\"\n")?;
     let mut tier = PreparedTier::new("doctor", &config, Some(folder), 0)?;
+    // Data that cannot be written says nothing about any way of reading it.
+    tier.prepare(
+        &Point::reads("doctor", SMALL),
+        &Access::reads(FILE_BYTES, WINDOW, WARMUP),
+    )?;
     let mut of = |pattern, block_bytes, way| {
         let point = Point {
             pattern,

@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Watches callers until their repeat is over. `join` waits for them, and returns their results.
 fn watch(run: &RepeatRun, monitor: &MachineMonitor, join: impl FnOnce() -> Result<Tally>) -> Result<RepeatResult> {
     let wait = |until| sleep_until(until, POLL_INTERVAL, || run.is_over());
-    wait(run.window_start);
+    wait(run.first_sample());
     let first = monitor.sample();
     wait(run.window_end);
     // Calls that end after the window count neither in its rates nor in the load on the machine.

@@ -14,6 +14,8 @@ use tierlab_storage::{ReadCost, StorageError};
 const MAX_CALLS: f64 = 20e6;
 /// Time from creating the callers to the first call.
 const START_DELAY: Duration = Duration::from_millis(20);
+/// Time from the first sample of the machine to the first call, if that call counts.
+const SAMPLE_LEAD: Duration = Duration::from_millis(5);
 /// Maximum time for calls of an open loop after the last due time, in windows; at least [`MIN_DRAIN`].
 const DRAIN_WINDOWS: u32 = 4;
 const MIN_DRAIN: Duration = Duration::from_secs(2);
@@ -131,6 +133,14 @@ impl RepeatRun {
         }
         self.start = start;
         self
+    }
+
+    /// Time of the first sample of the machine. Without a warm-up it is before the first call, whose read-ahead may be megabytes.
+    pub(super) fn first_sample(&self) -> Instant {
+        match self.window_start == self.start {
+            true => self.start - SAMPLE_LEAD,
+            false => self.window_start,
+        }
     }
 
     /// Random numbers of a caller.
@@ -365,6 +375,18 @@ mod tests {
         assert_eq!((sums.calls, sums.asked_bytes), (2, 2 * 4096), "due in the window");
         assert_eq!((sums.ended, sums.ended_bytes), (1, 4096), "ended in the window");
         assert_eq!(tally.latency_ns.len(), 2);
+    }
+
+    #[test]
+    fn the_machine_is_sampled_before_the_first_call_that_counts() {
+        let of = |warmup| {
+            let access = Access::reads(1 << 20, Duration::from_secs(1), warmup);
+            RepeatRun::new(&Point::reads("t", 4096), &access, access.size, 0, &Stop::default()).unwrap()
+        };
+        let cold = of(Duration::ZERO);
+        assert!(cold.first_sample() < cold.window_start);
+        let warmed = of(Duration::from_millis(1));
+        assert_eq!(warmed.first_sample(), warmed.window_start);
     }
 
     #[test]

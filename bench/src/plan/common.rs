@@ -77,7 +77,7 @@ impl From<u64> for Size {
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(untagged, expecting = "expected a number of bytes from 0, or a text such as `4KiB`")]
         enum Written {
             Number(u64),
             Text(String),
@@ -161,6 +161,8 @@ impl Source {
     pub(crate) fn priced_tiers(&self, raw: &BTreeMap<String, RawTier>) -> Result<PricedTiers> {
         let (mut tiers, mut prices) = (BTreeMap::new(), BTreeMap::new());
         for (name, tier) in raw {
+            // Part of a folder's name.
+            check_name(&format!("tiers.{name}"), name).map_err(|why| self.invalid(why))?;
             tiers.insert(name.clone(), tier_config(&self.folder.join(&tier.file), &tier.set)?);
             prices.extend(tier.price.clone().map(|price| (name.clone(), price)));
         }
@@ -269,7 +271,7 @@ pub(crate) fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Resu
 
 /// One value, or a list of them.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a whole number from 0, or a list of them")]
 pub(crate) enum OneOrMany<T> {
     One(T),
     List(Vec<T>),

@@ -265,7 +265,7 @@ impl Plan {
         if let Some(seconds) = seconds {
             source.text += &format!("# --seconds {seconds}\n");
         }
-        let repeats = flags.repeats.unwrap_or(raw.repeats).max(1);
+        let repeats = flags.repeats.unwrap_or(raw.repeats);
         let changed = raw.tiers.iter().filter(|(_, tier)| !tier.set.is_empty());
         Ok(Self {
             overridden: changed.map(|(name, _)| name.clone()).collect(),
@@ -286,6 +286,10 @@ impl Plan {
 
 fn access(raw: &RawPlan) -> Result<Access, String> {
     check_name("name", &raw.name)?;
+    check_counts(&[
+        ("repeats", u64::from(raw.repeats), 1000),
+        ("stride", u64::from(raw.stride), u64::from(u32::MAX)),
+    ])?;
     check_within("seconds", raw.seconds, 0.01, 86_400.0)?;
     check_within("warmup_seconds", raw.warmup_seconds, 0.0, 86_400.0)?;
     check_within("precondition_seconds", raw.precondition_seconds, 0.0, 86_400.0)?;
@@ -299,7 +303,7 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
         window: Duration::from_secs_f64(raw.seconds),
         warmup: Duration::from_secs_f64(raw.warmup_seconds),
         exponent: raw.exponent,
-        stride: raw.stride.max(1),
+        stride: raw.stride,
         write_share: raw.write_share,
         arrivals: raw.arrivals,
         ..Access::default()

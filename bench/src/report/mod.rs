@@ -11,7 +11,7 @@ pub(crate) use html::with_heading;
 use crate::machine::Environment;
 use crate::plan::Common;
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use maud::Markup;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -31,6 +31,9 @@ pub(crate) struct RunFacts {
     pub(crate) tiers: BTreeMap<String, Vec<String>>,
     pub(crate) repeats: u32,
     pub(crate) plan: String,
+    /// Error of the removal of written data, which ends the run after its report.
+    #[serde(skip)]
+    pub(crate) not_removed: Option<String>,
 }
 
 impl RunFacts {
@@ -49,6 +52,7 @@ impl RunFacts {
             tiers,
             repeats: common.repeats,
             plan: common.text.clone(),
+            not_removed: None,
         }
     }
 }
@@ -129,7 +133,7 @@ impl Page<'_> {
 /// Creates the results folder: `out`, else one named after the run and the time. An error here is reported before any measurement.
 ///
 /// # Errors
-/// The folder cannot be created.
+/// The folder cannot be created, or has results.
 pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> {
     let folder = out.map_or_else(
         || {
@@ -141,6 +145,11 @@ pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> 
     );
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot write results to {}: choose another --out", folder.display()))?;
+    ensure!(
+        !folder.join("run.json").exists(),
+        "{} contains results: choose another --out (`run` continues its own with --resume)",
+        folder.display()
+    );
     Ok(folder)
 }
 
@@ -159,7 +168,7 @@ struct RunFile<'a, S, F> {
 /// if the run was interrupted.
 ///
 /// # Errors
-/// A file cannot be written, or the run was interrupted.
+/// A file cannot be written, the run was interrupted, or its data was not removed.
 pub(crate) fn finish(
     folder: &Path,
     page: &Page<'_>,
@@ -185,6 +194,9 @@ pub(crate) fn finish(
     print!("{}", page.text());
     let folder = folder.display();
     println!("\nresults in {folder}: report.html, report.md, {csv_name}, run.json");
+    if let Some(why) = &page.run.not_removed {
+        bail!("{why}");
+    }
     if page.run.interrupted {
         bail!("interrupted: the report covers the finished repeats{advice}");
     }
@@ -211,4 +223,35 @@ pub(crate) fn curves(
         rows: (all_x, 0.0),
         ..Chart::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_cannot_be_removed_leaves_the_results() {
+        let run = RunFacts {
+            schema_version: 1,
+            name: "test".to_owned(),
+            interrupted: false,
+            environment: Environment::default(),
+            tiers: BTreeMap::new(),
+            repeats: 1,
+            plan: String::new(),
+            not_removed: Some("cannot remove the written objects".to_owned()),
+        };
+        let page = Page {
+            run: &run,
+            facts: Vec::new(),
+            badges: Vec::new(),
+            parts: Vec::new(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let none = serde_json::json!({});
+        let table = ("points.csv", String::new());
+        let error = finish(folder.path(), &page, (&none, &none), table, "").unwrap_err();
+        assert!(error.to_string().contains("cannot remove"), "{error}");
+        assert!(folder.path().join("run.json").exists());
+    }
 }

@@ -79,9 +79,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
-            let run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
+            let mut run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
             let hosts = fleet.hosts.clone();
-            fleet.close()?;
+            run.not_removed = fleet.close().err().map(|error| format!("{error:#}"));
             (Some(hosts), run)
         }
     };
@@ -234,7 +234,7 @@ fn rounds(
 /// Measures one repeat, with fio.
 fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry::new(point, repeat);
-    let result = prepare_repeat(plan, tier, point, repeat, stop).and_then(|()| {
+    let result = prepare_repeat(plan, tier, point, stop).and_then(|()| {
         // The bench and fio alternate in going first.
         if repeat % 2 == 1 {
             measure_fio(plan, tier, fio, &mut entry, stop);
@@ -249,12 +249,12 @@ fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&P
     entry
 }
 
-/// Writes the data of a repeat. Before the first one, writes like the point for the plan's preconditioning time, so that a measured flash
-/// drive has no clean blocks left.
-fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
+/// Writes the data of a repeat. Before the first one of this process, writes like the point for the plan's preconditioning time, so that a
+/// measured flash drive has no clean blocks left.
+fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, stop: &Stop) -> Result<()> {
     tier.prepare(point, &plan.access)?;
     let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
-    if repeat > 0 || plan.precondition.is_zero() || !writes {
+    if plan.precondition.is_zero() || !writes || !tier.preconditioned.insert(point.clone()) {
         return Ok(());
     }
     let access = Access {

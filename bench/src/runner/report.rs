@@ -370,6 +370,7 @@ mod tests {
             tiers: BTreeMap::new(),
             repeats: 3,
             plan: String::new(),
+            not_removed: None,
         };
         let mut cautions = cautions(&run, &figures);
         cautions.retain(|line| line.contains("a peer failed"));

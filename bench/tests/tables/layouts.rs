@@ -1,6 +1,6 @@
 //! `layouts`.
 
-use super::{assert_nothing_is_left, assert_refused, configs, folder, output_file, run, run_json};
+use super::{assert_nothing_is_left, assert_refused, configs, folder, output_file, run, run_json, stderr};
 
 fn plan(more: &str) -> String {
     let tiers = configs().join("tiers");
@@ -39,6 +39,10 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
     }
     assert!(String::from_utf8_lossy(&output.stdout).contains("one entity is read fastest from"));
     assert_nothing_is_left(folder.path());
+    // Results are not written over.
+    let again = super::run("layouts", folder.path(), &plan(""));
+    assert_eq!(again.status.code(), Some(1));
+    assert!(stderr(&again).contains("contains results"), "{}", stderr(&again));
 }
 
 #[test]

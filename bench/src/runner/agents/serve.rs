@@ -114,7 +114,7 @@ impl Session<'_> {
         };
         let plan = Plan::of_run(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)?;
         let stop = self.stop.clone();
-        with_tiers(&plan.common, &stop, 0, |tiers| {
+        let ((), run) = with_tiers(&plan.common, &stop, 0, |tiers| {
             check_space(&plan, tiers)?;
             self.reply(&AgentHost {
                 agent: String::new(),
@@ -129,6 +129,9 @@ impl Session<'_> {
                 }
             }
         })?;
+        if let Some(why) = run.not_removed {
+            bail!(why);
+        }
         self.reply(&())
     }
 
@@ -145,7 +148,7 @@ impl Session<'_> {
             late.set(Some(start.late));
             Ok(start.at)
         };
-        let measured = prepare_repeat(plan, tier, point, repeat, &stop)
+        let measured = prepare_repeat(plan, tier, point, &stop)
             .and_then(|()| {
                 let start = |run: RepeatRun| anyhow::Ok(run.starting_at(wait_for_start()?));
                 tier.measure_with_start(point, &plan.access, repeat, &stop, start)

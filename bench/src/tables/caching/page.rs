@@ -93,6 +93,8 @@ fn percent(of: &Interval) -> String {
     // Longer half of the interval: the other may be cut at 0 or 1.
     let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
     match half >= 0.05 {
+        // A single repeat.
+        _ if of.lo <= 0.0 && of.hi >= 1.0 => format!("{:.1} % ±{NONE}", of.value * 100.0),
         true => format!("{:.1} % ±{half:.1}", of.value * 100.0),
         false => format!("{:.1} %", of.value * 100.0),
     }
@@ -167,4 +169,17 @@ fn chart(rows: &[Computed]) -> Option<Chart> {
     let y = Axis::linear("hits", Unit::Share, (0.0, 1.0));
     let lines = POLICIES.iter().enumerate().map(line).collect();
     curves(title(&rows[0]), ("memory, of the table's bytes", Unit::Share), y, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_of_one_repeat_has_no_interval() {
+        let of = |value, lo, hi| percent(&Interval { value, lo, hi });
+        assert_eq!(of(0.951, 0.0, 1.0), "95.1 % ±n/a");
+        assert_eq!(of(0.951, 0.94, 0.96), "95.1 % ±1.1");
+        assert_eq!(of(0.5, 0.5, 0.5), "50.0 %");
+    }
 }

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Default)]
 pub(super) struct StreamFigures {
     pub(super) rows: u64,
-    /// Time from the end of the window's first batch to the end of its last.
+    /// Time from the end of the window's first batch to the end of its last; at least the time of the later batches per session.
     pub(super) elapsed_s: f64,
     /// Time in which the sessions ran the model, summed over all sessions.
     pub(super) running_s: f64,
@@ -227,6 +227,7 @@ impl Case<'_> {
                 scope.spawn(move || consume(next, &mut consumer, ended))
             };
             let threads: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
+            let sessions = threads.len();
             let is_over = || is_over() || threads.iter().any(ScopedJoinHandle::is_finished);
             let (window, of_window) = self.wait(&ended, is_over);
             stop.store(true, Ordering::Release);
@@ -234,7 +235,7 @@ impl Case<'_> {
             for thread in threads {
                 done.extend(thread.join().map_err(|_| anyhow!("a session's thread panicked"))??);
             }
-            figures(done, &window, of_window)
+            figures(done, sessions, &window, of_window)
         })
     }
 
@@ -290,8 +291,13 @@ fn consume<B: Borrow<Batch>>(
 }
 
 /// Computes the figures of the batches that ended in the window. The first end starts the clock, so that partial batches at
-/// either end do not count.
-fn figures(mut done: Vec<Done>, window: &RangeInclusive<Instant>, of_window: StreamFigures) -> Result<StreamFigures> {
+/// either end do not count. Sessions in step end several batches at once, of which that clock would count all but one.
+fn figures(
+    mut done: Vec<Done>,
+    sessions: usize,
+    window: &RangeInclusive<Instant>,
+    of_window: StreamFigures,
+) -> Result<StreamFigures> {
     done.retain(|one| window.contains(&one.at));
     done.sort_unstable_by_key(|one| one.at);
     ensure!(
@@ -301,11 +307,32 @@ fn figures(mut done: Vec<Done>, window: &RangeInclusive<Instant>, of_window: Str
     );
     let counted = &done[1..];
     let sum = |of: fn(&Done) -> Duration| counted.iter().map(of).sum::<Duration>().as_secs_f64();
+    let (running_s, waiting_s) = (sum(|one| one.running), sum(|one| one.waiting));
+    let clock_s = (done[done.len() - 1].at - done[0].at).as_secs_f64();
     Ok(StreamFigures {
         rows: counted.iter().map(|one| one.rows as u64).sum(),
-        elapsed_s: (done[done.len() - 1].at - done[0].at).as_secs_f64(),
-        running_s: sum(|one| one.running),
-        waiting_s: sum(|one| one.waiting),
+        elapsed_s: clock_s.max((running_s + waiting_s) / sessions as f64),
+        running_s,
+        waiting_s,
         ..of_window
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_in_step_have_no_more_than_their_own_rate() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let done = (0..8).map(|number| Done {
+            at: start + second * (1 + number / 4),
+            rows: 10,
+            waiting: Duration::ZERO,
+            running: second,
+        });
+        let window = start..=start + second * 3;
+        let of = figures(done.collect(), 4, &window, StreamFigures::default()).unwrap();
+        assert!((of.rate() - 40.0).abs() < 1e-9, "{of:?}");
+    }
 }

@@ -86,11 +86,13 @@ const MIN_UTILISATION: f64 = 0.9;
 /// Figures of each number of accelerators, each of which takes `demand` rows per second.
 fn accelerator_figures(own: &[OfflineRepeat], demand: f64) -> Vec<AcceleratorFigures> {
     let counts = own.first().into_iter().flat_map(|one| one.by_count.keys());
+    // The ends of a share's interval; those of a single repeat are open.
+    let to_share = |end: f64| if end.is_finite() { end.clamp(0.0, 1.0) } else { end };
     let of = |&count: &u32| {
         let rates = || own.iter().filter_map(|one| Some(one.by_count.get(&count)?.rate()));
         AcceleratorFigures {
             count,
-            utilisation: mean(rates().map(|rate| (rate / demand / f64::from(count)).min(1.0))),
+            utilisation: mean(rates().map(|rate| (rate / demand / f64::from(count)).min(1.0))).map(to_share),
             rows_per_s: mean(rates()),
         }
     };
@@ -382,6 +384,7 @@ mod tests {
         let mut statement = of_repeats(&repeats, 2);
         statement.add_accelerators(accelerator_figures(&repeats, 100.0), 100.0);
         assert_eq!(statement.accelerators_at_90, Some(3));
+        assert!(statement.accelerators.iter().all(|one| one.utilisation.hi <= 1.0));
         assert!((statement.accelerators[2].utilisation.value - 0.875).abs() < 0.002);
         assert!(
             statement.diagnosis[0].contains("it feeds 3 accelerators"),
