@@ -110,7 +110,7 @@ pub(crate) fn open(
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;
     if pad_batches && engine.pinned.is_some() {
-        engine.padded_rows = padded_rows(&mut engine, max_batch_size);
+        engine.padded_rows = padded_rows(max_batch_size, |rows| time_zeros(&mut engine, rows));
     }
     let warmup_time = began.elapsed();
     let run_time = measured.and_then(|budget| fastest_run(&mut engine, &warmup, budget));
@@ -263,7 +263,7 @@ impl Warmup {
     }
 }
 
-pub(super) fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
+fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
     let data = data.into();
     Part { shape, data }
 }
@@ -291,7 +291,16 @@ fn run_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
     }
 }
 
-pub(super) fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), RunError> {
+/// Time of a run of so many rows of zeros; `None` if the model does not run on them.
+fn time_zeros(engine: &mut Engine, rows: u32) -> Option<Duration> {
+    let inputs = zero_inputs(&engine.signature, rows).ok()?;
+    let parts: Vec<Part> = inputs.into_iter().map(part).collect();
+    let began = Instant::now();
+    run_once(engine, &parts, rows as usize).ok()?;
+    Some(began.elapsed())
+}
+
+fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), RunError> {
     let active = Arc::clone(&engine.control.active);
     active.begin(&mut [], Instant::now()).map_err(|e| e.message)?;
     let run = catch_unwind(AssertUnwindSafe(|| engine.run_parts(&[parts], &[rows])));

@@ -7,26 +7,17 @@
 //! batch runs in less time, all its batches are padded to that size: it keeps its plans, and its times do not depend on
 //! the batches before.
 
-use super::engine::Engine;
-use super::open::{part, run_once};
 use crate::request::Part;
-use std::time::{Duration, Instant};
-use tierlab_formats::model::{Signature, zero_inputs};
+use std::time::Duration;
+use tierlab_formats::model::Signature;
 use tierlab_protocol::tensor::TensorSpec;
 
 /// Cost of a change of size from which batches are padded: above the noise of a run.
 const WORTH_PADDING: Duration = Duration::from_millis(5);
 
-/// Measures a session. Returns the rows to pad its batches to; `None` if a change of the number of rows costs less than
-/// that, or if the model does not run on zeros.
-pub(super) fn padded_rows(engine: &mut Engine, max_batch_size: u32) -> Option<usize> {
-    let mut time = |rows: u32| {
-        let inputs = zero_inputs(&engine.signature, rows).ok()?;
-        let parts: Vec<Part> = inputs.into_iter().map(part).collect();
-        let began = Instant::now();
-        run_once(engine, &parts, rows as usize).ok()?;
-        Some(began.elapsed())
-    };
+/// Returns the rows to pad a session's batches to; `None` if a change of the number of rows costs less than that. `time`
+/// runs so many rows of zeros; it returns `None` if the model does not run on them.
+pub(super) fn padded_rows(max_batch_size: u32, mut time: impl FnMut(u32) -> Option<Duration>) -> Option<usize> {
     if max_batch_size < 2 {
         return None;
     }
@@ -60,4 +51,28 @@ pub(super) fn filler(signature: &Signature, request: &[Part], rows: usize) -> Ve
         Part { shape, data }
     };
     signature.inputs.iter().zip(request).map(first_row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times of a session that takes so many milliseconds for a row, and for a change of the number of rows.
+    fn decide(row_ms: u32, change_ms: u32) -> Option<usize> {
+        let mut last = 0;
+        padded_rows(32, |rows| {
+            let change = if rows == last { 0 } else { change_ms };
+            last = rows;
+            Some(Duration::from_millis((rows * row_ms + change).into()))
+        })
+    }
+
+    #[test]
+    fn batches_are_padded_if_a_change_costs_more_than_the_largest() {
+        assert_eq!(decide(1, 100), Some(32));
+        assert_eq!(decide(5, 100), None, "the largest batch takes 160 ms");
+        assert_eq!(decide(1, 4), None, "within the noise");
+        assert_eq!(padded_rows(1, |_| unreachable!()), None);
+        assert_eq!(padded_rows(32, |_| None), None);
+    }
 }
