@@ -11,7 +11,7 @@ use crate::server::scrape::Scrape;
 use crate::store::folder::{Claim, claim, new_folder};
 use crate::store::resume::StoppedRun;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_agents::MAX_PROCESSES;
 use tierlab_agents::options::AgentsOptions;
@@ -28,7 +28,7 @@ pub struct RunOptions {
     #[arg(long, default_value = "results")]
     out: PathBuf,
     /// Name of the result's folder [default: the plan's name and the time]
-    #[arg(long)]
+    #[arg(long, value_parser = folder_name)]
     name: Option<String>,
     /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
@@ -182,6 +182,14 @@ impl TargetOptions {
         }
         Ok(target)
     }
+}
+
+/// Parses the name of a folder inside another.
+fn folder_name(text: &str) -> Result<String, String> {
+    let is_name = Path::new(text).file_name().is_some_and(|name| name == text);
+    is_name
+        .then(|| text.to_owned())
+        .ok_or_else(|| "give a name without `/`; --out is the parent folder".to_owned())
 }
 
 /// Parses `NAME: VALUE`.

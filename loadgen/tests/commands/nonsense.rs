@@ -174,6 +174,13 @@ fn nonsense_addresses_and_folders_are_answered_too() {
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("--name"), "{}", ended.stderr);
+    for name in ["", "../r", "a/b"] {
+        let mut command = Command::new(BINARY);
+        command.args(["sweep", "plan.toml", "--name", name]);
+        let ended = run(command);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("give a name without `/`"), "{}", ended.stderr);
+    }
     fs::remove_file(place.path("plan.toml")).unwrap();
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
