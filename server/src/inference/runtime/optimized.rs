@@ -21,10 +21,11 @@ const PARTIAL: &str = "partial-";
 /// Name suffix of all files.
 const SUFFIX: &str = ".onnx";
 
-/// True for a name `KEY-SUM.onnx`.
-fn is_entry(name: &str) -> bool {
-    let sum = name.strip_suffix(SUFFIX).and_then(|stem| stem.rsplit_once('-'));
-    sum.is_some_and(|(_, sum)| sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
+/// Key and checksum of a name `KEY-SUM.onnx`; `None` for a file of another program.
+fn key_and_sum(name: &str) -> Option<(&str, &str)> {
+    let (key, sum) = name.strip_suffix(SUFFIX)?.rsplit_once('-')?;
+    let is_sum = sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_sum.then_some((key, sum))
 }
 
 /// Folder of optimised graphs: `[runtime] optimized_cache`, with at most `optimized_cache_max_bytes`.
@@ -119,8 +120,8 @@ impl OptimizedCache {
         let entries = fs::read_dir(&self.folder).ok()?;
         entries.filter_map(Result::ok).find_map(|entry| {
             let name = entry.file_name();
-            let sum = name.to_str()?.strip_prefix(key)?.strip_prefix('-')?;
-            Some((entry.path(), sum.strip_suffix(".onnx")?.to_owned()))
+            let (_, sum) = key_and_sum(name.to_str()?).filter(|(stored, _)| *stored == key)?;
+            Some((entry.path(), sum.to_owned()))
         })
     }
 
@@ -159,8 +160,7 @@ impl OptimizedCache {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            // Other files in the folder are not the server's.
-            if !is_entry(&entry.file_name().to_string_lossy()) {
+            if key_and_sum(&entry.file_name().to_string_lossy()).is_none() {
                 continue;
             }
             let metadata = entry.metadata()?;
