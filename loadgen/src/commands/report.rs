@@ -52,7 +52,7 @@ pub struct CompareOptions {
 /// evidence.
 ///
 /// # Errors
-/// Those of [`load_earlier`] and [`folder::write_views`].
+/// A run that cannot be read, and those of [`folder::write_views`].
 pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
     let (dirs, out) = (&options.runs, options.out.as_deref());
     let mut runs = Vec::with_capacity(dirs.len());

@@ -38,14 +38,14 @@ pub(crate) enum Arena {
     SameAsRequested,
 }
 
-/// Search for the algorithm of a convolution, done once for each shape of its input.
+/// Search for the algorithm of a convolution, done when the shape of its input changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ConvolutionSearch {
     /// By cuDNN's estimates.
     #[default]
     Heuristic,
-    /// By trying all algorithms. Takes tenths of a second for each new batch size, during requests.
+    /// By trying all algorithms. Takes tenths of a second, during requests.
     Exhaustive,
     /// None: one fixed algorithm.
     Default,
