@@ -20,6 +20,14 @@ fn plan(folder: &Path, cross: &str) {
     std::fs::write(folder.join("plan.toml"), format!("{head}{cross}")).unwrap();
 }
 
+/// Replaces a text of the plan.
+fn change(folder: &Path, from: &str, to: &str) {
+    let path = folder.join("plan.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{from}");
+    std::fs::write(&path, text.replace(from, to)).unwrap();
+}
+
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
     std::fs::create_dir_all(folder.join("scratch")).unwrap();
@@ -345,13 +353,7 @@ fn a_resumed_run_is_preconditioned_again() {
         folder.path(),
         "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\nblock = [\"4KiB\"]\n",
     );
-    let path = folder.path().join("plan.toml");
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(
-        &path,
-        text.replace("precondition_seconds = 0.02", "precondition_seconds = 1"),
-    )
-    .unwrap();
+    change(folder.path(), "precondition_seconds = 0.02", "precondition_seconds = 1");
     let out = folder.path().join("out");
     let out = out.to_str().unwrap();
     let output = run(folder.path(), &["--out", out, "--repeats", "1"]);
@@ -396,15 +398,13 @@ fn mistakes_of_a_plan_are_named() {
         assert_eq!(output.status.code(), Some(2), "{cross}: {}", stderr(&output));
         assert!(stderr(&output).contains(named), "{cross}: {}", stderr(&output));
     }
-    let path = folder.path().join("plan.toml");
     for (from, to, named) in [
         ("repeats = 2", "repeats = 0", "repeats: from 1 to 1000, not 0"),
         ("repeats = 2", "repeats = 2\nstride = 0", "stride: from 1"),
         ("tiers.disk", "tiers.\"a/b\"", "tiers.a/b: invalid name"),
     ] {
         plan(folder.path(), "[[cross]]\ntier = [\"memory\"]\nblock = [4096]\n");
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, text.replace(from, to)).unwrap();
+        change(folder.path(), from, to);
         let output = run(folder.path(), &[]);
         assert_eq!(output.status.code(), Some(2), "{to}: {}", stderr(&output));
         assert!(stderr(&output).contains(named), "{to}: {}", stderr(&output));
@@ -427,9 +427,7 @@ fn data_that_does_not_fit_the_disk_is_refused_before_it_is_written() {
         folder.path(),
         "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\nblock = [\"4KiB\"]\n",
     );
-    let path = folder.path().join("plan.toml");
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("size = \"1MiB\"", "size = \"4194304GiB\"")).unwrap();
+    change(folder.path(), "size = \"1MiB\"", "size = \"4194304GiB\"");
     let began = Instant::now();
     let out = folder.path().join("out");
     let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
