@@ -199,7 +199,7 @@ fn a_users_model_is_imported_with_its_external_weights() {
         fs::read(at.join("weights.bin")).unwrap()
     );
     succeed(at, &["inspect", "--verify", "models/repository/mine"]);
-    // As in Triton, no version begins with a zero.
+    // No version begins with a zero, as in Triton.
     for version in ["01", "2"] {
         fs::create_dir_all(at.join("r/m").join(version)).unwrap();
         fs::copy(at.join("mine.onnx"), at.join("r/m").join(version).join("model.onnx")).unwrap();

@@ -35,7 +35,7 @@ pub enum LogFormat {
 pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
     let bad =
         |e: &dyn fmt::Display| ConfigError::at("log.level", format_args!("invalid level or filter `{filter}`: {e}"));
-    // As a target, a misspelt level would silence all other lines.
+    // A misspelt level would be a target, and silence all other lines.
     let is_level = |word: &str| word.contains(['=', '[', ']', '}']) || word.parse::<LevelFilter>().is_ok();
     if let Some(word) = filter.split(',').map(str::trim).find(|word| !is_level(word)) {
         let advice = "use error, warn, info, debug, trace or off, or TARGET=LEVEL";

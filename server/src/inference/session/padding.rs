@@ -30,16 +30,10 @@ pub(super) fn padded_rows(max_batch_size: u32, mut time: impl FnMut(u32) -> Opti
         return None;
     }
     let (_, padded) = (time(max_batch_size)?, time(max_batch_size)?);
-    let is_worth = padded < changed;
+    let pads = padded < changed;
     let [run_s, changed_s, padded_s] = [same, changed, padded].map(|time| time.as_secs_f64());
-    tracing::info!(
-        run_s,
-        changed_s,
-        padded_s,
-        is_worth,
-        "a change of the batch size is slow: pad batches?"
-    );
-    is_worth.then_some(max_batch_size as usize)
+    tracing::info!(run_s, changed_s, padded_s, pads, "a change of the batch size is slow");
+    pads.then_some(max_batch_size as usize)
 }
 
 /// A request of one row to pad a batch with: the first row of its first request.
