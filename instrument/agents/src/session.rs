@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(unauthenticated.0[0].0, IpAddr::from([10, 0, 0, 1]));
         tokio::task::yield_now().await;
         assert!(second.is_finished());
-        // An result connection does not count.
+        // An admitted connection does not count.
         unauthenticated.0[0].1.abort();
         tokio::task::yield_now().await;
         unauthenticated.make_room();
