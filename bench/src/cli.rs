@@ -5,8 +5,8 @@ use crate::{calibrate, doctor, runner, single};
 use clap::{Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
-Reads go through the same code as the server's. Without a command the flags describe one closed-loop
-point: `--depth` callers, each waiting for its own read. Latencies are service times at that depth, not latencies at an
+Reads go through the same code as the server's. Without a command the flags describe one closed-loop \
+point: `--depth` callers, each waiting for its own read. Latencies are service times at that depth, not latencies at an \
 offered rate.
 
 Examples:
@@ -21,8 +21,8 @@ Examples:
 Exit codes: 0 success, 2 bad usage or config, 1 any other error, an invalid run or an interrupt.";
 
 const AFTER_RUN: &str = "\
-Every point is measured in several short repeats, in a new random order each round, and shown with 95 % intervals. Data
-comes from a seeded generator, is checked while it is read, and is removed at the end. Ctrl-C keeps the finished
+Every point is measured in several short repeats, in a new random order each round, and shown with 95 % intervals. Data \
+comes from a seeded generator, is checked while it is read, and is removed at the end. Ctrl-C keeps the finished \
 repeats; `--resume` continues after them.
 
 Examples:
@@ -42,8 +42,8 @@ Examples:
 Exit codes: 0 interrupted, 2 bad usage, 1 any other error.";
 
 const AFTER_LAYOUTS: &str = "\
-The table is generated from a seed, with 13 floats and 26 integers per row. Each layout holds the same rows. Every row
-that is read is checked, and everything written is removed at the end. Each round goes through tiers and layouts in a
+The table is generated from a seed, with 13 floats and 26 integers per row. Each layout holds the same rows. Every row \
+that is read is checked, and everything written is removed at the end. Each round goes through tiers and layouts in a \
 new random order.
 
 Examples:
@@ -53,8 +53,8 @@ Examples:
 Exit codes: 0 success, 2 bad usage or plan, 1 any other error or an interrupt.";
 
 const AFTER_CACHING: &str = "\
-The table is generated from a seed and stored on each tier as one object. Each repeat starts with empty caches, uses the
-server's code, and checks every row; everything written is removed at the end. Each round goes through tiers, laws and
+The table is generated from a seed and stored on each tier as one object. Each repeat starts with empty caches, uses the \
+server's code, and checks every row; everything written is removed at the end. Each round goes through tiers, laws and \
 strategies in a new random order. Hit ratios of LRU and of the best possible policy are computed from the same traces.
 
 Examples:
@@ -64,8 +64,8 @@ Examples:
 Exit codes: 0 success, 2 bad usage or plan, 1 any other error or an interrupt.";
 
 const AFTER_OFFLINE: &str = "\
-Tables and models are generated from a seed, or given. Each round measures four cases per tier, layout and workload, in
-a new random order: the loader alone, the model alone, both together, and both with one read at a time and no overlap.
+Tables and models are generated from a seed, or given. Each round measures four cases per tier, layout and workload, in \
+a new random order: the loader alone, the model alone, both together, and both with one read at a time and no overlap. \
 Everything written is removed at the end. ONNX Runtime is found as by the server; ORT_DYLIB_PATH overrides it.
 
 Examples:
@@ -75,8 +75,8 @@ Examples:
 Exit codes: 0 success, 2 bad usage or plan, 1 any other error or an interrupt.";
 
 const AFTER_CALIBRATE: &str = "\
-A closed loop reads each size at each depth, in interleaved rounds: as many callers as the depth, each waiting for its
-own read. The data comes from a seeded generator and is removed at the end. With default flags it takes about five
+A closed loop reads each size at each depth, in interleaved rounds: as many callers as the depth, each waiting for its \
+own read. The data comes from a seeded generator and is removed at the end. With default flags it takes about five \
 minutes.
 
 Examples:
@@ -88,8 +88,8 @@ Examples:
 Exit codes: 0 success, 2 bad usage or config, 1 any other error or an interrupt.";
 
 const AFTER_DOCTOR: &str = "\
-The system is not changed. If the tier is a local folder or a mount, a file of 128 MiB is written to it, read for half a
-second in each of five ways, and removed; --no-measure skips this.
+The system is not changed. If the tier is a local folder or a mount, a file of 128 MiB is written to it, read for half a \
+second in each of five ways, and removed; on a remote tier 8 MiB are written, read and removed. --no-measure skips both.
 
 Examples:
   tierlab-storage-bench doctor

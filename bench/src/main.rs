@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match command(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("tierlab-storage-bench: {error:#}");
             let is_usage = |error: &StorageError| error.kind() == ErrorKind::Invalid;
             let mut causes = error.chain();
             if causes.any(|cause| cause.downcast_ref::<StorageError>().is_some_and(is_usage)) {

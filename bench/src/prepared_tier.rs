@@ -8,7 +8,7 @@ use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, 
 use crate::report::RunFacts;
 use crate::stop::Stop;
 use crate::ways::{LocalCaller, OBJECTS_PER_CALLER, TierCaller, drop_cache, sync, warm};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -373,10 +373,10 @@ fn tier_notes(info: &TierInfo) -> Vec<String> {
 /// The folder cannot be created.
 pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
     let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
-    let advice = "it must exist and be writable; choose another with --scratch";
-    let why = || format!("cannot create a folder in {}: {advice}", parent.display());
+    let advice = "choose an existing, writable one with --scratch";
+    let refused = |error: std::io::Error| anyhow!("cannot create a folder in {}: {error}; {advice}", parent.display());
     let prefix = format!("tierlab-storage-bench-{name}-");
-    let folder = parent.canonicalize().with_context(why)?;
+    let folder = parent.canonicalize().map_err(refused)?;
     let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder);
-    folder.with_context(why)
+    folder.map_err(refused)
 }

@@ -217,7 +217,7 @@ pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
         return Ok(path);
     }
     Err(RunError::Usage(format!(
-        "{} does not exist; build it with `cargo build --workspace`, or pass its folder by --bin-dir",
+        "{} does not exist; build it with `make build`, or pass its folder by --bin-dir",
         path.display()
     )))
 }
@@ -285,7 +285,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("/no/such/tierlab-origin") && error.contains("cargo build"),
+            error.contains("/no/such/tierlab-origin") && error.contains("make build"),
             "{error}"
         );
     }

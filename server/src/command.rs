@@ -5,7 +5,7 @@ use crate::error::ServerError;
 use crate::front::connections::listen as listen_on;
 use crate::server::{Addresses, Listeners, run};
 use crate::telemetry::log::{self, LogFormat};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -123,8 +123,8 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     let served = runtime.block_on(async {
         let listen = |flag: &str, address: SocketAddr| {
             let listener = listen_on(address, config.connections.bounds.backlog);
-            listener.with_context(|| {
-                format!("cannot listen on {address}; set {flag} to another address; port 0 selects a free port")
+            listener.map_err(|error| {
+                anyhow!("cannot listen on {address}: {error}; set {flag} to another address (port 0 takes a free port)")
             })
         };
         let grpc = config.grpc_listen.map(|address| listen("--grpc-listen", address));

@@ -192,7 +192,12 @@ impl StorageError {
 
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({})", self.0.object, self.0.detail, self.0.kind)
+        write!(f, "{}: {}", self.0.object, self.0.detail)?;
+        match self.0.kind {
+            // The detail says what to change.
+            ErrorKind::Invalid => Ok(()),
+            kind => write!(f, " ({kind})"),
+        }
     }
 }
 
@@ -226,6 +231,9 @@ mod tests {
         assert!(!shared.for_clients().contains("features"));
         let absolute = ErrorKind::NotFound.error("/srv/models/x", "No such file");
         assert_eq!(absolute.for_clients(), "no such object (not-found)");
+        assert_eq!(absolute.to_string(), "/srv/models/x: No such file (not-found)");
+        let usage = ErrorKind::Invalid.error("--block", "must be at least one byte");
+        assert_eq!(usage.to_string(), "--block: must be at least one byte");
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(crate) use html::with_heading;
 use crate::machine::Environment;
 use crate::plan::Common;
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use maud::Markup;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -143,8 +143,12 @@ pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> 
         },
         Path::to_owned,
     );
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot write results to {}: choose another --out", folder.display()))?;
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        anyhow!(
+            "cannot write results to {}: {error}; choose another --out",
+            folder.display()
+        )
+    })?;
     ensure!(
         !folder.join("run.json").exists(),
         "{} contains results: choose another --out (`run` continues its own with --resume)",

@@ -4,7 +4,7 @@ use crate::drive::{RepeatResult, Second, Sums};
 use crate::machine::MachineUse;
 use crate::peers::PeerFigures;
 use crate::plan::Point;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -159,7 +159,7 @@ impl Journal {
             "{shown} contains a run: resume it with --resume, or choose another --out"
         );
         let written = std::fs::write(folder.join(PLAN), plan);
-        written.with_context(|| format!("cannot write results to {shown}: choose another --out"))?;
+        written.map_err(|error| anyhow!("cannot write results to {shown}: {error}; choose another --out"))?;
         Self::open(folder)
     }
 

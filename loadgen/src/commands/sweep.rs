@@ -6,7 +6,7 @@ use crate::commands::judge::PointChecks;
 use crate::commands::options::{self, RunOptions, TargetOptions};
 use crate::environment;
 use crate::error::RunError;
-use crate::plan::{NO_TIER, Plan, TargetPlan};
+use crate::plan::{NO_TIER, Plan, PlanError, TargetPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::{Content, Target};
 use crate::runner::{Runner, Senders, new_run};
@@ -160,7 +160,13 @@ pub struct InlinePlan {
     #[arg(long, value_name = "NAME", conflicts_with = "plan", requires = "url")]
     model: Option<String>,
     /// Requests per second; may be repeated. Rates from 33 on show a p99 within a minute
-    #[arg(long = "rate", value_name = "RPS", default_value = "100", requires = "model")]
+    #[arg(
+        long = "rate",
+        value_name = "RPS",
+        default_value = "100",
+        requires = "model",
+        conflicts_with = "plan"
+    )]
     rates: Vec<f64>,
 }
 
@@ -182,7 +188,9 @@ impl InlinePlan {
             if is_grpc { "grpc" } else { "http" },
             self.rates
         );
-        Ok(Plan::parse(Path::new("command line"), &text)?)
+        // The lines of this text are none of the user's.
+        let plan = Plan::parse(Path::new("command line"), &text);
+        Ok(plan.map_err(|error| PlanError { line: None, ..error })?)
     }
 }
 
@@ -221,6 +229,26 @@ mod tests {
         ] {
             let error = plan(model, &[rate]).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{error}");
+            assert!(error.to_string().starts_with("command line: "), "{error}");
         }
+    }
+
+    #[test]
+    fn a_rate_beside_a_plan_is_refused() {
+        let is_accepted = |arguments: &[&str]| {
+            let command = SweepOptions::augment_args(clap::Command::new("sweep"));
+            command.try_get_matches_from(arguments).is_ok()
+        };
+        assert!(is_accepted(&["sweep", "plan.toml"]));
+        assert!(is_accepted(&[
+            "sweep",
+            "--url",
+            "http://a:1",
+            "--model",
+            "m",
+            "--rate",
+            "5"
+        ]));
+        assert!(!is_accepted(&["sweep", "plan.toml", "--rate", "5"]));
     }
 }

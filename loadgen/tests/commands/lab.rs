@@ -182,7 +182,7 @@ fn what_is_missing_is_named_before_anything_starts() {
     let ended = run(lab(&place, "r"));
     assert_eq!(ended.code, Some(2));
     assert!(
-        ended.stderr.contains("tierlab-origin") && ended.stderr.contains("cargo build"),
+        ended.stderr.contains("tierlab-origin") && ended.stderr.contains("make build"),
         "{}",
         ended.stderr
     );

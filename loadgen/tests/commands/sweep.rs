@@ -177,6 +177,8 @@ fn compare_names_runs_by_folder_and_ends_with_1_for_a_regression_alone() {
 fn a_server_that_dies_ends_the_run_which_can_be_gone_on_with() {
     let mut endpoint = NullEndpoint::start();
     let place = Workdir::new(PLAN);
+    let missing = run(resume(&place, &endpoint.url));
+    assert_eq!(missing.code, Some(2), "{}", missing.stderr);
     let ended = run_until(place.sweep(&endpoint.url), "[1/4]", |_| endpoint.kill());
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let address = endpoint.url.trim_start_matches("http://");

@@ -21,20 +21,30 @@ const SPARE_THREADS: usize = 4;
 const UNREAD: i32 = 128 + 13;
 
 /// Ends the process without a panic when its standard output is closed (`... | head`), as SIGPIPE does in other
-/// programs. The signal itself stays ignored: a socket closed by its peer is an error that must not end the process.
+/// programs, and with a message when it cannot be written (a full disk). The signal itself stays ignored: a socket
+/// closed by its peer is an error that must not end the process.
 pub fn end_when_unread() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str().is_some_and(is_unread) {
-            std::process::exit(UNREAD);
+        let message = panic.payload_as_str().unwrap_or_default();
+        match exit_code(message) {
+            Some(UNREAD) => std::process::exit(UNREAD),
+            Some(code) => {
+                let _ = writeln!(io::stderr(), "error: {message}");
+                std::process::exit(code);
+            }
+            None => before(panic),
         }
-        before(panic);
     }));
 }
 
-/// True if a panic comes from `println!` or `eprintln!` on a closed pipe.
-fn is_unread(message: &str) -> bool {
-    message.starts_with("failed printing to std") && message.contains("Broken pipe")
+/// Exit code after a panic of `println!`, or of `eprintln!` on a closed pipe; `None` after other panics.
+fn exit_code(message: &str) -> Option<i32> {
+    let stream = message.strip_prefix("failed printing to ")?;
+    if message.contains("Broken pipe") {
+        return Some(UNREAD);
+    }
+    stream.starts_with("stdout").then_some(1)
 }
 
 /// Checks that an async runtime of `workers` threads (0: one per core) can start, with spare threads: the runtime
@@ -176,12 +186,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_closed_pipe_is_a_quiet_end() {
-        assert!(is_unread("failed printing to stdout: Broken pipe (os error 32)"));
-        assert!(!is_unread(
-            "failed printing to stdout: No space left on device (os error 28)"
-        ));
-        assert!(!is_unread("index out of bounds"));
+    fn output_that_cannot_be_written_ends_without_a_panic() {
+        let of = |stream: &str, problem: &str| exit_code(&format!("failed printing to {stream}: {problem}"));
+        assert_eq!(of("stdout", "Broken pipe (os error 32)"), Some(UNREAD));
+        assert_eq!(of("stderr", "Broken pipe (os error 32)"), Some(UNREAD));
+        assert_eq!(of("stdout", "No space left on device (os error 28)"), Some(1));
+        assert_eq!(of("stderr", "No space left on device (os error 28)"), None);
+        assert_eq!(exit_code("index out of bounds"), None);
     }
 
     #[test]

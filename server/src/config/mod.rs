@@ -50,9 +50,11 @@ const MAX_REVALIDATE_S: u64 = 86_400;
 const MAX_POLL_MS: u64 = 86_400_000;
 /// Prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
+/// Variables with that prefix that set no keys: of the other programs, the systemd unit and the image's health check.
+const OTHER_VARIABLES: [&str; 4] = ["TIERLAB_CERTIFICATE", "TIERLAB_FLAGS", "TIERLAB_LOG", "TIERLAB_PORT"];
 
-/// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: it holds an address and is not a key.
-fn is_kubernetes(name: &str, value: &str) -> bool {
+/// True for a variable that sets no key: one of the above, or an address that Kubernetes sets for a Service `tierlab-NAME`.
+fn is_foreign(name: &str, value: &str) -> bool {
     let protocols = ["tcp", "udp", "sctp"];
     let is_address = protocols.iter().any(|name| value.starts_with(&format!("{name}://")));
     let of_port = |(at, mark): (usize, &str)| {
@@ -61,7 +63,8 @@ fn is_kubernetes(name: &str, value: &str) -> bool {
             .iter()
             .any(|protocol| rest.starts_with(&format!("_{}", protocol.to_uppercase())))
     };
-    name.ends_with("_SERVICE_HOST")
+    OTHER_VARIABLES.contains(&name)
+        || name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")
         || (name.ends_with("_PORT") && is_address)
         || name.match_indices("_PORT_").any(of_port)
@@ -187,7 +190,7 @@ impl Config {
                 library = Some(PathBuf::from(value));
             } else if name == TOKEN || name == ADMIN_TOKEN {
                 // Tokens are kept out of the document, which may be printed.
-            } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_kubernetes(name, value)) {
+            } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_foreign(name, value)) {
                 let key = key.to_lowercase().replace("__", ".");
                 match apply(&format!("{key}={value}")) {
                     // An empty variable removes a key, and is ignored if the key is not set.

@@ -185,7 +185,7 @@ fn errors_name_file_and_key() {
 }
 
 #[test]
-fn variables_of_kubernetes_services_set_no_keys() {
+fn variables_of_kubernetes_services_and_of_other_programs_set_no_keys() {
     let folder = folder("");
     let read = |name: &str, value: &str| {
         Config::read(&Sources {
@@ -208,6 +208,14 @@ fn variables_of_kubernetes_services_set_no_keys() {
             let name = format!("TIERLAB_{service}_{variable}");
             read(&name, value).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
+    }
+    for (name, value) in [
+        ("TIERLAB_CERTIFICATE", "certificate.json"),
+        ("TIERLAB_FLAGS", "--tier nvme"),
+        ("TIERLAB_LOG", "debug"),
+        ("TIERLAB_PORT", "8080"),
+    ] {
+        read(name, value).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     for (name, value) in [("TIERLAB_HTTP_PORT", "8000"), ("TIERLAB_PORT_TCP", "1")] {
         assert!(read(name, value).is_err(), "{name}");

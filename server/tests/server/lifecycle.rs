@@ -83,7 +83,8 @@ fn an_address_in_use_is_named() {
     let output = refused(&arguments);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains(&first.address), "{message}");
+    let cause = format!("cannot listen on {}: Address already in use", first.address);
+    assert!(message.contains(&cause), "{message}");
 }
 
 #[test]

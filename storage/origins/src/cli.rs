@@ -3,7 +3,7 @@
 use crate::nfs::NfsOrigin;
 use crate::s3::{FaultPlan, S3Origin};
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, try_join_all};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ Once ready, prints one line of JSON to stdout, with the servers that run:
   {\"s3\":\"http://127.0.0.1:PORT\",\"bucket\":\"tierlab\",\"nfs\":\"nfs://127.0.0.1:PORT/export\",
    \"flight\":\"grpc://127.0.0.1:PORT\"}
 
-S3 requests may be unsigned, or signed with access key `tierlab` and secret `tierlab-secret`. The bucket is in the path,
+S3 requests may be unsigned, or signed with access key `tierlab` and secret `tierlab-secret`. The bucket is in the path, \
 or in the host's name below `localhost`.
 
 Flight serves the table features/NAME.rows below its root as the flight of the path [NAME]. Tickets are JSON:
@@ -31,16 +31,16 @@ from Python:
   client = pyarrow.flight.connect(URL); client.list_flights()
   client.do_get(pyarrow.flight.Ticket(b'{\"table\":\"ctr\",\"ids\":[7,3]}')).read_all()
 
-The keys of --s3-fault; rates are shares of the GETs and HEADs of objects, from 0 to 1, drawn from a seed:
-  error-rate      answered with 500 or 503
-  retry-after-s   these say in their header Retry-After, and are then 503 or 429
-  slow-rate       answered after slow-ms (2000) more
+Keys of --s3-fault; rates are shares of the GETs and HEADs of objects, from 0 to 1, drawn from a seed:
+  error-rate      share answered with 500 or 503
+  retry-after-s   seconds in the Retry-After header of these, which are then 503 or 429
+  slow-rate       share that waits for slow-ms (default: 2000)
   stall-rate, truncate-rate, reset-rate
-                  bodies that stop, that end early, whose connection is reset
-  change-rate     answered from another version: another ETag, every byte inverted
-  first-byte-ms   the wait before every reply
-  mb-per-s        the speed of a body on its connection, in 10^6 bytes per second
-  seed            of what is drawn (1)
+                  shares whose body stops, ends early, or has its connection reset
+  change-rate     share answered from another version: another ETag, every byte inverted
+  first-byte-ms   milliseconds before every reply
+  mb-per-s        speed of a body on its connection, in 10^6 bytes per second
+  seed            seed of all draws (default: 1)
 
 Examples:
   tierlab-origin --s3-root /tmp/s3
@@ -48,14 +48,15 @@ Examples:
   tierlab-origin --flight-root /tmp/flight --flight-listen 127.0.0.1:8815
   tierlab-origin --s3-root /tmp/s3 --s3-listen 127.0.0.1:9000 --nfs-root /tmp/nfs --nfs-listen 127.0.0.1:2049
 
-Exit codes: 0 when told to stop, 2 bad usage, 1 anything else.";
+Exit codes: 0 stopped by a signal or with its parent, 2 bad usage, 1 any other error.";
 
 /// Serve folders over S3, NFSv3 and Arrow Flight, for tests and for the lab
 #[derive(Debug, Parser)]
 #[command(name = "tierlab-origin", version = tierlab_program::version(None), after_help = AFTER_HELP)]
+#[command(group(ArgGroup::new("roots").args(["s3_root", "nfs_root", "flight_root"]).required(true).multiple(true)))]
 struct Flags {
     /// Folder to serve over S3: each folder in it is a bucket; created if missing
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["nfs_root", "flight_root"])]
+    #[arg(long, value_name = "DIR")]
     s3_root: Option<PathBuf>,
     /// Address of the S3 server; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "s3_root")]

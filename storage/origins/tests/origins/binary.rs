@@ -58,7 +58,7 @@ fn parts_not_asked_for_are_left_out() {
 fn bad_usage_is_two_and_says_what_to_do() {
     let root = tempfile::tempdir().unwrap();
     let cases: [(&[&str], &str); 6] = [
-        (&[], "--s3-root"),
+        (&[], "--flight-root"),
         (
             &["--s3-root", text(root.path()), "--s3-listen", "0.0.0.0:0"],
             "--allow-remote",
