@@ -252,7 +252,7 @@ fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&P
 /// Writes the data of a repeat. Before the first one of this process, writes like the point for the plan's preconditioning time, so that a
 /// measured flash drive has no clean blocks left.
 fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, stop: &Stop) -> Result<()> {
-    tier.prepare(point, &plan.access)?;
+    tier.prepare(point, &plan.access, stop)?;
     let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
     if plan.precondition.is_zero() || !writes || !tier.preconditioned.insert(point.clone()) {
         return Ok(());
