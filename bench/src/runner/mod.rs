@@ -122,7 +122,7 @@ fn fingerprint(plan: &Plan, is_by_agents: bool) -> String {
 /// Flags or a plan that agents cannot run, or an agent that is unreachable or refuses.
 fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
     let agents = options.agents.open(agents::PROGRAM);
-    let Some(agents) = agents.map_err(|why| bad_usage("--agents", &why))? else {
+    let Some(agents) = agents.map_err(|why| bad_usage("--agents", why.trim_start_matches("--agents: ")))? else {
         return Ok(None);
     };
     plan.check_agents()?;
