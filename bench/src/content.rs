@@ -1,6 +1,7 @@
 //! Data to read: objects of seeded content, written for a run and removed after it. In: a tier and sizes. Out: objects
 //! whose every byte is known.
 
+use crate::stop::Stop;
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::hash::{BuildHasher as _, RandomState};
@@ -43,15 +44,21 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Writes `files` objects into a folder of this run.
+    /// Writes `files` objects of `size` bytes in all into a folder of this run.
     ///
     /// # Errors
-    /// The tier fails.
-    pub(crate) async fn write(tier: &Arc<dyn Tier>, folder: &str, files: u32, size: u64, seed: u64) -> Result<Self> {
+    /// The tier fails, or an interrupt.
+    pub(crate) async fn write(
+        tier: &Arc<dyn Tier>,
+        folder: &str,
+        (files, size): (u32, u64),
+        seed: u64,
+        stop: &Stop,
+    ) -> Result<Self> {
         let file_bytes = size / u64::from(files);
         let put = |number: u32| async move {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
-            write(tier, &path, seed ^ u64::from(number), file_bytes).await
+            write(tier, &path, seed ^ u64::from(number), file_bytes, stop).await
         };
         let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(MAX_WRITES).try_collect().await;
         Ok(Self::of(objects?, file_bytes, Some(seed)))
@@ -60,9 +67,15 @@ impl Data {
     /// Writes one object.
     ///
     /// # Errors
-    /// The tier fails.
-    pub(crate) async fn write_one(tier: &Arc<dyn Tier>, path: &ObjectPath, size: u64, seed: u64) -> Result<Self> {
-        let object = write(tier, path, seed, size).await?;
+    /// The tier fails, or an interrupt.
+    pub(crate) async fn write_one(
+        tier: &Arc<dyn Tier>,
+        path: &ObjectPath,
+        size: u64,
+        seed: u64,
+        stop: &Stop,
+    ) -> Result<Self> {
+        let object = write(tier, path, seed, size, stop).await?;
         Ok(Self::of(vec![object], size, Some(seed)))
     }
 
@@ -104,8 +117,10 @@ impl Data {
     }
 }
 
-/// Writes an object of seeded content: from memory if it is small, else from a temporary file.
-async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -> Result<Object> {
+/// Writes an object of seeded content, unless interrupted: from memory if it is small, else from a temporary file.
+async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64, stop: &Stop) -> Result<Object> {
+    let interrupted = "interrupted before the data was written";
+    ensure!(!stop.is_requested(), interrupted);
     let put = async |body: Body| {
         let object = with_retries(async || tier.put(path, body.clone()).await).await;
         object.context("cannot write the data to measure")
@@ -116,6 +131,7 @@ async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -
     let cannot = "cannot write the data to a temporary file";
     let mut file = tempfile::NamedTempFile::new().context(cannot)?;
     for at in (0..bytes).step_by(PIECE_BYTES as usize) {
+        ensure!(!stop.is_requested(), interrupted);
         let piece = content(seed, at..(at + PIECE_BYTES).min(bytes));
         file.write_all(&piece).context(cannot)?;
     }
@@ -154,6 +170,17 @@ pub(crate) async fn with_retries<T>(call: impl AsyncFn() -> Result<T, StorageErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierlab_storage::tiers::memory::MemoryTier;
+
+    #[tokio::test]
+    async fn an_interrupt_ends_the_writing_of_data() {
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let stop = Stop::default();
+        stop.request();
+        let written = Data::write(&tier, "bench/x", (1000, 4_096_000), 1, &stop).await;
+        assert!(written.unwrap_err().to_string().contains("interrupted"));
+        assert!(tier.list(None).await.unwrap().is_empty());
+    }
 
     #[test]
     fn runs_of_one_process_number_have_names_of_their_own() {

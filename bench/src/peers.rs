@@ -87,10 +87,11 @@ fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<Strin
 /// Arguments of the job equivalent to a repeat; `None` if fio has no such job.
 fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Option<Vec<String>> {
     // fio has no whole objects to write, as a tier does. Its open loop counts from the issue instead of the due time.
-    // Its jobs of blocking calls each read the file from the beginning.
+    // Its jobs of blocking calls each read the file from the beginning. It does not align direct reads.
     let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
     let is_same = (point.operation == Operation::Read || point.way.is_peer()) && point.rate == 0 && point.files == 1;
-    if !is_same || (point.way.is_peer() && in_order && point.depth > 1) {
+    let is_unaligned = point.way.is_direct() && !point.block_bytes.is_multiple_of(512);
+    if !is_same || is_unaligned || (point.way.is_peer() && in_order && point.depth > 1) {
         return None;
     }
     let engine = match point.way {
@@ -146,12 +147,16 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     Some(args)
 }
 
-/// Arguments for the order of accesses, and for reads and writes; `None` for operations on objects.
+/// Arguments for the order of accesses, and for reads and writes; `None` for operations on objects, and for a share of writes that is not
+/// in whole percents, which fio would round.
 fn order_and_kind(point: &Point, access: &Access) -> Option<Vec<String>> {
+    let percent = access.write_share * 100.0;
     let (act, writes) = match point.operation {
         Operation::Read => ("read", Some("--readonly".to_owned())),
         Operation::Write => ("write", None),
-        Operation::Mixed => ("rw", Some(format!("--rwmixwrite={:.0}", access.write_share * 100.0))),
+        Operation::Mixed if (percent - percent.round()).abs() < 1e-6 => {
+            ("rw", Some(format!("--rwmixwrite={percent:.0}")))
+        }
         _ => return None,
     };
     let order = match point.pattern {
@@ -294,6 +299,24 @@ mod tests {
                 .unwrap()
                 .contains("--readonly")
         );
+    }
+
+    #[test]
+    fn a_job_that_fio_would_round_or_refuse_is_not_run() {
+        let job = |way, block_bytes, write_share| {
+            let access = Access {
+                write_share,
+                ..Access::reads(1 << 20, Duration::from_secs(1), Duration::ZERO)
+            };
+            let point = Point {
+                operation: Operation::Mixed,
+                way,
+                ..Point::reads("disk", block_bytes)
+            };
+            arguments((&point, 0), &access, Path::new("f")).is_some()
+        };
+        assert!(job(Way::Pread, 4097, 0.29) && job(Way::PreadDirect, 4096, 1.0));
+        assert!(!job(Way::Pread, 4096, 0.125) && !job(Way::PreadDirect, 4097, 0.5));
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl PreparedTier {
     }
 
     /// Writes the data that a point reads, if missing, and the data that it removes.
-    pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
+    pub(crate) fn prepare(&mut self, point: &Point, access: &Access, stop: &Stop) -> Result<()> {
         let key = DataKey::of(point);
         if self.data.contains_key(&key) && point.operation != Operation::Delete {
             return Ok(());
@@ -212,7 +212,8 @@ impl PreparedTier {
         let (files, operation) = (key.files, toml_name(&key.operation));
         let folder = format!("{}/{files}-files-{operation}-{}", self.folder, key.block);
         let opened = self.opened();
-        let write = Data::write(&opened.tier, &folder, files, key.bytes(access.size), access.seed);
+        let amount = (files, key.bytes(access.size));
+        let write = Data::write(&opened.tier, &folder, amount, access.seed, stop);
         let data = opened.runtime.block_on(write)?;
         self.data.insert(key, data);
         Ok(())

@@ -8,7 +8,7 @@ use crate::plan::{self, Access, Pattern, Point, bad_usage, parse_positive_second
 use crate::prepared_tier::runtime;
 use crate::random::{Pick, Random, Zipf};
 use crate::report::columns;
-use crate::stop::Stop;
+use crate::stop::{Stop, sleep_until};
 use crate::ways::{Counted, drop_cache};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -63,11 +63,11 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
-    let data = runtime.block_on(prepare(&tier, options))?;
+    let data = runtime.block_on(prepare(&tier, options, &stop))?;
     let measured = measure(runtime, &tier, &data, options, &stop);
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
-        Ok(_) if !stop.is_requested() && !options.idle.is_zero() => Some(idle_cpu_share(options.idle)?),
+        Ok(_) if !stop.is_requested() && !options.idle.is_zero() => Some(idle_cpu_share(options.idle, &stop)?),
         _ => None,
     };
     // Data is also removed from the tier after a failed measurement.
@@ -102,10 +102,10 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
 }
 
 /// Returns the object to read: an existing one, or one written for the measurement.
-async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> {
+async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions, stop: &Stop) -> Result<Data> {
     let Some(path) = &options.object else {
         let path = ObjectPath::new(&format!("storage-bench/{}.bin", unique_run_name()))?;
-        let data = Data::write_one(tier, &path, options.size, CONTENT_SEED).await?;
+        let data = Data::write_one(tier, &path, options.size, CONTENT_SEED, stop).await?;
         // A local file was written through the page cache.
         let file = Path::new(&tier.info().location).join(path.as_str());
         if file.is_file() {
@@ -220,10 +220,10 @@ impl ObjectCaller {
 }
 
 /// Waits, and returns the CPU time of the whole process during the wait, as a share of one core.
-fn idle_cpu_share(span: Duration) -> Result<f64> {
+fn idle_cpu_share(span: Duration, stop: &Stop) -> Result<f64> {
     std::thread::sleep(SETTLE_TIME);
     let (before, started) = (cpu_ns()?, Instant::now());
-    std::thread::sleep(span);
+    sleep_until(started + span, Duration::from_secs(1), || stop.is_requested());
     let elapsed = started.elapsed();
     // Threads that ended during the wait were idle threads of the runtime.
     let used = |(thread, ns): (&i32, &u64)| ns - before.get(thread).unwrap_or(&0);

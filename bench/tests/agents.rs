@@ -262,6 +262,21 @@ fn a_lost_agent_ends_the_run_which_is_resumed() {
 }
 
 #[test]
+fn an_invalid_address_is_named_once() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
+    let mut command = Command::new(BINARY);
+    command.arg("run").arg(folder.path().join("plan.toml"));
+    let output = command.args(["--agents", "nowhere"]).output().unwrap();
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        message.starts_with("error: --agents: invalid address `nowhere`"),
+        "{message}"
+    );
+}
+
+#[test]
 fn strangers_and_plans_that_are_no_work_for_agents_are_refused() {
     let folder = folder();
     let path = folder.path();

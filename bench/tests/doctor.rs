@@ -116,4 +116,8 @@ fn without_a_tier_it_is_text_and_mistakes_are_named() {
         output.status.success() && text.contains("the tier does not open"),
         "{text}"
     );
+    // A configuration that no tier opens with is an error.
+    let output = doctor(&["--tier", tier.path().to_str().unwrap(), "--set", "root="]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("`root`") && output.stdout.is_empty());
 }

@@ -81,11 +81,13 @@ pub fn dollars_interval(interval: Option<&Interval>) -> String {
     interval.map_or_else(|| NONE.to_owned(), shown)
 }
 
-/// A number with the half width of its interval in percent: `1234 ±3.5 %`.
+/// A number with its 95 % interval: `1234 [1200–1274]`; without the interval if that has no upper end.
 pub fn spread(interval: &Interval) -> String {
-    let half = (interval.hi - interval.lo) / 2.0 / interval.value;
-    let half = if interval.value > 0.0 { half } else { 0.0 };
-    format!("{} ±{}", digits3(interval.value), percent(half))
+    let [value, lo, hi] = [interval.value, interval.lo, interval.hi].map(digits3);
+    match interval.hi.is_finite() {
+        true => format!("{value} [{lo}–{hi}]"),
+        false => value,
+    }
 }
 
 /// Formats a share as percent: `92 %`, with another digit below 10 and above 99: `0.3 %`, `99.7 %`. A share below 1 is not
@@ -288,7 +290,8 @@ mod tests {
             ["2s", "3m20s", "2h01m"]
         );
         let interval = |lo, hi| Interval { value: 1_234.0, lo, hi };
-        assert_eq!(spread(&interval(1_200.0, 1_274.0)), "1234 ±3.0 %");
+        assert_eq!(spread(&interval(1_200.0, 1_274.0)), "1234 [1200–1274]");
+        assert_eq!(spread(&interval(0.0, f64::INFINITY)), "1234");
     }
 
     #[test]

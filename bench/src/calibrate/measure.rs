@@ -124,7 +124,7 @@ pub(super) fn rounds(
             }
             rounds_at_s.push(started.elapsed().as_secs_f64());
         }
-        tier.prepare(point, &access)?;
+        tier.prepare(point, &access, stop)?;
         let result = tier.measure(point, &access, round, stop)?;
         if !stop.is_requested() {
             let disturbed = result.machine.disturbed(&Limits::default());

@@ -59,6 +59,7 @@ pub(super) fn measure_ways(folder: &Path, stop: &Stop) -> Result<Ways> {
     tier.prepare(
         &Point::reads("doctor", SMALL),
         &Access::reads(FILE_BYTES, WINDOW, WARMUP),
+        stop,
     )?;
     let mut of = |pattern, block_bytes, way| {
         let point = Point {
@@ -86,7 +87,7 @@ pub(super) fn measure_ways(folder: &Path, stop: &Stop) -> Result<Ways> {
 /// Measures reads from `bytes` bytes of data.
 fn measure_way(tier: &mut PreparedTier, point: &Point, bytes: u64, stop: &Stop) -> Result<WayFigures> {
     let access = Access::reads(bytes, WINDOW, WARMUP);
-    tier.prepare(point, &access)?;
+    tier.prepare(point, &access, stop)?;
     let outcome = tier.measure(point, &access, 0, stop)?;
     let tally = &outcome.tally;
     if tally.sums.calls == 0 {

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tierlab_formats::mounts::mount_of;
 use tierlab_instrument::units::latency;
-use tierlab_storage::TierConfig;
 use tierlab_storage::tiers::nvme::try_ring;
+use tierlab_storage::{ErrorKind, TierConfig};
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
@@ -106,6 +106,7 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<()> {
     let file = options.tier.as_deref();
     let config = file.map(|file| tier_config(file, &options.set)).transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
+    let opened = config.as_ref().map(check_open).transpose()?;
     let machine = Environment::current(subject.folders.iter().map(PathBuf::as_path));
     let stop = Stop::on_signal()?;
     let measure = |folder: &Path| (!options.no_measure).then(|| measured::measure_ways(folder, &stop));
@@ -114,11 +115,12 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<()> {
     if let Some(url) = &subject.url {
         findings.extend(network::findings(&tree, url));
     }
-    if let Some(config) = &config {
-        findings.push(check_open(config)?);
-        if !options.no_measure && subject.folders.is_empty() {
-            findings.push(measured::measure_tier(config, &stop));
-        }
+    findings.extend(opened);
+    if let Some(config) = config
+        .as_ref()
+        .filter(|_| !options.no_measure && subject.folders.is_empty())
+    {
+        findings.push(measured::measure_tier(config, &stop));
     }
     findings.sort_by(Finding::order);
     let report = DoctorReport {
@@ -174,6 +176,9 @@ fn check_system(
 }
 
 /// Checks that the tier opens.
+///
+/// # Errors
+/// A key of the configuration is missing or invalid.
 fn check_open(config: &TierConfig) -> Result<Finding> {
     let runtime = runtime(0)?;
     let started = Instant::now();
@@ -186,6 +191,7 @@ fn check_open(config: &TierConfig) -> Result<Finding> {
             Finding::fine("the tier opens", format!("{} {}{notes}", info.kind, info.location))
                 .measured(format!("in {took}"))
         }
+        Err(error) if error.kind() == ErrorKind::Invalid => return Err(error.into()),
         Err(error) => Finding::warning("the tier does not open", error.to_string())
             .effect("the tier cannot be measured")
             .times(f64::INFINITY)

@@ -4,7 +4,7 @@ use super::tally::{Faults, Second, Tally, record};
 use crate::plan::{Access, Arrivals, Pattern, Point, Share, WriteSync};
 use crate::random::{Pick, Picker, Random};
 use crate::stop::Stop;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ const SAMPLE_LEAD: Duration = Duration::from_millis(5);
 /// Maximum time for calls of an open loop after the last due time, in windows; at least [`MIN_DRAIN`].
 const DRAIN_WINDOWS: u32 = 4;
 const MIN_DRAIN: Duration = Duration::from_secs(2);
+/// The same after the window of a closed loop, whose tier may retry for long.
+const MIN_CLOSED_DRAIN: Duration = Duration::from_secs(30);
 
 /// Longest repeat that ends with its calls.
 const MAX_REPEAT: Duration = Duration::from_hours(24);
@@ -106,7 +108,8 @@ impl RepeatRun {
             false => access.window,
         };
         let window_end = start + warmup + window;
-        let drain = (access.window * DRAIN_WINDOWS).max(MIN_DRAIN);
+        let min_drain = if due.is_some() { MIN_DRAIN } else { MIN_CLOSED_DRAIN };
+        let drain = (access.window * DRAIN_WINDOWS).max(min_drain);
         Ok(Self {
             picker,
             due,
@@ -186,6 +189,34 @@ impl RepeatRun {
 
     pub(super) fn is_over(&self) -> bool {
         self.failed.load(Ordering::Relaxed) || self.stop.is_requested() || self.is_out_of_data()
+    }
+
+    /// Returns once calls in flight are given up: at the end of the drain, or soon after an interrupt.
+    pub(super) async fn given_up(&self) {
+        tokio::select! {
+            () = tokio::time::sleep_until(self.drain_end.into()) => {}
+            () = self.stop.requested() => tokio::time::sleep(MIN_DRAIN).await,
+        }
+    }
+
+    /// Counts a call of an open loop that was given up. The call of a closed loop has no due time, and so no latency.
+    ///
+    /// # Errors
+    /// A call of a closed loop that was not interrupted.
+    pub(super) fn give_up(&self, next: NextCall, tally: &mut Tally) -> Result<()> {
+        self.merge_second(tally, 0);
+        match next.due {
+            _ if self.stop.is_requested() => {}
+            Some(due) => self.count_unfinished(due, tally),
+            None => {
+                self.fail();
+                let waited = (self.drain_end - self.window_end).as_secs();
+                bail!(
+                    "a call did not end within {waited} s of the end of the repeat: check the tier, or raise `seconds`"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// True once the data of a repeat that ends with its data is used up.

@@ -6,10 +6,12 @@ use super::{RepeatResult, RepeatRun, Tally, watch};
 use crate::machine::MachineMonitor;
 use crate::stop::sleep_until;
 use anyhow::{Context, Result};
+use futures::future::join_all;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Interval at which the pacer checks whether it is still needed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -26,13 +28,28 @@ pub(crate) fn run_tasks(
 ) -> Result<RepeatResult> {
     let tickets = Arc::new(Semaphore::new(0));
     let pacer = run.due().is_some().then(|| pace(run.clone(), tickets.clone()));
-    let spawn = |(number, caller)| runtime.spawn(call(run.clone(), caller, number, tickets.clone()));
+    let mut awaited = Vec::new();
+    let spawn = |(number, caller)| {
+        let (waits, given_up) = oneshot::channel();
+        awaited.push(waits);
+        runtime.spawn(call(run.clone(), caller, number, tickets.clone(), given_up))
+    };
     let running: Vec<_> = (0..).zip(callers).map(spawn).collect();
     watch(run, monitor, || {
+        let mut running = pin!(join_all(running));
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                ended = &mut running => Some(ended),
+                () = run.given_up() => None,
+            }
+        });
+        // Wakes the callers whose calls have not ended.
+        drop(awaited);
+        let ended = ended.unwrap_or_else(|| runtime.block_on(running));
         let mut tally = Tally::default();
         let mut failure = None;
-        for task in running {
-            match runtime.block_on(task).context("a caller panicked")? {
+        for task in ended {
+            match task.context("a caller panicked")? {
                 Ok(own) => tally.add(&own),
                 Err(error) => failure = Some(error),
             }
@@ -59,7 +76,13 @@ fn pace(run: Arc<RepeatRun>, tickets: Arc<Semaphore>) -> Result<std::thread::Joi
     thread.spawn(release).context("cannot start the pacer")
 }
 
-async fn call(run: Arc<RepeatRun>, mut caller: impl Caller, number: u32, tickets: Arc<Semaphore>) -> Result<Tally> {
+async fn call(
+    run: Arc<RepeatRun>,
+    mut caller: impl Caller,
+    number: u32,
+    tickets: Arc<Semaphore>,
+    mut given_up: oneshot::Receiver<()>,
+) -> Result<Tally> {
     let mut random = run.random(number);
     let mut tally = Tally::default();
     let is_open = run.due().is_some();
@@ -72,11 +95,82 @@ async fn call(run: Arc<RepeatRun>, mut caller: impl Caller, number: u32, tickets
         let Some(next) = run.next_call(&mut random, &mut tally) else {
             return Ok(tally);
         };
-        match caller.call(next.pick).await {
+        let ended = tokio::select! {
+            biased;
+            ended = caller.call(next.pick) => ended,
+            _ = &mut given_up => {
+                run.give_up(next, &mut tally)?;
+                return Ok(tally);
+            }
+        };
+        match ended {
             Ok(call) => run.count(next, &call, &mut tally),
             Err(error) => run.handle_error(error, next.at, &mut tally)?,
         }
         // A tier in memory never waits: yields to other callers.
         tokio::task::consume_budget().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Call;
+    use super::*;
+    use crate::plan::{Access, Point};
+    use crate::random::Pick;
+    use crate::stop::Stop;
+    use std::time::Instant;
+
+    /// Makes a call that never ends.
+    struct Hung;
+
+    impl Caller for Hung {
+        async fn call(&mut self, _: Pick) -> Result<Call> {
+            std::future::pending().await
+        }
+    }
+
+    fn hung(rate: u32, window: Duration, stop: &Stop) -> Result<RepeatResult> {
+        let point = Point {
+            rate,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access::reads(4096, window, Duration::ZERO);
+        let run = RepeatRun::new(&point, &access, 4096, 0, stop)?;
+        let runtime = Runtime::new()?;
+        run_tasks(&runtime, &Arc::new(run), [Hung, Hung], &MachineMonitor::default())
+    }
+
+    #[test]
+    fn an_interrupt_ends_calls_that_never_end() {
+        let (stop, started) = (Stop::default(), Instant::now());
+        let later = stop.clone();
+        let interrupt = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            later.request();
+        });
+        let outcome = hung(0, Duration::from_secs(60), &stop).unwrap();
+        interrupt.join().unwrap();
+        assert_eq!(outcome.tally.sums.calls, 0);
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn due_calls_that_never_end_are_unfinished() {
+        let outcome = hung(500, Duration::from_millis(100), &Stop::default()).unwrap();
+        let sums = outcome.tally.sums;
+        assert!(sums.calls == 0 && sums.unfinished > 10, "{sums:?}");
+        assert_eq!(sums.unfinished, outcome.tally.latency_ns.len());
+    }
+
+    #[test]
+    fn a_call_of_a_closed_loop_that_never_ends_is_an_error() {
+        let window = Duration::from_millis(10);
+        let access = Access::reads(4096, window, Duration::ZERO);
+        let run = RepeatRun::new(&Point::reads("t", 4096), &access, 4096, 0, &Stop::default()).unwrap();
+        let mut tally = Tally::default();
+        let next = run.next_call(&mut run.random(0), &mut tally).unwrap();
+        let error = run.give_up(next, &mut tally).unwrap_err().to_string();
+        assert!(error.contains("did not end within 30 s") && run.is_over(), "{error}");
     }
 }

@@ -122,7 +122,7 @@ fn fingerprint(plan: &Plan, is_by_agents: bool) -> String {
 /// Flags or a plan that agents cannot run, or an agent that is unreachable or refuses.
 fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
     let agents = options.agents.open(agents::PROGRAM);
-    let Some(agents) = agents.map_err(|why| bad_usage("--agents", &why))? else {
+    let Some(agents) = agents.map_err(|why| bad_usage("--agents", why.trim_start_matches("--agents: ")))? else {
         return Ok(None);
     };
     plan.check_agents()?;
@@ -252,7 +252,7 @@ fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&P
 /// Writes the data of a repeat. Before the first one of this process, writes like the point for the plan's preconditioning time, so that a
 /// measured flash drive has no clean blocks left.
 fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, stop: &Stop) -> Result<()> {
-    tier.prepare(point, &plan.access)?;
+    tier.prepare(point, &plan.access, stop)?;
     let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
     if plan.precondition.is_zero() || !writes || !tier.preconditioned.insert(point.clone()) {
         return Ok(());

@@ -36,14 +36,14 @@ const COLUMNS: [Column<Summary, Cell>; 14] = [
         Cell::badge(class(one.verdict.name()), one.verdict_name())
     }),
 ];
-const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % interval. of best: share of the best MB/s that any point \
+const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point \
                     reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
                     bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
                     bytes that the kernel fetched from storage per requested byte.";
 
 const FIO_COLUMNS: [Column<Summary>; 8] = [
     ("point", |one| one.point.to_string()),
-    ("rate of fio's", |one| fio(one, |fio| with_interval(fio.ratio))),
+    ("rate of fio's", |one| fio(one, |fio| spread(&fio.ratio))),
     ("calls/s", |one| digits3(one.iops.value)),
     ("fio's", |one| fio(one, |fio| digits3(fio.iops.value))),
     ("p50", |one| time(one.p50_us)),
@@ -267,22 +267,13 @@ fn fio_tables(points: &[Summary]) -> Vec<Block> {
     }
 }
 
-/// Value with the ends of its interval, which are missing after one repeat.
-fn with_interval(of: Interval) -> String {
-    let [value, lo, hi] = [of.value, of.lo, of.hi].map(digits3);
-    match of.hi.is_finite() {
-        true => format!("{value} [{lo}–{hi}]"),
-        false => value,
-    }
-}
-
 /// Returns a sentence for each checkpoint and each restore.
 fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
         let took = summary.took_s.filter(|_| summary.calls > 0)?;
         let all = summary.point.block_bytes * u64::from(summary.point.depth);
         let (point, all) = (&summary.point, bytes(all));
-        let [took, rate] = [took, summary.mb_per_s].map(with_interval);
+        let [took, rate] = [took, summary.mb_per_s].map(|of| spread(&of));
         Some(format!("{point}: {all} in {took} s, {rate} MB/s"))
     };
     points.iter().filter_map(sentence).collect()

@@ -174,6 +174,7 @@ impl Caller for TierCaller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stop::Stop;
     use tierlab_storage::tiers::memory::MemoryTier;
 
     const PICK: Pick = Pick {
@@ -184,7 +185,8 @@ mod tests {
     };
 
     async fn data(tier: &Arc<dyn Tier>) -> Data {
-        Data::write(tier, "bench/x", 2, 8192, 3).await.unwrap()
+        let written = Data::write(tier, "bench/x", (2, 8192), 3, &Stop::default());
+        written.await.unwrap()
     }
 
     fn caller(tier: &Arc<dyn Tier>, data: &Data, operation: Operation) -> TierCaller {

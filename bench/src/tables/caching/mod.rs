@@ -13,7 +13,7 @@ pub(crate) use plan::CachingOptions;
 
 use crate::prepared_tier::{PreparedTiers, with_tiers};
 use crate::report::{csv, finish, results_folder};
-use crate::rounds::{Rounds, shuffled_rounds};
+use crate::rounds::{Rounds, mean, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::Result;
 use measure::{CacheCase, CachingRepeat, TableOnTier, real_cache_hits, units};
@@ -21,7 +21,7 @@ use plan::{CachingPrices, Settings};
 use play::{Law, Table};
 use policies::{StackDistances, min_hits};
 use serde::Serialize;
-use statements::{CachingStatement, Computed, at_most_one, mean, statements};
+use statements::{CachingStatement, Computed, at_most_one, statements};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::measure::{CacheCase, CachingRepeat, ComputedHits};
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
-use crate::rounds::{self, geometric_mean, percentile};
+use crate::rounds::{geometric_mean, mean, percentile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
@@ -123,19 +123,10 @@ fn of(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Inter
     mean(repeats.iter().map(value))
 }
 
-/// Limits an interval to 1, which Student's t may exceed.
+/// Limits an interval of a share to 1.
 pub(super) fn at_most_one(of: Interval) -> Interval {
     Interval {
         hi: of.hi.min(1.0),
-        ..of
-    }
-}
-
-/// Returns the mean of non-negative values.
-pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
-    let of = rounds::mean(values);
-    Interval {
-        lo: of.lo.max(0.0),
         ..of
     }
 }

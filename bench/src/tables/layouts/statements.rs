@@ -166,7 +166,7 @@ const COLUMNS: [Column<LayoutStatement>; 14] = [
 ];
 const NOTE: &str = "stored: all objects, including indexes. open: time to read every index or footer into memory. one: \
 calls for a single entity, one after another, and their requests; batch: the same, with one call per batch. scan: rows \
-in order, ± half of the 95 % interval over the repeats, and the costs per row: bytes moved by the tier, time from these bytes to a \
+in order, with the 95 % interval over the repeats, and the costs per row: bytes moved by the tier, time from these bytes to a \
 checked row, and CPU of the whole process. of files: rows per second relative to a file per entity in the same repeat. n/a: too few \
 calls.";
 

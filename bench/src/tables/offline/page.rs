@@ -23,8 +23,8 @@ const COLUMNS: [Column<OfflineStatement>; 15] = [
     ("$/million", |one| or_none(one.usd_per_million, usd_text)),
 ];
 const NOTE: &str = "loader: rows read, decoded, shuffled and assembled into discarded batches; model: the same batches from memory; both: the \
-loader's batches through the model; one by one: one read, its batch through the model, then the next read. ± is half of the 95 % \
-                    interval over the repeats. of the slower: both over the slower of loader and model. idle: share of the sessions' time spent waiting \
+loader's batches through the model; one by one: one read, its batch through the model, then the next read. Rates have 95 % \
+                    intervals over the repeats. of the slower: both over the slower of loader and model. idle: share of the sessions' time spent waiting \
                     for a batch in both, and its causes: time in which the batching thread waits for a piece is split like the pieces' time between \
                     reading and decoding. CPU: of the whole process, in both. $: the instance's price for that time, and the tier's charges.";
 

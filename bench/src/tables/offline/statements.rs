@@ -86,8 +86,7 @@ const MIN_UTILISATION: f64 = 0.9;
 /// Figures of each number of accelerators, each of which takes `demand` rows per second.
 fn accelerator_figures(own: &[OfflineRepeat], demand: f64) -> Vec<AcceleratorFigures> {
     let counts = own.first().into_iter().flat_map(|one| one.by_count.keys());
-    // The ends of a share's interval; those of a single repeat are open.
-    let to_share = |end: f64| if end.is_finite() { end.clamp(0.0, 1.0) } else { end };
+    let to_share = |end: f64| end.min(1.0);
     let of = |&count: &u32| {
         let rates = || own.iter().filter_map(|one| Some(one.by_count.get(&count)?.rate()));
         AcceleratorFigures {
