@@ -185,8 +185,8 @@ mod tests {
     };
 
     async fn data(tier: &Arc<dyn Tier>) -> Data {
-        let written = Data::write(tier, "bench/x", (2, 8192), 3, &Stop::default());
-        written.await.unwrap()
+        let stop = Stop::default();
+        Data::write(tier, "bench/x", (2, 8192), 3, &stop).await.unwrap()
     }
 
     fn caller(tier: &Arc<dyn Tier>, data: &Data, operation: Operation) -> TierCaller {
