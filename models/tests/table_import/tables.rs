@@ -217,7 +217,7 @@ fn nulls_and_duplicates_follow_the_rule_or_are_refused_with_their_place() {
     );
     let refused = stderr(&import(&["--nulls", "zero"]));
     for word in [
-        "key \"a\" stands twice",
+        "duplicate key \"a\"",
         "row 1 of a.csv",
         "row 2 of b.csv",
         "--duplicates",
