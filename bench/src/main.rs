@@ -26,7 +26,7 @@ use tierlab_storage::{ErrorKind, StorageError};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    tierlab_program::end_when_unread();
+    tierlab_program::begin();
     if let Some(code) = tierlab_program::describe::<Cli>() {
         return code;
     }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// Interval at which tasks check for the signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time in which further signals belong to the first: `timeout` signals the process, and then its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Flag set by a request to stop.
 #[derive(Debug, Clone, Default)]
@@ -17,8 +19,14 @@ impl Stop {
     pub(crate) fn on_signal() -> Result<Self> {
         let stop = Self::default();
         let flag = stop.0.clone();
-        ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::Relaxed) {
+        let mut first = None::<Instant>;
+        ctrlc::set_handler(move || match first {
+            None => {
+                first = Some(Instant::now());
+                flag.store(true, Ordering::Relaxed);
+            }
+            Some(at) if at.elapsed() < SAME_SIGNAL => {}
+            Some(_) => {
                 eprintln!("interrupted twice: the measurement's data is not removed");
                 std::process::exit(1);
             }

@@ -46,7 +46,7 @@ enum Study {
 }
 
 fn main() -> anyhow::Result<()> {
-    tierlab_program::end_when_unread();
+    tierlab_program::begin();
     match Study::parse() {
         Study::Coverage {
             out,

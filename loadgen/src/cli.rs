@@ -151,7 +151,7 @@ enum SchemaFile {
 /// # Errors
 /// The runtime cannot start.
 pub fn main() -> anyhow::Result<ExitCode> {
-    tierlab_program::end_when_unread();
+    tierlab_program::begin();
     if let Some(code) = tierlab_program::describe::<Cli>() {
         return Ok(code);
     }

@@ -170,7 +170,7 @@ struct InspectArgs {
 /// Runs the program with the arguments of the process until its end or a stop. Part of the library, so that its futures
 /// are compiled once.
 pub fn main() -> ExitCode {
-    tierlab_program::end_when_unread();
+    tierlab_program::begin();
     if let Some(code) = tierlab_program::describe::<Cli>() {
         return code;
     }

@@ -157,11 +157,11 @@ pub fn describe_columns(header: &TableHeader) -> String {
     let mut text = format!("  {bytes} {rows} rows of {stride} bytes, {entities}, {blocks} blocks of {each} rows\n");
     if let Some(key) = &header.schema.key {
         // Opening the index adds bit counts beside its words: 4 bytes for each 64.
-        let memory = header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / rows.max(1) as f64;
+        let memory = human_bytes(header.index_bytes + header.index_bytes / 16);
         let (index, longest) = (human_bytes(header.index_bytes), key.longest());
         let _ = writeln!(
             text,
-            "  index of keys {index}, {memory:.2} MB in memory for a million keys; keys of at most {longest} bytes"
+            "  index of keys {index}, {memory} in memory; keys of at most {longest} bytes"
         );
     }
     for column in &header.schema.columns {

@@ -84,7 +84,7 @@ pub async fn lay_out(
     for file in files {
         let file_name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let table = file_name.strip_suffix(&format!(".{EXTENSION}")).unwrap_or(file_name);
-        let metadata = std::fs::metadata(&file).map_err(ModelsError::io("look at", &file))?;
+        let metadata = std::fs::metadata(&file).map_err(ModelsError::io("read", &file))?;
         let mut progress = Progress::bytes(&format!("{table} as {}", options.layout), metadata.len());
         let started = Instant::now();
         let work = async {

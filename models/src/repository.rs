@@ -275,7 +275,7 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
             }
             let canonical = check_inside(folder, &path)?;
             if canonical.is_dir() {
-                let canonical_folder = fs::canonicalize(&current).map_err(ModelsError::io("look at", &current))?;
+                let canonical_folder = fs::canonicalize(&current).map_err(ModelsError::io("read", &current))?;
                 if canonical_folder.starts_with(&canonical) {
                     let what = "a link to a folder that contains it: remove it";
                     return Err(ModelsError::bad(&path.display(), &what));
@@ -304,7 +304,7 @@ pub(crate) fn name_below<'a>(folder: &Path, path: &'a Path) -> Result<&'a str, M
 /// # Errors
 /// A link that leads elsewhere; a pipe, socket or device.
 pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, ModelsError> {
-    let canonical = |path: &Path| fs::canonicalize(path).map_err(ModelsError::io("look at", path));
+    let canonical = |path: &Path| fs::canonicalize(path).map_err(ModelsError::io("read", path));
     let repository = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (root, found) = (canonical(repository.unwrap_or(Path::new(".")))?, canonical(path)?);
     if !found.starts_with(&root) {

@@ -68,7 +68,7 @@ Examples:
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let environment = std::env::var("TIERLAB_LOG__FORMAT").ok();
-    tierlab_program::end_when_unread();
+    tierlab_program::begin();
     if let Some(code) = tierlab_program::describe::<Args>() {
         return code;
     }

@@ -3,10 +3,13 @@
 //!
 //! Installed before goose, so that goose cannot install its own handler.
 
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Exit code of an interrupted run: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
+/// Time in which further signals belong to the first: `timeout` signals the process, and then its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Signal that ends a run.
 #[derive(Debug, Clone)]
@@ -19,12 +22,20 @@ impl Interrupt {
     /// A handler is in place already.
     pub fn install() -> Result<Self, ctrlc::Error> {
         let (sender, receiver) = watch::channel(false);
-        ctrlc::set_handler(move || {
-            if sender.send_replace(true) {
+        let mut first = None::<Instant>;
+        ctrlc::set_handler(move || match first {
+            None => {
+                first = Some(Instant::now());
+                sender.send_replace(true);
+                eprintln!(
+                    "interrupted: dropping the current step, writing finished ones; interrupt again to end at once"
+                );
+            }
+            Some(at) if at.elapsed() < SAME_SIGNAL => {}
+            Some(_) => {
                 eprintln!("interrupted again: ending at once");
                 std::process::exit(i32::from(EXIT_CODE));
             }
-            eprintln!("interrupted: dropping the current step, writing finished ones; interrupt again to end at once");
         })?;
         Ok(Self(receiver))
     }

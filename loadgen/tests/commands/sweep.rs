@@ -203,7 +203,12 @@ fn a_server_that_dies_ends_the_run_which_can_be_gone_on_with() {
 fn an_interrupted_run_keeps_what_is_finished() {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(PLAN);
-    let ended = run_until(place.sweep(&endpoint.url), "[2/4]", interrupt);
+    let ended = run_until(place.sweep(&endpoint.url), "[2/4]", |child| {
+        // As `timeout` does: the process, then its group.
+        interrupt(child);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        interrupt(child);
+    });
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(ended.stderr.contains("finished steps are in"), "{}", ended.stderr);
     let run = place.run_json();

@@ -70,7 +70,7 @@ fn print(imported: &ImportedTable, part: Option<Part>) {
         }
     }
     if imported.dropped > 0 {
-        println!("{} rows left out: duplicate keys", imported.dropped);
+        println!("{} rows dropped: duplicate keys", imported.dropped);
     }
     if imported.bad > 0 {
         println!("{} bad rows written to {}", imported.bad, imported.bad_file.display());

@@ -169,7 +169,7 @@ fn read_graph(path: &Path) -> Result<(ModelProto, External), ModelsError> {
 
 fn check_weights(graph: &Path, path: &Path, expected: &ExternalFile) -> Result<(), ModelsError> {
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
-    let found = file.metadata().map_err(ModelsError::io("look at", path))?.len();
+    let found = file.metadata().map_err(ModelsError::io("read", path))?.len();
     let mut head = Vec::new();
     let read = file.take(HEAD_BYTES).read_to_end(&mut head);
     read.map_err(ModelsError::io("read", path))?;

@@ -31,7 +31,7 @@ pub(super) struct PublishPlan {
 
 impl PublishPlan {
     pub(super) fn put_file(&mut self, object: ObjectPath, path: PathBuf) -> Result<(), ModelsError> {
-        let bytes = fs::metadata(&path).map_err(ModelsError::io("look at", &path))?.len();
+        let bytes = fs::metadata(&path).map_err(ModelsError::io("read", &path))?.len();
         let put = Some((Body::File(path), bytes));
         self.steps.push(Step { object, put });
         Ok(())
@@ -151,7 +151,7 @@ const RUN_FILE: &str = "run.json";
 
 /// Adds the steps for one run: every file of its folder, even if it exists already.
 pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
-    let canonical = fs::canonicalize(folder).map_err(ModelsError::io("look at", folder))?;
+    let canonical = fs::canonicalize(folder).map_err(ModelsError::io("read", folder))?;
     let name = canonical.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !canonical.join(RUN_FILE).is_file() {
         let folder = folder.display();
@@ -174,7 +174,7 @@ pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), Model
 /// Collects the files of a folder and of those in it, without links.
 fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ModelsError> {
     for path in entries(folder)? {
-        let found = fs::symlink_metadata(&path).map_err(ModelsError::io("look at", &path))?;
+        let found = fs::symlink_metadata(&path).map_err(ModelsError::io("read", &path))?;
         if found.is_dir() {
             files_below(&path, files)?;
         } else if found.is_file() {

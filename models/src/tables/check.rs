@@ -21,7 +21,7 @@ pub fn read_header(path: &Path) -> Result<TableHeader, ModelsError> {
 pub(super) fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
     let bad = |e| ModelsError::bad(&path.display(), &e);
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
-    let len = file.metadata().map_err(ModelsError::io("look at", path))?.len();
+    let len = file.metadata().map_err(ModelsError::io("read", path))?.len();
     let mut bytes = vec![0; PRELUDE_BYTES.min(len as usize)];
     file.read_exact_at(&mut bytes, 0)
         .map_err(ModelsError::io("read", path))?;

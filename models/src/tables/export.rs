@@ -66,7 +66,7 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
     }
     writer.close().map_err(write_error)?;
     let written = staged.file.metadata();
-    let written = written.map_err(ModelsError::io("look at", &staged.partial))?;
+    let written = written.map_err(ModelsError::io("read", &staged.partial))?;
     staged.commit()?;
     Ok((header.rows, written.len()))
 }

@@ -267,7 +267,7 @@ fn a_log_that_is_damaged_is_refused_by_the_name_of_its_file() {
     assert!(error.contains("when it was added"), "{error}");
     fs::remove_file(newest).unwrap();
     let error = refused(at, ICEBERG);
-    assert!(error.contains("which is not there"), "{error}");
+    assert!(error.contains("which does not exist"), "{error}");
 
     let log = at.join("delta/_delta_log");
     let checkpoint = log.join("00000000000000000003.checkpoint.parquet");

@@ -94,6 +94,7 @@ fn parquet_with_text_keys_becomes_a_table_that_pyarrow_reads_back() {
     assert!(!at.join("f/.users.import").exists(), "nothing is left of the import");
     let inspected = succeed(at, &["inspect", "--verify", "f"]);
     assert!(inspected.contains("every row and block matches"), "{inspected}");
+    assert!(inspected.contains(" in memory; keys of at most "), "{inspected}");
 
     assert!(fail(at, &["export-table", "f/users.rows", "--to", "f/users.rows"]).contains("--to f/users.rows"));
     succeed(at, &["export-table", "f/users.rows", "--to", "back.parquet"]);
@@ -217,7 +218,7 @@ fn nulls_and_duplicates_follow_the_rule_or_are_refused_with_their_place() {
     );
     let refused = stderr(&import(&["--nulls", "zero"]));
     for word in [
-        "key \"a\" stands twice",
+        "duplicate key \"a\"",
         "row 1 of a.csv",
         "row 2 of b.csv",
         "--duplicates",

@@ -1,5 +1,5 @@
 //! Startup and exit of every program: version and help output, file schemas, search for ONNX Runtime, a check that
-//! enough threads can start, and a quiet exit when standard output is closed. Independent of the programs' own work.
+//! enough threads can start, no telemetry, and a quiet exit when standard output is closed. Independent of the programs' own work.
 
 pub mod onnxruntime;
 pub mod schema;
@@ -20,10 +20,18 @@ const SPARE_THREADS: usize = 4;
 /// Exit status that a shell reports for a program ended by SIGPIPE.
 const UNREAD: i32 = 128 + 13;
 
+/// Prepares the process; called first in `main`, before any other thread starts.
+///
+/// Disables ONNX Runtime's telemetry: its first environment would write files below the home folder and upload them,
+/// before a call could disable it.
+///
 /// Ends the process without a panic when its standard output is closed (`... | head`), as SIGPIPE does in other
 /// programs, and with a message when it cannot be written (a full disk). The signal itself stays ignored: a socket
 /// closed by its peer is an error that must not end the process.
-pub fn end_when_unread() {
+#[allow(unsafe_code)]
+pub fn begin() {
+    // SAFETY: no other thread runs yet that could read the environment.
+    unsafe { std::env::set_var("ORT_DISABLE_TELEMETRY", "1") };
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let message = panic.payload_as_str().unwrap_or_default();

@@ -75,6 +75,16 @@ fn wrong_starts_say_what_is_wrong_and_end_with_their_code() {
 }
 
 #[test]
+fn onnx_runtime_collects_no_telemetry() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().to_str().unwrap();
+    let environment = [("HOME", folder), ("XDG_CACHE_HOME", folder)];
+    let _server = Server::start_with(&on_tier(&data, "memory"), &[], &environment);
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn an_address_in_use_is_named() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     let first = Server::start(&on_tier(&data, "memory"), &[]);

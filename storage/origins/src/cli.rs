@@ -108,7 +108,7 @@ type Ready = BTreeMap<&'static str, String>;
 pub fn main() -> ExitCode {
     // Read first, so that a parent that ends during the start is noticed.
     let parent = std::os::unix::process::parent_id();
-    tierlab_program::end_when_unread();
+    tierlab_program::begin();
     if let Some(code) = tierlab_program::describe::<Flags>() {
         return code;
     }

@@ -186,9 +186,7 @@ impl RowTarget<'_> {
         let (column, dtype) = (self.column, self.dtype);
         let number = match self.nulls {
             NullRule::Refuse => {
-                let reason = format!(
-                    "column `{column}` is null; say what a null becomes: --nulls zero, nan, a number, or aside"
-                );
+                let reason = format!("column `{column}` is null; choose --nulls zero, nan, a number, or aside");
                 return Err((row, reason));
             }
             NullRule::Aside => {

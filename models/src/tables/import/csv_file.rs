@@ -197,7 +197,7 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
         }),
         Arrow::Date32 => bytes.extend(parse_date(text).ok_or_else(|| mismatch("date"))?.to_le_bytes()),
         Arrow::Timestamp(..) => bytes.extend(parse_micros(text).ok_or_else(|| mismatch("time"))?.to_le_bytes()),
-        _ => return Err("its first rows are all empty: say what it is with --as, or leave it out".to_owned()),
+        _ => return Err("its first rows are all empty: set its type with --as, or leave it out".to_owned()),
     }
     Ok(())
 }

@@ -212,9 +212,9 @@ impl FinishPhase<'_> {
         let [key, other] = [first, later].map(|record| self.plan.layout.kind.for_message(record.key));
         let (before, after) = (origin(first), origin(later));
         let what = match first.key == later.key {
-            true => format!(
-                "key {key} stands twice, in {before} and in {after}: say which counts, with --duplicates first or last"
-            ),
+            true => {
+                format!("duplicate key {key}, in {before} and in {after}: choose one with --duplicates first or last")
+            }
             false => format!("keys {key} and {other} have the same hash: rename one"),
         };
         Err(ModelsError::bad(&self.target.display(), &what))

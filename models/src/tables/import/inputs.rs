@@ -74,7 +74,7 @@ impl Inputs {
     }
 
     fn add_path(&mut self, path: &Path, csv: &CsvOptions) -> Result<(), ModelsError> {
-        let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
+        let found = fs::metadata(path).map_err(ModelsError::io("read", path))?;
         if found.is_file() {
             return self.add_file(path, None);
         }
@@ -95,7 +95,7 @@ impl Inputs {
     }
 
     fn add_file(&mut self, path: &Path, columns: Option<FileColumns>) -> Result<(), ModelsError> {
-        let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
+        let found = fs::metadata(path).map_err(ModelsError::io("read", path))?;
         let (name, version) = (path.display().to_string(), version_of(&found));
         self.push(name, (found.len(), version), columns, Origin::Disk(path.to_owned()));
         Ok(())
@@ -142,11 +142,11 @@ impl Input {
         let Origin::Disk(path) = &self.origin else {
             return Ok(());
         };
-        let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
+        let found = fs::metadata(path).map_err(ModelsError::io("read", path))?;
         if (found.len(), version_of(&found)) == (self.file.bytes, self.file.version.clone()) {
             return Ok(());
         }
-        let what = "it was written while it was read: begin anew with --restart once it is whole";
+        let what = "the file changed while it was read: start over with --restart once it is complete";
         Err(ModelsError::bad(&self.file.name, &what))
     }
 }
@@ -216,8 +216,7 @@ fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
         {
             format!("{inner} is a table of Iceberg: name that folder, so that its snapshots are looked at")
         } else if name.starts_with(".hoodie/") || name.contains("/.hoodie/") {
-            "a table of Hudi, whose timeline is not read: write the rows anew as Parquet, or name its files one by one"
-                .to_owned()
+            "Hudi tables are not supported: rewrite the rows as Parquet, or name the files one by one".to_owned()
         } else {
             continue;
         };

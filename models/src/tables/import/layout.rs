@@ -78,7 +78,7 @@ impl Layout {
                 && request.dtype(&vector.name).is_none()
             {
                 return Err(format!(
-                    "--vector {}: `{}` is {native} and `{}` is {other}: say what the vector is, as --as {}=FP32",
+                    "--vector {}: `{}` is {native} and `{}` is {other}: set one type for the vector with --as {}=FP32",
                     vector.name, sources[0].0.column, differing.column, vector.name
                 ));
             }
@@ -137,7 +137,9 @@ impl Layout {
         let sources = self.columns.iter().flat_map(|column| &column.sources);
         for HashedColumn { column, buckets } in &request.hashed {
             if !sources.clone().any(|source| source.column == *column) {
-                return Err(format!("--hash {column}={buckets}: it is the key, or not taken"));
+                return Err(format!(
+                    "--hash {column}={buckets}: the column is the key, or not imported"
+                ));
             }
         }
         if self.columns.iter().any(|column| column.name == self.key) {
@@ -174,7 +176,7 @@ impl Layout {
                 && !can_hold(native, found)
             {
                 return Err(format!(
-                    "column `{}` is {found} in this file, {native} before, which would round it: say what it becomes, as --as {}={found}",
+                    "column `{}` is {found} in this file, {native} before, which would round it: set its type with --as {}={found}",
                     source.column, column.name
                 ));
             }
@@ -223,7 +225,7 @@ impl ColumnRequest {
 fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Field, String> {
     schema.field_with_name(name).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        format!("{flag}: no column `{name}`; there is {}", names.join(", "))
+        format!("{flag}: no column `{name}`; columns are {}", names.join(", "))
     })
 }
 
@@ -288,7 +290,7 @@ fn source(
         return Err(match (buckets, field.metadata().get(ADVICE)) {
             (Some(_), _) => format!("{arrow} is not hashed, text is"),
             (None, Some(advice)) => format!("it is text: {advice}"),
-            (None, None) => format!("it is text, which has no fixed size: --hash {name}=100000 makes a number of it"),
+            (None, None) => format!("text has no fixed size: convert it to numbers with --hash {name}=100000"),
         });
     }
     let element = element_of(arrow);
@@ -303,11 +305,11 @@ fn source(
         (Some(_), ..) => DataType::Int64,
         (None, element, Some(wanted)) if element.is_decimal() || *element == Arrow::Null => wanted,
         (None, element, None) if element.is_decimal() => {
-            return Err(format!("{arrow}: say what it becomes, as --as {to}=FP64"));
+            return Err(format!("{arrow}: set a type with --as {to}=FP64"));
         }
         (None, Arrow::Null, None) => {
             return Err(format!(
-                "no value in the first rows says what it is: say it, as --as {to}=FP32"
+                "the first rows have no value that shows its type: set it with --as {to}=FP32"
             ));
         }
         (None, element, _) => dtype_of(element).ok_or_else(|| match field.metadata().get(ADVICE) {

@@ -137,12 +137,12 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
 fn target(request: &TableRequest) -> Result<PathBuf, ModelsError> {
     let name = &request.columns.name;
     if !is_plain_name(name) {
-        let what = format!("--name: `{name}` is no plain name (letters, digits, `.`, `_`, `-`)");
+        let what = format!("--name: invalid name `{name}`: use letters, digits, `.`, `_` and `-`");
         return Err(ModelsError::Usage(what));
     }
     let target = request.out.join(format!("{name}.{EXTENSION}"));
     if target.exists() && !request.replace {
-        let what = "there is a table already; --replace writes it anew";
+        let what = "the table exists: pass --replace to overwrite it";
         return Err(ModelsError::bad(&target.display(), &what));
     }
     Ok(target)

@@ -100,7 +100,8 @@ impl Plan {
             () if found.columns != self.columns || found.csv != self.csv => "it has other columns or rules",
             () => "its columns have other types",
         };
-        let what = format!("an import that was begun goes on only as it was: {what}; begin anew with --restart");
+        let what =
+            format!("an unfinished import only continues with the same settings: {what}; start over with --restart");
         Err(ModelsError::bad(&path.display(), &what))
     }
 

@@ -94,7 +94,7 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
     let ending = ending.as_str();
     match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(OpenedFile::Parquet).map_err(read_error),
-        [b'P', b'A', b'R', b'E', ..] => Err("it is encrypted Parquet, which is not read".to_owned()),
+        [b'P', b'A', b'R', b'E', ..] => Err("encrypted Parquet is not supported".to_owned()),
         [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(open_checked(file)?, None)
             .map(|reader| OpenedFile::IpcFile(reader.schema()))
             .map_err(read_error),
@@ -104,7 +104,7 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
         _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv),
-        [] => Err("it is empty".to_owned()),
+        [] => Err("the file is empty".to_owned()),
         [b'v', b'e', b'r', b's', b'i', b'o', ..] => {
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
@@ -117,7 +117,7 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
         _ if ending.is_empty() && (csv.delimiter.is_some() || !csv.names.is_empty()) => {
             CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv)
         }
-        _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
+        _ => Err("unknown format: give Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
 }
 

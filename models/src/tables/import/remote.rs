@@ -157,7 +157,7 @@ impl Remote {
         self.runtime.block_on(async {
             let object = self.wait(&name, "read", self.store.get(&self.key(path))).await?;
             if (object.meta.size, version_of(&object.meta)) != (listed.bytes, listed.version.clone()) {
-                let what = "it was written since it was listed: begin anew with --restart once it is whole";
+                let what = "the object changed after it was listed: start over with --restart once it is complete";
                 return Err(ModelsError::bad(&name, &what));
             }
             let mut pieces = object.into_stream();

@@ -99,10 +99,10 @@ impl Spill {
             let found = match fs::metadata(&path) {
                 Ok(found) => found.len(),
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
-                Err(e) => return Err(ModelsError::io("look at", &path)(e)),
+                Err(e) => return Err(ModelsError::io("read", &path)(e)),
             };
             if found < length {
-                let what = format!("{found} bytes are left of {length} that were written: begin anew with --restart");
+                let what = format!("{found} of {length} bytes are left of what was written: start over with --restart");
                 return Err(ModelsError::bad(&path.display(), &what));
             }
             if found > length {

@@ -86,7 +86,7 @@ impl FileColumns {
                     let (name, found, wanted) = (&column.name, field.data_type(), &column.arrow);
                     let arrow = read_as(found, wanted).ok_or_else(|| {
                         format!(
-                            "column `{name}` is {found} in this file and {wanted} in the table, which does not hold it: write the file anew"
+                            "column `{name}` is {found} in this file and {wanted} in the table, which cannot hold it: rewrite the file"
                         )
                     })?;
                     (ColumnSource::File(field.name().clone()), arrow)
@@ -125,7 +125,7 @@ impl TableColumn {
             ids.iter().position(|found| *found == Some(id))
         } else if self.file_names.is_empty() {
             return Err(format!(
-                "it has no field ids, and the table does not say which of its columns is `{}`: write the file anew",
+                "it has no field ids, and the table does not say which of its columns is `{}`: rewrite the file",
                 self.name
             ));
         } else {

@@ -134,8 +134,8 @@ pub(in super::super) fn choose(
     for (version, name) in logs.into_iter().filter(|&(version, _)| version >= first) {
         if version != next {
             return Err(bad(format!(
-                "version {next} is not in its log, and there is no checkpoint behind it that is read (those with sidecars are not): write it \
-                 anew, or name its Parquet files one by one"
+                "version {next} is not in its log, and no readable checkpoint follows it (those with sidecars are not supported): rewrite \
+                 the table, or name its Parquet files one by one"
             )));
         }
         state
@@ -203,7 +203,7 @@ impl TableState {
         let mut added = Vec::new();
         for action in actions {
             if action.sidecar.is_some() {
-                return Err("its files stand in sidecars, which are not read".to_owned());
+                return Err("its files are listed in sidecars, which are not supported".to_owned());
             }
             if let Some(remove) = action.remove {
                 self.live.remove(&percent_decoded(&remove.path));
@@ -251,22 +251,22 @@ impl TableState {
         let mut features = protocol.reader_features.iter().flatten();
         if let Some(feature) = features.find(|feature| !FEATURES.contains(&feature.as_str())) {
             return Err(format!(
-                "it needs the reader feature `{feature}`, which is not read: write it anew without"
+                "the reader feature `{feature}` is not supported: rewrite the table without it"
             ));
         }
         let version = protocol.min_reader_version;
         if version > READER_VERSION {
             return Err(format!(
-                "it needs a reader of version {version}, this is {READER_VERSION}: write it anew"
+                "it needs reader version {version}, the newest supported is {READER_VERSION}: rewrite the table"
             ));
         }
         if let Some((name, _)) = self.live.iter().find(|(_, live)| live.deletion_vector.is_some()) {
             return Err(format!(
-                "{name} has a deletion vector, which is not read: write it anew with `REORG TABLE ... APPLY (PURGE)`"
+                "{name} has a deletion vector, which is not supported: rewrite the table with `REORG TABLE ... APPLY (PURGE)`"
             ));
         }
         match self.live.keys().find(|name| !folder.files.contains_key(*name)) {
-            Some(missing) => Err(format!("its log names {missing}, which is not there")),
+            Some(missing) => Err(format!("its log names {missing}, which does not exist")),
             None => Ok(()),
         }
     }

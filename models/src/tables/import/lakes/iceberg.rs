@@ -177,7 +177,7 @@ impl<'a> TableFiles<'a> {
         let name = relative_to(self.location, address).ok_or_else(outside)?;
         // The search also excludes addresses with `..`.
         let found = self.folder.files.get_key_value(name);
-        let missing = || bad(format!("its newest snapshot names {name}, which is not there"));
+        let missing = || bad(format!("its newest snapshot names {name}, which does not exist"));
         found.map(|(name, bytes)| (name, *bytes)).ok_or_else(missing)
     }
 
@@ -200,11 +200,11 @@ impl<'a> TableFiles<'a> {
             let (address, format, bytes) = (&file.address, &file.format, file.bytes);
             if manifest.content == CONTENT_DELETES {
                 return fail(format!(
-                    "{address} says which rows are deleted, which is not read{REWRITE_ADVICE}"
+                    "{address} lists deleted rows, which is not supported{REWRITE_ADVICE}"
                 ));
             }
             if !format.eq_ignore_ascii_case("parquet") {
-                return fail(format!("{address} is {format}, which is not read{REWRITE_ADVICE}"));
+                return fail(format!("{address} is {format}, which is not supported{REWRITE_ADVICE}"));
             }
             let (name, found) = self.entry_of(address)?;
             if found != bytes {
@@ -224,7 +224,7 @@ impl Metadata {
         if self.format_version > FORMAT_VERSION {
             let version = self.format_version;
             return Err(format!(
-                "its format has version {version}, {FORMAT_VERSION} is the newest that is read: write the table anew"
+                "its format has version {version}, the newest supported is {FORMAT_VERSION}: rewrite the table"
             ));
         }
         let mut schemas = self.schemas.iter();
@@ -272,7 +272,7 @@ fn newest_metadata(folder: &Listing) -> Result<(u64, &String), String> {
     versions.sort();
     match &versions[..] {
         [.., (before, other), (last, name)] if before == last => Err(format!(
-            "{other} and {name} are both of version {last}: which of them counts, its catalog knows"
+            "{other} and {name} are both of version {last}: only its catalog knows the current one"
         )),
         [.., last] => Ok(*last),
         [] => Err("it has no metadata".to_owned()),
@@ -303,7 +303,7 @@ fn path(address: &str) -> &str {
 }
 
 /// Advice for users.
-const REWRITE_ADVICE: &str = "; write the table anew (rewrite_data_files), or name its Parquet files one by one";
+const REWRITE_ADVICE: &str = "; rewrite the table (rewrite_data_files), or name its Parquet files one by one";
 
 /// Maximum time to read a manifest, beside [`READ_TIME_PER_MIB`].
 const READ_TIME: Duration = Duration::from_secs(5);
@@ -476,7 +476,7 @@ mod tests {
             ),
             (
                 snapshot(r#","manifest-list":"file:///wh/t/../elsewhere/s.avro""#),
-                "../elsewhere/s.avro, which is not there",
+                "../elsewhere/s.avro, which does not exist",
             ),
             (
                 snapshot(r#","manifest-list":"file:///wh/t/metadata/s.avro""#),

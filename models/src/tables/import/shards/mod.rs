@@ -51,7 +51,7 @@ impl ShardFile {
         if samples.is_empty() {
             return Err(match format {
                 ShardFormat::Tar => "there is no sample in it: no file is named as KEY.EXTENSION",
-                ShardFormat::Records => "it is empty",
+                ShardFormat::Records => "the file is empty",
             }
             .to_owned());
         }
@@ -108,7 +108,7 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
-        let len = file.metadata().map_err(|e| format!("cannot look at it: {e}"))?.len();
+        let len = file.metadata().map_err(|e| format!("cannot read it: {e}"))?.len();
         Ok(Self {
             file,
             len,

@@ -54,8 +54,7 @@ pub(super) fn for_each_sample<E: From<String>>(
         files.add(extension, bytes, is_wanted, member.start)?;
     }
     if !walk.has_ended() {
-        let what =
-            "it ends without the blocks of zeros that end an archive: it was cut off, or not finished; pack it anew";
+        let what = "it lacks the blocks of zeros that end an archive: it is truncated or unfinished; pack it again";
         return Err(format!("tar, offset {}: {what}", file.len).into());
     }
     if let Some(complete) = current {
