@@ -418,7 +418,8 @@ pub async fn infer_over_grpc(
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
         Ok(Err(NoReply { failure, message })) => {
-            let hint = match message.is_none() || failure == Failure::Connect {
+            let is_lost = matches!(failure, Failure::Connect | Failure::Broken);
+            let hint = match message.is_none() || is_lost {
                 true => "; check that the server speaks gRPC there",
                 false => "",
             };

@@ -9,7 +9,7 @@
 use super::wire::{SendTime, Wire};
 use super::{Compress, ConnectionUse, Sending};
 use crate::custom::{Custom, Pieces, StreamSpec, Success};
-use crate::endpoint::{Alpn, Endpoint};
+use crate::endpoint::{Alpn, Endpoint, innermost};
 use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
@@ -322,7 +322,10 @@ impl Lost {
         } else if error.is_incomplete_message() {
             NoReply::new(Failure::Broken, "the connection was closed before the end of the reply")
         } else {
-            Failure::Broken.into()
+            NoReply::new(
+                Failure::Broken,
+                format_args!("the connection broke ({})", innermost(&error)),
+            )
         })
     }
 
@@ -337,7 +340,7 @@ impl Lost {
 impl From<Lost> for NoReply {
     fn from(lost: Lost) -> Self {
         match lost {
-            Lost::Closed => Failure::Broken.into(),
+            Lost::Closed => NoReply::new(Failure::Broken, "the connection was closed without a reply"),
             Lost::Failed(missing) => missing,
         }
     }
