@@ -46,8 +46,8 @@ pub fn record(finished: &Finished, schedule: &Schedule, server: Option<ServerDel
     let examples = finished.examples.iter();
     let examples = examples.map(|(failure, message)| (failure.to_string(), message.clone()));
     let examples = examples.filter(|(reason, _)| errors.contains_key(reason)).collect();
-    let is_answered = |sample: &&Sample| sample.is_ok() && schedule.in_window(sample.done_us);
-    let answered = finished.samples.iter().filter(is_answered).count();
+    let is_inside = |sample: &&Sample| schedule.in_window(sample.done_us);
+    let answered = answered(finished).filter(is_inside).count();
     let window_us = schedule.window_start_us..schedule.window_end_us;
     Repeat {
         started_at: crate::store::time::rfc3339_ms(finished.window_began),
@@ -91,11 +91,18 @@ fn time_blocks(requests: usize) -> usize {
     ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
 }
 
+/// Good replies; those of a ramp up to its stop, which ends the time that they are divided by.
+fn answered(finished: &Finished) -> impl Iterator<Item = &Sample> {
+    let end_us = finished.observed.stopped_us.unwrap_or(u64::MAX);
+    let samples = finished.samples.iter();
+    samples.filter(move |sample| sample.is_ok() && sample.done_us <= end_us)
+}
+
 /// Good replies of a ramp by the block in which they completed, and the rate at which it stopped.
 pub(super) fn ramp_figures(finished: &Finished, schedule: &Schedule, rates: RampRates) -> RampFigures {
     let window_us = schedule.window_end_us - schedule.window_start_us;
     let mut answered = [0; RAMP_BLOCKS];
-    for sample in finished.samples.iter().filter(|sample| sample.is_ok()) {
+    for sample in self::answered(finished) {
         let into_us = sample.done_us.checked_sub(schedule.window_start_us);
         let block = into_us.map(|us| us as usize * RAMP_BLOCKS / window_us as usize);
         if let Some(answered) = block.and_then(|block| answered.get_mut(block)) {
@@ -245,6 +252,23 @@ mod tests {
         assert!((3_990..=4_010).contains(&own_us(1)), "{}", own_us(1));
         // With two, the second could have been sent at once.
         assert!((39_900..=40_100).contains(&own_us(2)), "{}", own_us(2));
+    }
+
+    #[test]
+    fn replies_after_the_stop_of_a_ramp_do_not_count_for_the_time_before_it() {
+        let schedule = one_second_after_one();
+        let samples = [1_040_000, 1_130_000, 1_149_000, 1_160_000, 1_190_000];
+        let mut stopped = finished(samples.map(|done_us| sample(1_010_000, 1_010_000, done_us)).into());
+        stopped.observed.stopped_us = Some(1_150_000);
+        let rates = RampRates {
+            from: 0.0,
+            to: 100.0,
+            over: 1.0,
+        };
+        let figures = ramp_figures(&stopped, &schedule, rates);
+        assert_eq!(figures.answered[..3], [1, 2, 0]);
+        assert_eq!(figures.stopped_rps, Some(15.0));
+        assert!((record(&stopped, &schedule, None).achieved_rps - 3.0).abs() < 1e-9);
     }
 
     #[test]

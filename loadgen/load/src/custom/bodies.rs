@@ -6,6 +6,7 @@ use super::spec::{BodySource, CustomSpec, Drawn};
 use crate::inputs;
 use crate::payload::Body;
 use crate::recording::{Call, RecordingSpec, Row, collect_calls, read_text, rows};
+use crate::reply::unrequested_coding;
 use crate::template::{Part, escape, parts};
 use bytes::Bytes;
 use csv::Trim;
@@ -111,10 +112,11 @@ impl Custom {
     /// The first violation.
     pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
         let kind = self.stream.as_ref().map(|stream| stream.kind);
-        match kind {
+        let checked = match kind {
             Some(StreamKind::Sse) => self.success.check_stream(body, None, |_| {}).map(drop),
             _ => self.success.check_body(headers, body),
-        }
+        };
+        checked.map_err(|fault| unrequested_coding(headers).unwrap_or(fault))
     }
 
     /// True if a request holds one id.

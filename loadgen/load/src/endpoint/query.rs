@@ -9,6 +9,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, HOST, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use std::error::Error;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -168,8 +169,8 @@ async fn closed(text: &str, connection: &mut JoinHandle<hyper::Result<()>>) -> S
 }
 
 /// Returns the innermost cause, which is the most specific.
-fn innermost(error: &hyper::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+pub(crate) fn innermost(error: &dyn Error) -> String {
+    let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
