@@ -6,7 +6,7 @@ use super::Named;
 use super::body::{self, COMPRESSION_WORK};
 use super::coding::{self, Coding};
 use crate::front::state::{self, Phase, SharedState};
-use crate::front::{JSON, error, json};
+use crate::front::{DISCARD_TIME, JSON, discard, error, json};
 use crate::request::{Account, LARGE_BYTES, Reason, offload_large};
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
@@ -82,7 +82,7 @@ where
     let mut account = state.pipeline.admission.open_account();
     let (head, body) = request.into_parts();
     let body = body::collect(&head.headers, body, MAX_OPTIONS_BYTES, &mut account);
-    let body = match tokio::time::timeout(body::DISCARD_TIME, body).await {
+    let body = match tokio::time::timeout(DISCARD_TIME, body).await {
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) if refusal.reason == Reason::TooLarge => {
             let message = format!("body exceeds {MAX_OPTIONS_BYTES} bytes");
@@ -122,7 +122,7 @@ struct ChangeOptions {
 /// Names of the parameters of a load or unload. If neither is allowed, the body is not read.
 async fn parameters(state: &SharedState, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
     if let Err(refusal) = state.manager.allow_change(model) {
-        body::discard(request.into_body()).await;
+        discard(request.into_body()).await;
         return Err(refusal.into_response());
     }
     let (wanted, account) = options::<ChangeOptions>(state, request).await?;
@@ -187,13 +187,13 @@ pub(super) async fn shared_memory_status() -> Response {
 }
 
 pub(super) async fn register_shared_memory(request: Request) -> Response {
-    body::discard(request.into_body()).await;
+    discard(request.into_body()).await;
     state::no_shared_memory().into_response()
 }
 
 /// No region is ever registered; succeeds as in Triton.
 pub(super) async fn unregister_shared_memory(request: Request) -> Response {
-    body::discard(request.into_body()).await;
+    discard(request.into_body()).await;
     (StatusCode::OK, [(CONTENT_TYPE, JSON)], "{}").into_response()
 }
 
