@@ -15,8 +15,10 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Limited};
 use serde::Serialize;
 use std::future::Future;
+use std::time::Duration;
 use tierlab_protocol::metadata::ErrorDocument;
 use tower::Service;
 
@@ -60,4 +62,24 @@ pub(crate) fn json<T: Serialize>(status: StatusCode, document: &T) -> Response {
 
 pub(crate) fn error(status: StatusCode, message: String) -> Response {
     json(status, &ErrorDocument { error: message })
+}
+
+/// Maximum bytes of an unwanted body that are read so that the connection can be used again.
+pub(crate) const MAX_DISCARDED_BYTES: usize = 64 << 10;
+/// Time limit of reading an unwanted body.
+pub(crate) const DISCARD_TIME: Duration = Duration::from_secs(1);
+
+/// Reads a small body to its end and discards it. Returns false if it is not small or does not end properly; hyper then
+/// closes the connection.
+pub(crate) async fn discard(body: Body) -> bool {
+    let mut body = Limited::new(body, MAX_DISCARDED_BYTES);
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(DISCARD_TIME, read).await.unwrap_or(false)
 }

@@ -116,7 +116,10 @@ impl ServedModels {
             Some(ServedVersion { model: Some(model), .. }) => Ok(model),
             Some(ServedVersion { state, reason, .. }) => {
                 let state = state.into_str().to_lowercase();
-                let message = format!("version `{version}` of model `{name}` is {state}: {reason}");
+                let mut message = format!("version `{version}` of model `{name}` is {state}");
+                if !reason.is_empty() {
+                    message += &format!(": {reason}");
+                }
                 Err(Refusal::new(Reason::NotReady, message))
             }
             None => {
@@ -168,4 +171,30 @@ impl ServedModels {
 /// Shortens a client's name for a message.
 pub(crate) fn shorten(name: &str) -> String {
     name.chars().take(128).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_without_a_reason_is_described_by_its_state() {
+        let target = Target {
+            model: "m".into(),
+            version: Some("3".into()),
+        };
+        for (state, reason, expected) in [
+            (VersionState::Loading, "", "is loading"),
+            (VersionState::Unavailable, "unloaded", "is unavailable: unloaded"),
+        ] {
+            let version = ServedVersion::without_model(state, reason);
+            let model = ServedModel {
+                versions: BTreeMap::from([(3, version)]),
+                reason: String::new(),
+            };
+            let served = ServedModels(BTreeMap::from([("m".to_owned(), Arc::new(model))]));
+            let refusal = served.find(&target).err().unwrap();
+            assert_eq!(refusal.message, format!("version `3` of model `m` {expected}"));
+        }
+    }
 }

@@ -162,7 +162,9 @@ async fn a_model_that_allows_no_timeout_passes_it_over() {
 async fn a_run_whose_client_went_away_is_ended() {
     let data = Data::generate(&[], 0);
     batched(&data, "turns", &loops(0.0));
-    let server = Server::start(&on_tier(&data, "memory"), &["admission.timeout_ms=600000"]);
+    let mut arguments = on_tier(&data, "memory");
+    arguments.extend(["--log-level", "info,access=debug"].map(str::to_owned));
+    let server = Server::start(&arguments, &["admission.timeout_ms=600000"]);
     let body = json_request(number(&[1, 1], ENDLESS), None, None);
     let head = format!(
         "POST /v2/models/turns/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
@@ -178,6 +180,7 @@ async fn a_run_whose_client_went_away_is_ended() {
     let ended = "tierlab_interrupted_runs_total{model=\"turns\"}";
     server.metric_reaches(ended, 1.0).await;
     assert_eq!(server.metric("tierlab_cancelled_total{stage=\"batch\"}").await, 1.0);
+    server.logged(&["client went away", "/v2/models/turns/infer", "status=499"]);
     assert_eq!(server.infer("turns", number(&[1, 1], 1.0)).await.floats(), [2.0]);
     assert_eq!(stats(&server, "turns").await["inference_stats"]["fail"]["count"], 1);
 }

@@ -5,13 +5,13 @@
 //! the matching statuses). Tokens are stored as SHA-256, compared in constant time, and never printed. Health calls are
 //! open, since probes have no token. The page at `/` is open too and asks for a token if its content needs one.
 
-use crate::front::{Routes, error};
+use crate::front::{Routes, discard, error};
 use crate::telemetry::Front;
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::IpAddr;
@@ -116,10 +116,14 @@ enum Denied {
 impl Access {
     /// Answers a request by its routes, or refuses it.
     pub(crate) async fn answer<R: Routes>(&self, routes: &R, request: Request<Body>) -> Response {
-        match self.allows(&request) {
-            Ok(()) => routes.answer(request).await,
-            Err(denied) => refuse(R::FRONT, denied),
+        let Err(denied) = self.allows(&request) else {
+            return routes.answer(request).await;
+        };
+        // A stream that is reset before the end of its body loses its reply in some clients, such as curl 7.88.
+        if R::FRONT == Front::Http && request.version() == Version::HTTP_2 {
+            discard(request.into_body()).await;
         }
+        refuse(R::FRONT, denied)
     }
 
     fn allows<B>(&self, request: &Request<B>) -> Result<(), Denied> {
@@ -301,6 +305,11 @@ fn canonical(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use futures::FutureExt;
+    use futures::channel::mpsc;
+    use std::io;
+    use std::pin::pin;
 
     fn access(token: Option<&str>, admin: Option<&str>) -> Access {
         let secret = |token: &str| Secret::new(token).unwrap();
@@ -451,6 +460,28 @@ mod tests {
         ] {
             assert!(!changes_state(&Method::POST, path), "{path}");
         }
+    }
+
+    struct NoRoutes;
+
+    impl Routes for NoRoutes {
+        const FRONT: Front = Front::Http;
+
+        async fn answer(&self, _: Request<Body>) -> Response {
+            unreachable!("the request is refused")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_small_body_over_http2_is_read_before_its_request_is_refused() {
+        let access = access(Some("aaa"), None);
+        let (client, body) = mpsc::channel::<io::Result<Bytes>>(1);
+        let request = Request::post("/v2/models/m/infer").version(Version::HTTP_2);
+        let request = request.body(Body::from_stream(body)).unwrap();
+        let mut answered = pin!(access.answer(&NoRoutes, request));
+        assert!(answered.as_mut().now_or_never().is_none());
+        drop(client);
+        assert_eq!(answered.await.status(), StatusCode::UNAUTHORIZED);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! its JSON part, or a refusal; the reply's body.
 
 use super::coding::{Coding, deflate, inflate, too_large, unique_header};
+use crate::front::{MAX_DISCARDED_BYTES, discard};
 use crate::pipeline::Exchange;
 use crate::request::{Account, AccountBudget, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
@@ -60,26 +61,6 @@ pub(super) async fn discard_small(headers: &HeaderMap, body: Body) -> bool {
         return false;
     }
     discard(body).await
-}
-
-/// Maximum bytes of an unwanted body that are read so that the connection can be used again.
-const MAX_DISCARDED_BYTES: usize = 64 << 10;
-/// Time limit of reading an unwanted body.
-pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);
-
-/// Reads a small body to its end and discards it. Returns false if it is not small or does not end properly; hyper then
-/// closes the connection.
-pub(super) async fn discard(body: Body) -> bool {
-    let mut body = http_body_util::Limited::new(body, MAX_DISCARDED_BYTES);
-    let read = async {
-        while let Some(frame) = body.frame().await {
-            if frame.is_err() {
-                return false;
-            }
-        }
-        true
-    };
-    tokio::time::timeout(DISCARD_TIME, read).await.unwrap_or(false)
 }
 
 /// Collects the chunks as they arrive.

@@ -6,13 +6,13 @@ use super::Named;
 use super::body::{self, COMPRESSION_WORK};
 use super::coding::{self, Coding};
 use crate::front::state::{self, Phase, SharedState};
-use crate::front::{JSON, error, json};
-use crate::request::{Account, Reason, offload_large};
+use crate::front::{DISCARD_TIME, JSON, discard, error, json};
+use crate::request::{Account, LARGE_BYTES, Reason, offload_large};
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
-use prometheus::TextEncoder;
+use prometheus::{Registry, TextEncoder};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ where
     let mut account = state.pipeline.admission.open_account();
     let (head, body) = request.into_parts();
     let body = body::collect(&head.headers, body, MAX_OPTIONS_BYTES, &mut account);
-    let body = match tokio::time::timeout(body::DISCARD_TIME, body).await {
+    let body = match tokio::time::timeout(DISCARD_TIME, body).await {
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) if refusal.reason == Reason::TooLarge => {
             let message = format!("body exceeds {MAX_OPTIONS_BYTES} bytes");
@@ -122,7 +122,7 @@ struct ChangeOptions {
 /// Names of the parameters of a load or unload. If neither is allowed, the body is not read.
 async fn parameters(state: &SharedState, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
     if let Err(refusal) = state.manager.allow_change(model) {
-        body::discard(request.into_body()).await;
+        discard(request.into_body()).await;
         return Err(refusal.into_response());
     }
     let (wanted, account) = options::<ChangeOptions>(state, request).await?;
@@ -187,19 +187,24 @@ pub(super) async fn shared_memory_status() -> Response {
 }
 
 pub(super) async fn register_shared_memory(request: Request) -> Response {
-    body::discard(request.into_body()).await;
+    discard(request.into_body()).await;
     state::no_shared_memory().into_response()
 }
 
 /// No region is ever registered; succeeds as in Triton.
 pub(super) async fn unregister_shared_memory(request: Request) -> Response {
-    body::discard(request.into_body()).await;
+    discard(request.into_body()).await;
     (StatusCode::OK, [(CONTENT_TYPE, JSON)], "{}").into_response()
+}
+
+/// Text of all metrics. With hundreds of models it takes longer than other requests may wait.
+fn metrics_text(registry: &Registry) -> prometheus::Result<String> {
+    offload_large(LARGE_BYTES, || TextEncoder::new().encode_to_string(&registry.gather()))
 }
 
 pub(super) async fn metrics(Shared(state): Shared<SharedState>, headers: HeaderMap) -> Response {
     state.metrics().settle();
-    let text = match TextEncoder::new().encode_to_string(&state.registry.gather()) {
+    let text = match metrics_text(&state.registry) {
         Ok(text) => text,
         Err(e) => return error(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {e}")),
     };
@@ -212,4 +217,51 @@ pub(super) async fn metrics(Shared(state): Shared<SharedState>, headers: HeaderM
     let encoding = encoding.map(|value| (CONTENT_ENCODING, value));
     response.headers_mut().extend(encoding);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use prometheus::core::{Collector, Desc};
+    use prometheus::proto::MetricFamily;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    /// Far more than it takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Metrics that are complete once another task of the runtime has run.
+    struct Slow {
+        began: Sender<()>,
+        served: Mutex<Receiver<()>>,
+    }
+
+    impl Collector for Slow {
+        fn desc(&self) -> Vec<&Desc> {
+            Vec::new()
+        }
+
+        fn collect(&self) -> Vec<MetricFamily> {
+            self.began.send(()).unwrap();
+            self.served.lock().recv_timeout(PATIENCE).unwrap();
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn others_are_served_while_metrics_are_gathered_on_the_only_thread() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let ((began, has_begun), (serve, served)) = (channel(), channel());
+        let served = Mutex::new(served);
+        let registry = Registry::new();
+        registry.register(Box::new(Slow { began, served })).unwrap();
+        let text = runtime.spawn(async move { metrics_text(&registry) });
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        runtime.spawn(async move { serve.send(()).unwrap() });
+        assert_eq!(runtime.block_on(text).unwrap().unwrap(), "");
+    }
 }

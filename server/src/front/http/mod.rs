@@ -12,8 +12,8 @@ mod page;
 mod shortcut;
 
 use crate::front::access::PAGE;
-use crate::front::error;
 use crate::front::state::SharedState;
+use crate::front::{discard, error};
 use crate::models::served_models::{Target, shorten};
 use crate::telemetry::Front;
 use axum::Router;
@@ -74,7 +74,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 
 async fn no_route(request: Request) -> Response {
     let (request, body) = request.into_parts();
-    body::discard(body).await;
+    discard(body).await;
     let path = shorten(request.uri.path());
     let message = format!("unknown route `{path}`: see /openapi.json for the list");
     error(StatusCode::NOT_FOUND, message)
@@ -83,7 +83,7 @@ async fn no_route(request: Request) -> Response {
 /// Answers a known path with an unsupported method. The router adds `Allow`, since it knows the supported ones.
 async fn other_method(request: Request) -> Response {
     let (request, body) = request.into_parts();
-    body::discard(body).await;
+    discard(body).await;
     if request.method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }

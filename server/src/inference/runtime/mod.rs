@@ -18,7 +18,6 @@ use ort::environment::Environment;
 use ort::logging::{LogLevel, LoggerFunction};
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use provider::has_cuda;
 pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -40,6 +39,8 @@ const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
 pub(crate) struct Runtime {
     environment: Environment,
     pub(crate) providers: Arc<Providers>,
+    /// Provider of models that ask for none.
+    default_provider: Provider,
     /// Version, such as `1.31.1`.
     pub(crate) version: String,
     /// Path of the file.
@@ -130,10 +131,11 @@ impl Runtime {
             .map_err(|e| LoadError::new(format!("ONNX Runtime {}: {e}", library.display())))?;
         environment.set_log_level(log_level());
         let version = version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
-        providers.check(&environment, &library).map_err(LoadError::new)?;
+        let default_provider = providers.resolve(&environment, &library).map_err(LoadError::new)?;
         Ok(Self {
             environment,
             providers: Arc::new(providers),
+            default_provider,
             version,
             library,
         })
@@ -145,7 +147,7 @@ impl Runtime {
     /// Fails if the model requires a GPU but the server's configuration has none.
     pub(crate) fn provider_for(&self, kind: InstanceKind) -> Result<Provider, String> {
         match (kind, self.providers.choice) {
-            (InstanceKind::Auto, provider) => Ok(provider),
+            (InstanceKind::Auto, _) => Ok(self.default_provider),
             (InstanceKind::Cpu, _) => Ok(Provider::Cpu),
             (InstanceKind::Gpu, Provider::Cpu) => {
                 Err("the model's config requires a GPU, but `runtime.provider` in server.toml is `cpu`".into())
@@ -153,11 +155,6 @@ impl Runtime {
             (InstanceKind::Gpu, Provider::Tensorrt) => Ok(Provider::Tensorrt),
             (InstanceKind::Gpu, Provider::Auto | Provider::Cuda) => Ok(Provider::Cuda),
         }
-    }
-
-    /// True if sessions of a provider run on the CPU.
-    pub(crate) fn is_cpu(provider: Provider) -> bool {
-        provider == Provider::Cpu || (provider == Provider::Auto && !has_cuda())
     }
 
     /// Builds a session.
@@ -181,11 +178,11 @@ impl Runtime {
                     Err(_) => error,
                 })
             }
-            Provider::Auto if has_cuda() => self.build(graph, threads, Provider::Cuda, Ok).or_else(|error| {
+            Provider::Auto => self.build(graph, threads, Provider::Cuda, Ok).or_else(|error| {
                 tracing::warn!(%error, "cannot start CUDA; running the model on the CPU");
                 self.on_cpu(graph, source, threads)
             }),
-            Provider::Auto | Provider::Cpu => self.on_cpu(graph, source, threads),
+            Provider::Cpu => self.on_cpu(graph, source, threads),
         }
     }
 
@@ -389,6 +386,14 @@ fn forward(level: Level, id: &str, location: &str, message: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn auto_means_the_cpu_where_cuda_does_not_start() {
+        let runtime = Runtime::load([("", None); 2], Providers::default()).unwrap();
+        if !provider::has_cuda() {
+            assert_eq!(runtime.provider_for(InstanceKind::Auto), Ok(Provider::Cpu));
+        }
+    }
 
     #[test]
     fn a_wrong_path_given_on_purpose_is_an_error_that_says_how_to_get_it() {

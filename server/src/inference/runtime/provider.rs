@@ -161,14 +161,17 @@ impl Providers {
         tensorrt
     }
 
-    /// Checks that a provider requested by name can be loaded, before anything else is done.
+    /// Provider of models that ask for none, decided before anything else is done: `auto` is the CPU if CUDA does not
+    /// start.
     ///
     /// # Errors
-    /// Fails with one message if the library was built without it or its own libraries cannot be loaded.
-    pub(crate) fn check(&self, environment: &Environment, library: &Path) -> Result<(), String> {
+    /// Fails with one message if a provider requested by name is not in the library or its own libraries cannot be
+    /// loaded.
+    pub(crate) fn resolve(&self, environment: &Environment, library: &Path) -> Result<Provider, String> {
         let is_present = match self.choice {
-            Provider::Auto | Provider::Cpu => return Ok(()),
-            Provider::Cuda => has_cuda(),
+            Provider::Cpu => return Ok(Provider::Cpu),
+            Provider::Auto if !has_cuda() => return Ok(Provider::Cpu),
+            Provider::Auto | Provider::Cuda => has_cuda(),
             Provider::Tensorrt => has_tensorrt() && has_cuda(),
         };
         let unusable = |what: &str| self.unusable(self.choice, library, what.trim());
@@ -176,8 +179,14 @@ impl Providers {
             return Err(unusable("ONNX Runtime was built without it"));
         }
         let builder = Session::builder(environment).map_err(|e| e.to_string())?;
-        let registered = builder.with_execution_providers(self.dispatch(self.choice));
-        registered.map(drop).map_err(|error| unusable(&error.to_string()))
+        match builder.with_execution_providers(self.dispatch(self.choice)) {
+            Ok(_) => Ok(self.choice),
+            Err(error) if self.choice == Provider::Auto => {
+                tracing::warn!(%error, "cannot start CUDA; running the models on the CPU");
+                Ok(Provider::Cpu)
+            }
+            Err(error) => Err(unusable(&error.to_string())),
+        }
     }
 
     /// Message about a provider: what does not work, the libraries and devices searched, and what to do.

@@ -64,13 +64,30 @@ impl From<String> for RunError {
     }
 }
 
+/// Parts of ONNX Runtime's messages about inputs that do not fit each other or the graph. Their code is that of any
+/// failure.
+const INPUT_ERRORS: [&str; 6] = [
+    "broadcast an axis by a dimension other than 1",
+    "imension mismatch",
+    "axis dimensions must match",
+    "cannot be reshaped to the requested shape",
+    "not equal to kernel channels",
+    "Integer division by zero",
+];
+
+/// Cause of an error of ONNX Runtime.
+fn fault_of(code: ort::ErrorCode, message: &str) -> Fault {
+    let is_input_error = INPUT_ERRORS.iter().any(|part| message.contains(part));
+    if is_input_error || code == ort::ErrorCode::InvalidArgument {
+        Fault::Input
+    } else {
+        Fault::Run
+    }
+}
+
 impl From<ort::Error> for RunError {
     fn from(error: ort::Error) -> Self {
-        let fault = match error.code() {
-            ort::ErrorCode::InvalidArgument => Fault::Input,
-            _ => Fault::Run,
-        };
-        Self::new(fault, error.to_string())
+        Self::new(fault_of(error.code(), error.message()), error.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::engine::{Engine, RunControl};
 use super::open::{SessionSpec, Warmup, open};
 use super::pinned::PinnedRun;
-use super::{Fault, RunError};
+use super::{Fault, RunError, fault_of};
 use crate::inference::runtime::{Graph, GraphSource, Provider, Providers, Runtime, Threads};
 use crate::request::Part;
 use ort::memory::AllocationDevice;
@@ -69,4 +69,22 @@ fn a_failed_run_is_not_called_a_refusal_of_its_inputs() {
     let message = |fault| RunError::new(fault, "why").refusal("m").message;
     assert_eq!(message(Fault::Input), "the model refuses these inputs: why");
     assert_eq!(message(Fault::Run), "the model's run failed: why");
+}
+
+/// Messages of ONNX Runtime 1.31.
+#[test]
+fn inputs_of_wrong_shapes_are_told_apart_from_failures() {
+    for message in [
+        "running Add node. Attempting to broadcast an axis by a dimension other than 1. 3 by 4",
+        "running MatMul node. matmul_helper.h:59 Compute MatMul dimension mismatch",
+        "running Concat node. Non concat axis dimensions must match: Axis 1 has mismatched dimensions of 4 and 3",
+        "running Reshape node. The input tensor cannot be reshaped to the requested shape. Input shape:{4}",
+        "running Conv node. Input channels C is not equal to kernel channels * group. C: 2 kernel channels: 3",
+        "running Div node. element_wise_ops.cc:692 Compute Integer division by zero",
+    ] {
+        let fault = fault_of(ort::ErrorCode::GenericFailure, message);
+        assert_eq!(fault, Fault::Input, "{message}");
+    }
+    let memory = "OutputMLValue(int, const TensorShape&) Failed to allocate memory for requested buffer of size 400";
+    assert_eq!(fault_of(ort::ErrorCode::RuntimeException, memory), Fault::Run);
 }

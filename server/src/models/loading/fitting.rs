@@ -11,7 +11,7 @@
 use crate::error::LoadError;
 use crate::host::memory::LimitedLoad;
 use crate::host::{self, Cores};
-use crate::inference::runtime::{GraphSource, Runtime, Threads};
+use crate::inference::runtime::{GraphSource, Provider, Threads};
 use crate::inference::session::layout::{self, FitConfig, SessionGroup};
 use crate::inference::session::open::{SessionReport, SessionSpec, SpawnedSession, open, spawn};
 use futures::future::{join_all, try_join_all};
@@ -317,7 +317,7 @@ impl Opener<'_> {
             sessions.push(spawn(self.model, self.opened, move |control, built| {
                 // Before the session: ONNX Runtime's own threads inherit this thread's CPUs.
                 host::pin(&cpus)?;
-                if !Runtime::is_cpu(spec.provider) {
+                if spec.provider != Provider::Cpu {
                     return open(spec, control, built);
                 }
                 let load = LimitedLoad::begin(memory);

@@ -226,7 +226,7 @@ impl Loader {
         let stated = config.instances.as_ref();
         let kind = stated.map(|instances| instances.kind).unwrap_or_default();
         let provider = self.runtime.provider_for(kind)?;
-        let plan = self.fitting.plan(stated, graph.bytes(), Runtime::is_cpu(provider));
+        let plan = self.fitting.plan(stated, graph.bytes(), provider == Provider::Cpu);
         let threads = plan.groups[0].threads;
         let began = Instant::now();
         let cached = self.find_cached(&graph, provider, threads).await;
@@ -288,7 +288,7 @@ impl Loader {
 
     /// Looks for a stored optimised graph.
     async fn find_cached(&self, graph: &Graph, provider: Provider, threads: Threads) -> CachedGraph {
-        let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
+        let (Some(cache), true) = (&self.optimized, provider == Provider::Cpu) else {
             return CachedGraph::default();
         };
         let (cache, graph) = (Arc::clone(cache), graph.clone());

@@ -116,6 +116,7 @@ impl ModelManager {
             let record = entry.versions.entry(version).or_insert_with(new);
             if record.model.is_none() {
                 record.state = VersionState::Loading;
+                record.reason.clear();
             }
         });
         match self.read_and_load(loader, described, version).await {
@@ -200,7 +201,7 @@ impl ModelManager {
         }
         for (&version, record) in entry.versions.iter().filter(|(version, _)| !wanted.contains(version)) {
             if record.model.is_some() {
-                let reason = "not selected by the model's `version_policy`";
+                let reason = "removed from the model tier, or not selected by the model's `version_policy`";
                 let unloaded = ServedVersion::without_model(VersionState::Unavailable, reason);
                 self.replace(name, version, &unloaded);
             } else {

@@ -9,7 +9,7 @@ pub(crate) mod otlp;
 use crate::request::Reason;
 use crate::telemetry::Front;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use otlp::{RequestSpan, Telemetry};
 use parking_lot::Mutex;
 use std::fmt;
@@ -185,6 +185,30 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Target of the access log, at level debug.
 const ACCESS: &str = "access";
 
+/// Line of the access log. It is written when this is dropped, after the reply or when the client goes away.
+struct AccessLine {
+    began: Instant,
+    method: Method,
+    uri: Uri,
+    scope: RequestScope,
+    /// Status of the reply; `None` if the client went away before.
+    status: Option<u16>,
+}
+
+impl Drop for AccessLine {
+    fn drop(&mut self) {
+        let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let (method, path) = (&self.method, self.uri.path());
+        self.scope.run(|| match self.status {
+            Some(status) => tracing::debug!(target: ACCESS, %method, path = %path, status, us, "answered"),
+            None => {
+                let status = Reason::Cancelled.status();
+                tracing::debug!(target: ACCESS, %method, path = %path, status, us, "client went away");
+            }
+        });
+    }
+}
+
 /// Answers a request by `service` and reports it by its id.
 pub(crate) async fn observe<B>(
     telemetry: Option<Arc<Telemetry>>,
@@ -209,7 +233,13 @@ pub(crate) async fn observe<B>(
         answered: Mutex::new(None),
     });
     let access = tracing::enabled!(target: ACCESS, tracing::Level::DEBUG);
-    let access = access.then(|| (Instant::now(), request.method().clone(), request.uri().clone()));
+    let mut access = access.then(|| AccessLine {
+        began: Instant::now(),
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        scope: RequestScope(Some(Arc::clone(&context))),
+        status: None,
+    });
     if let Some(span) = &mut span {
         span.attach(&context);
     }
@@ -218,11 +248,8 @@ pub(crate) async fn observe<B>(
     if let Some(span) = &mut span {
         span.set_status(status.as_u16());
     }
-    if let Some((began, method, uri)) = access {
-        let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        RequestScope(Some(Arc::clone(&context))).run(|| {
-            tracing::debug!(target: ACCESS, %method, path = %uri.path(), status = status.as_u16(), us, "answered");
-        });
+    if let Some(access) = &mut access {
+        access.status = Some(status.as_u16());
     }
     // A client that gave an id gets it back, and a refused client gets one for inquiries. gRPC reports the status of a
     // call without reply in a separate header.
