@@ -349,11 +349,7 @@ impl Tree {
         let mut from = PageStart::default();
         let mut found = Vec::new();
         loop {
-            let page = match plus {
-                true => client.readdirplus(directory, from).await,
-                false => client.readdir(directory, from).await,
-            };
-            let (entries, next) = match page {
+            let (entries, next) = match client.readdir(directory, from, plus).await {
                 Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
                     plus = false;
                     continue;
