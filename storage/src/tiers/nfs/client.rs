@@ -2,7 +2,7 @@
 //! nothing of paths or objects.
 
 use super::pool::{Pool, Repeat};
-use super::rpc::{Call, pack, word};
+use super::rpc::{Body, Call, opaque, pack, value, word};
 use super::waiting::{Bulk, Landing, Reply};
 use crate::retry::{Backoff, Retries};
 use crate::{ErrorKind, ReadCost, StorageError};
@@ -13,13 +13,12 @@ use nfs3_types::nfs3::NFS_PROGRAM::{
     NFSPROC3_WRITE,
 };
 use nfs3_types::nfs3::{
-    COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args, GETATTR3resok,
-    LOOKUP3args, LOOKUP3resok, MKDIR3args, MKDIR3resok, NFS_PROGRAM, Nfs3Option, PROGRAM, READDIR3args, READDIR3resok,
-    READDIRPLUS3args, READDIRPLUS3resok, REMOVE3args, REMOVE3resok, RENAME3args, RENAME3resok, SETATTR3args,
-    SETATTR3resok, VERSION, WRITE3resok, cookieverf3, createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3,
-    post_op_attr, sattr3, sattrguard3, stable_how, writeverf3,
+    COMMIT3args, COMMIT3resok, CREATE3args, FSINFO3args, FSINFO3resok, GETATTR3args, LOOKUP3args, MKDIR3args,
+    NFS_PROGRAM, Nfs3Option, PROGRAM, REMOVE3args, RENAME3args, SETATTR3args, VERSION, WRITE3resok, cookieverf3,
+    createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3, post_op_attr, sattr3, sattrguard3, stable_how,
+    writeverf3,
 };
-use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
+use nfs3_types::xdr_codec::{Error, Opaque, Pack, Unpack};
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
@@ -119,52 +118,58 @@ impl Client<'_> {
         }
     }
 
-    /// Makes a call. `T` is the result on success; on failure, only the status matters.
-    async fn call<T: Unpack>(
+    /// Makes a call. `result` decodes its result on success; on failure, only the status matters.
+    async fn call<T>(
         &mut self,
         procedure: NFS_PROGRAM,
         arguments: &(impl Pack + Sync),
         repeat: Repeat,
+        result: impl FnOnce(&mut Body<'_>) -> Result<T, Error>,
     ) -> Result<T, Fault> {
         let reply = self.raw(procedure, pack(arguments), Bytes::new(), None, repeat).await?;
-        self.decode(procedure, &reply)
+        self.decode(procedure, &reply, result)
     }
 
-    fn decode<T: Unpack>(&self, procedure: NFS_PROGRAM, reply: &Reply) -> Result<T, Fault> {
-        let mut cursor = Cursor::new(reply.body.as_ref());
+    fn decode<T>(
+        &self,
+        procedure: NFS_PROGRAM,
+        reply: &Reply,
+        result: impl FnOnce(&mut Body<'_>) -> Result<T, Error>,
+    ) -> Result<T, Fault> {
+        let mut body = Cursor::new(reply.body.as_ref());
         let garbled = |e| self.garbled(procedure, &e);
-        match nfsstat3::unpack(&mut cursor).map_err(garbled)? {
-            (nfsstat3::NFS3_OK, _) => Ok(T::unpack(&mut cursor).map_err(garbled)?.0),
-            (status, _) => Err(Fault::Status(status)),
+        match value(&mut body).map_err(garbled)? {
+            nfsstat3::NFS3_OK => result(&mut body).map_err(garbled),
+            status => Err(Fault::Status(status)),
         }
     }
 
-    fn garbled(&self, procedure: NFS_PROGRAM, error: &nfs3_types::xdr_codec::Error) -> Fault {
+    fn garbled(&self, procedure: NFS_PROGRAM, error: &Error) -> Fault {
         let detail = format!("invalid reply to {procedure}: {error}");
         ErrorKind::Unavailable.error(self.about, detail).into()
     }
 
     pub(super) async fn fsinfo(&mut self, root: &nfs_fh3) -> Result<FSINFO3resok, Fault> {
         let arguments = FSINFO3args { fsroot: root.clone() };
-        self.call(NFSPROC3_FSINFO, &arguments, Repeat::Safe).await
+        self.call(NFSPROC3_FSINFO, &arguments, Repeat::Safe, value).await
     }
 
     pub(super) async fn getattr(&mut self, file: &nfs_fh3) -> Result<fattr3, Fault> {
         let arguments = GETATTR3args { object: file.clone() };
-        let done: GETATTR3resok = self.call(NFSPROC3_GETATTR, &arguments, Repeat::Safe).await?;
-        Ok(done.obj_attributes)
+        self.call(NFSPROC3_GETATTR, &arguments, Repeat::Safe, value).await
     }
 
     pub(super) async fn lookup(&mut self, directory: &nfs_fh3, name: &str) -> Result<(nfs_fh3, fattr3), Fault> {
         let arguments = LOOKUP3args {
             what: place(directory, name),
         };
-        let done: LOOKUP3resok = self.call(NFSPROC3_LOOKUP, &arguments, Repeat::Safe).await?;
-        let attributes = match option(done.obj_attributes) {
-            Some(attributes) => attributes,
-            None => self.getattr(&done.object).await?,
-        };
-        Ok((done.object, attributes))
+        let found = self.call(NFSPROC3_LOOKUP, &arguments, Repeat::Safe, |body| {
+            Ok((handle(body)?, option::<fattr3>(value(body)?)))
+        });
+        match found.await? {
+            (object, Some(attributes)) => Ok((object, attributes)),
+            (object, None) => self.getattr(&object).await.map(|attributes| (object, attributes)),
+        }
     }
 
     /// Reads up to `count` bytes and appends them to `buffer`, which must have capacity for them; allocates a buffer if
@@ -198,8 +203,8 @@ impl Client<'_> {
             where_: place(directory, name),
             how: createhow3::UNCHECKED(empty),
         };
-        let done: CREATE3resok = self.call(NFSPROC3_CREATE, &arguments, Repeat::Safe).await?;
-        match option(done.obj) {
+        let created = self.call(NFSPROC3_CREATE, &arguments, Repeat::Safe, optional_handle);
+        match created.await? {
             Some(handle) => Ok(handle),
             None => Ok(self.lookup(directory, name).await?.0),
         }
@@ -213,7 +218,7 @@ impl Client<'_> {
         let stable = pack(&stable_how::UNSTABLE);
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count, &stable, &count].concat();
         let reply = self.raw(NFSPROC3_WRITE, arguments, data, None, Repeat::Safe).await?;
-        let done = self.decode::<WRITE3resok>(NFSPROC3_WRITE, &reply)?;
+        let done = self.decode(NFSPROC3_WRITE, &reply, value::<WRITE3resok>)?;
         Ok((done.count, done.verf))
     }
 
@@ -224,7 +229,7 @@ impl Client<'_> {
             offset: 0,
             count: 0,
         };
-        let done: COMMIT3resok = self.call(NFSPROC3_COMMIT, &arguments, Repeat::Safe).await?;
+        let done: COMMIT3resok = self.call(NFSPROC3_COMMIT, &arguments, Repeat::Safe, value).await?;
         Ok(done.verf)
     }
 
@@ -234,8 +239,7 @@ impl Client<'_> {
             new_attributes: new,
             guard: sattrguard3::None,
         };
-        let _: SETATTR3resok = self.call(NFSPROC3_SETATTR, &arguments, Repeat::Safe).await?;
-        Ok(())
+        self.call(NFSPROC3_SETATTR, &arguments, Repeat::Safe, |_| Ok(())).await
     }
 
     pub(super) async fn mkdir(&mut self, directory: &nfs_fh3, name: &str) -> Result<(), Fault> {
@@ -248,16 +252,14 @@ impl Client<'_> {
             attributes,
         };
         // A retry answers EXIST, which the caller accepts as well.
-        let _: MKDIR3resok = self.call(NFSPROC3_MKDIR, &arguments, Repeat::Safe).await?;
-        Ok(())
+        self.call(NFSPROC3_MKDIR, &arguments, Repeat::Safe, |_| Ok(())).await
     }
 
     pub(super) async fn remove(&mut self, directory: &nfs_fh3, name: &str) -> Result<(), Fault> {
         let arguments = REMOVE3args {
             object: place(directory, name),
         };
-        let _: REMOVE3resok = self.call(NFSPROC3_REMOVE, &arguments, Repeat::Never).await?;
-        Ok(())
+        self.call(NFSPROC3_REMOVE, &arguments, Repeat::Never, |_| Ok(())).await
     }
 
     pub(super) async fn rename(&mut self, directory: &nfs_fh3, from: &str, to: &str) -> Result<(), Fault> {
@@ -265,53 +267,29 @@ impl Client<'_> {
             from: place(directory, from),
             to: place(directory, to),
         };
-        let _: RENAME3resok = self.call(NFSPROC3_RENAME, &arguments, Repeat::Never).await?;
-        Ok(())
+        self.call(NFSPROC3_RENAME, &arguments, Repeat::Never, |_| Ok(())).await
     }
 
-    /// Page of a directory with attributes and handles, as far as the server sends them.
-    pub(super) async fn readdirplus(&mut self, directory: &nfs_fh3, from: PageStart) -> Result<DirectoryPage, Fault> {
-        let arguments = READDIRPLUS3args {
-            dir: directory.clone(),
-            cookie: from.cookie,
-            cookieverf: from.verifier,
-            dircount: DIRECTORY_BYTES / 4,
-            maxcount: DIRECTORY_BYTES,
+    /// Page of a directory, and the start of the next page after its last name. If `plus` is true, with attributes and
+    /// handles, as far as the server sends them; not all servers support it.
+    pub(super) async fn readdir(
+        &mut self,
+        directory: &nfs_fh3,
+        PageStart { cookie, verifier }: PageStart,
+        plus: bool,
+    ) -> Result<DirectoryPage, Fault> {
+        let (procedure, names) = match plus {
+            true => (NFSPROC3_READDIRPLUS, pack(&(DIRECTORY_BYTES / 4))),
+            false => (NFSPROC3_READDIR, Vec::new()),
         };
-        let done: READDIRPLUS3resok<'static> = self.call(NFSPROC3_READDIRPLUS, &arguments, Repeat::Safe).await?;
-        let entries = done.reply.entries.0.into_iter().map(|entry| DirectoryEntry {
-            cookie: entry.cookie,
-            name: entry.name.0.into_owned(),
-            attributes: option(entry.name_attributes),
-            handle: option(entry.name_handle),
-        });
-        self.page(entries.collect(), done.reply.eof, done.cookieverf)
-    }
-
-    /// Page of a directory's names, for servers without READDIRPLUS.
-    pub(super) async fn readdir(&mut self, directory: &nfs_fh3, from: PageStart) -> Result<DirectoryPage, Fault> {
-        let arguments = READDIR3args {
-            dir: directory.clone(),
-            cookie: from.cookie,
-            cookieverf: from.verifier,
-            count: DIRECTORY_BYTES,
-        };
-        let done: READDIR3resok<'static> = self.call(NFSPROC3_READDIR, &arguments, Repeat::Safe).await?;
-        let entries = done.reply.entries.0.into_iter().map(|entry| DirectoryEntry {
-            cookie: entry.cookie,
-            name: entry.name.0.into_owned(),
-            attributes: None,
-            handle: None,
-        });
-        self.page(entries.collect(), done.reply.eof, done.cookieverf)
-    }
-
-    /// Page, with the start of the next page after its last name. A page without names that is not the last gives no
-    /// position to continue from; taking it as the end would hide files.
-    fn page(&self, entries: Vec<DirectoryEntry>, is_end: bool, verifier: cookieverf3) -> Result<DirectoryPage, Fault> {
+        let start = [pack(directory), pack(&cookie), pack(&verifier)].concat();
+        let arguments = [start, names, pack(&DIRECTORY_BYTES)].concat();
+        let reply = self.raw(procedure, arguments, Bytes::new(), None, Repeat::Safe).await?;
+        let (entries, is_end, verifier) = self.decode(procedure, &reply, |body| entries(body, plus))?;
         let next = match entries.last() {
             _ if is_end => None,
             Some(&DirectoryEntry { cookie, .. }) => Some(PageStart { cookie, verifier }),
+            // No position to continue from; taking it as the end would hide files.
             None => {
                 let detail = "directory page is empty but not the last";
                 return Err(ErrorKind::Unavailable.error(self.about, detail).into());
@@ -319,6 +297,40 @@ impl Client<'_> {
         };
         Ok((entries, next))
     }
+}
+
+fn handle(body: &mut Body<'_>) -> Result<nfs_fh3, Error> {
+    Ok(nfs_fh3 { data: opaque(body)? })
+}
+
+fn optional_handle(body: &mut Body<'_>) -> Result<Option<nfs_fh3>, Error> {
+    match value(body)? {
+        true => handle(body).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Decodes the result of READDIR, or of READDIRPLUS if `plus` is true: the entries of a page, true if it is the last, and
+/// the directory's verifier.
+fn entries(body: &mut Body<'_>, plus: bool) -> Result<(Vec<DirectoryEntry>, bool, cookieverf3), Error> {
+    let _: post_op_attr = value(body)?;
+    let verifier = value(body)?;
+    let mut entries = Vec::new();
+    while value(body)? {
+        let _file_id: u64 = value(body)?;
+        let (name, cookie) = (opaque(body)?.into_owned(), value(body)?);
+        let (attributes, handle) = match plus {
+            true => (option(value(body)?), optional_handle(body)?),
+            false => (None, None),
+        };
+        entries.push(DirectoryEntry {
+            cookie,
+            name,
+            attributes,
+            handle,
+        });
+    }
+    Ok((entries, value(body)?, verifier))
 }
 
 /// Finds the data in READ3res, after status, attributes, count, end-of-file flag and the data's own length.
@@ -333,11 +345,7 @@ fn find_read_data(result: &[u8]) -> Option<Bulk> {
 }
 
 /// Decodes a READ3res whose data has been received separately.
-fn decode_read(
-    body: &Bytes,
-    landed: Option<BytesMut>,
-    asked: u32,
-) -> Result<Result<ReadReply, Fault>, nfs3_types::xdr_codec::Error> {
+fn decode_read(body: &Bytes, landed: Option<BytesMut>, asked: u32) -> Result<Result<ReadReply, Fault>, Error> {
     let mut cursor = Cursor::new(body.as_ref());
     let (status, _) = nfsstat3::unpack(&mut cursor)?;
     let (attributes, _) = post_op_attr::unpack(&mut cursor)?;
@@ -353,7 +361,7 @@ fn decode_read(
             data,
             end_of_file,
         })),
-        _ => Err(nfs3_types::xdr_codec::Error::InvalidLength(len as usize)),
+        _ => Err(Error::InvalidLength(len as usize)),
     }
 }
 
@@ -455,9 +463,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lengths_of_names_and_handles_are_checked_before_decoding() {
+        // No attributes, a verifier, a first entry with its file id, and the length of its name.
+        let page = [0, 0, 0, 1, 0, 9, u32::MAX, 7].map(u32::to_be_bytes).concat();
+        let body = || Cursor::new(&page[..]);
+        for plus in [false, true] {
+            assert!(matches!(entries(&mut body(), plus), Err(Error::InvalidLength(_))));
+        }
+        let handle = [1, u32::MAX, 7].map(u32::to_be_bytes).concat();
+        let decoded = optional_handle(&mut Cursor::new(&handle[..]));
+        assert!(matches!(decoded, Err(Error::InvalidLength(_))));
+    }
+
     proptest! {
         #[test]
         fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (entries(&mut Cursor::new(&bytes[..]), true), optional_handle(&mut Cursor::new(&bytes[..])));
             let _ = find_read_data(&bytes);
             let _ = decode_read(&bytes.into(), Some(BytesMut::new()), 100);
         }

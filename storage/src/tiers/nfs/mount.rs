@@ -5,16 +5,15 @@
 
 use super::NfsConfig;
 use super::pool::{Address, Limits, Pool, Resolve};
-use super::rpc::{Call, pack};
+use super::rpc::{Call, opaque, pack, value};
 use crate::{ErrorKind, StorageError};
 use async_trait::async_trait;
 use bytes::Bytes;
-use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};
+use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, mountstat3};
 use nfs3_types::nfs3::{self, nfs_fh3};
 use nfs3_types::portmap::{self, IPPROTO_TCP, PMAP_PORT, PMAP_PROG, mapping};
 use nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_types::xdr_codec::{Opaque, Unpack};
-use std::borrow::Cow;
 use std::fmt;
 use std::io::Cursor;
 use std::net::SocketAddr;
@@ -82,12 +81,12 @@ impl Server {
         let path = pack(&dirpath(Opaque::borrowed(self.url.export.as_bytes())));
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_MNT, path);
         let reply = pool.ask(&about, &call).await?;
-        let mut cursor = Cursor::new(reply.body.as_ref());
+        let mut body = Cursor::new(reply.body.as_ref());
         let garbled = |_| ErrorKind::Unavailable.error(&about, "invalid reply to MOUNT");
-        let (status, _) = mountstat3::unpack(&mut cursor).map_err(garbled)?;
+        let status: mountstat3 = value(&mut body).map_err(garbled)?;
         let kind = match status {
             mountstat3::MNT3_OK => {
-                let (data, _) = Opaque::unpack(&mut cursor).map_err(garbled)?;
+                let data = opaque(&mut body).map_err(garbled)?;
                 return Ok(nfs_fh3 { data });
             }
             mountstat3::MNT3ERR_NOENT | mountstat3::MNT3ERR_NOTDIR => ErrorKind::NotFound,
@@ -105,9 +104,15 @@ impl Server {
     async fn exports(&self, pool: &Pool) -> Option<Vec<String>> {
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_EXPORT, Vec::new());
         let reply = pool.ask("", &call).await.ok()?;
-        let (listed, _) = exports::unpack(&mut Cursor::new(reply.body.as_ref())).ok()?;
-        let names = listed.0.iter().map(|node| String::from_utf8_lossy(&node.ex_dir.0));
-        Some(names.map(Cow::into_owned).collect())
+        let (mut body, mut names) = (Cursor::new(reply.body.as_ref()), Vec::new());
+        while value(&mut body).ok()? {
+            names.push(String::from_utf8_lossy(&opaque(&mut body).ok()?).into_owned());
+            // Groups that may mount it.
+            while value(&mut body).ok()? {
+                opaque(&mut body).ok()?;
+            }
+        }
+        Some(names)
     }
 }
 

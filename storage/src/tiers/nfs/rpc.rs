@@ -8,8 +8,8 @@ use nfs3_types::rpc::{
     RPC_VERSION_2, accept_stat_data, call_body, fragment_header, msg_body, opaque_auth, rejected_reply, reply_body,
     rpc_msg,
 };
-use nfs3_types::xdr_codec::{Pack, Unpack};
-use std::io::Cursor;
+use nfs3_types::xdr_codec::{Error, Opaque, Pack, Unpack};
+use std::io::{Cursor, Read};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -79,6 +79,25 @@ pub(super) fn pack(value: &impl Pack) -> Vec<u8> {
     // Writing to memory fails only for values too large for XDR, and these are short.
     let _ = value.pack(&mut packed);
     packed
+}
+
+/// Bytes of a result that are not decoded yet.
+pub(super) type Body<'a> = Cursor<&'a [u8]>;
+
+pub(super) fn value<T: Unpack>(body: &mut Body<'_>) -> Result<T, Error> {
+    Ok(T::unpack(body)?.0)
+}
+
+/// Decodes bytes that follow their length. The library's own function allocates whatever length is announced.
+pub(super) fn opaque(body: &mut Body<'_>) -> Result<Opaque<'static>, Error> {
+    let len: u32 = value(body)?;
+    let (len, padded) = (len as usize, u64::from(len).next_multiple_of(4));
+    let mut bytes = Vec::new();
+    if body.take(padded).read_to_end(&mut bytes)? as u64 != padded {
+        return Err(Error::InvalidLength(len));
+    }
+    bytes.truncate(len);
+    Ok(Opaque::owned(bytes))
 }
 
 /// Zeros that pad a length to whole words.
@@ -195,7 +214,6 @@ pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
 mod tests {
     use super::*;
     use nfs3_types::rpc::{accepted_reply, auth_flavor, auth_unix};
-    use nfs3_types::xdr_codec::Opaque;
     use proptest::prelude::*;
 
     #[test]
@@ -278,6 +296,13 @@ mod tests {
             let error = result_at(&words.map(u32::to_be_bytes).concat()).unwrap_err();
             assert!(error.is_fatal() && error.to_string().contains(want), "{error}");
         }
+        for len in [9, u32::MAX] {
+            let body = [len, 7, 7].map(u32::to_be_bytes).concat();
+            let error = opaque(&mut Cursor::new(&body[..])).unwrap_err();
+            assert_eq!(error.to_string(), format!("Invalid length: {len}"));
+        }
+        let body = [5, 7, 7].map(u32::to_be_bytes).concat();
+        assert_eq!(*opaque(&mut Cursor::new(&body[..])).unwrap(), body[4..9]);
     }
 
     proptest! {

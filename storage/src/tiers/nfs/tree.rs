@@ -119,7 +119,8 @@ impl Tree {
             cost: ReadCost::default(),
         };
         let info = client.fsinfo(&root).await.map_err(|fault| fault.about(&about))?;
-        let bounded = |server: u32| if server == 0 { 8192 } else { server.min(MAX_IO_BYTES) };
+        // 0 is no limit, and a READ of less than a sector costs more than it brings.
+        let bounded = |server: u32| if server < 512 { 8192 } else { server.min(MAX_IO_BYTES) };
         Ok(Self {
             url,
             pool,
@@ -349,11 +350,7 @@ impl Tree {
         let mut from = PageStart::default();
         let mut found = Vec::new();
         loop {
-            let page = match plus {
-                true => client.readdirplus(directory, from).await,
-                false => client.readdir(directory, from).await,
-            };
-            let (entries, next) = match page {
+            let (entries, next) = match client.readdir(directory, from, plus).await {
                 Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
                     plus = false;
                     continue;
