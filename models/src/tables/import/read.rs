@@ -8,7 +8,7 @@ use super::request::CsvOptions;
 use super::shards::{ShardFile, ShardFormat};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::{ArrowError, DataType as Arrow, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{ArrowError, DataType as Arrow, FieldRef, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Type as PhysicalType;
@@ -144,15 +144,25 @@ fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     if int96.is_empty() {
         return Ok(metadata);
     }
-    let fields = metadata.schema().fields().iter().map(|field| match field.data_type() {
-        Arrow::Timestamp(_, zone) if int96.contains(field.name()) => {
-            let micros = Arrow::Timestamp(TimeUnit::Microsecond, zone.clone());
-            Arc::new(field.as_ref().clone().with_data_type(micros))
-        }
-        _ => Arc::clone(field),
+    let fields = metadata.schema().fields().iter();
+    let fields = fields.map(|field| match int96.contains(field.name()) {
+        true => in_micros(field),
+        false => Arc::clone(field),
     });
     let schema = Schema::new_with_metadata(fields.collect::<Vec<_>>(), metadata.schema().metadata().clone());
     ArrowReaderMetadata::load(file, ArrowReaderOptions::new().with_schema(Arc::new(schema)))
+}
+
+/// Returns a field of times, or of lists of times, in microseconds.
+fn in_micros(field: &FieldRef) -> FieldRef {
+    let arrow = match field.data_type() {
+        Arrow::Timestamp(_, zone) => Arrow::Timestamp(TimeUnit::Microsecond, zone.clone()),
+        Arrow::List(item) => Arrow::List(in_micros(item)),
+        Arrow::LargeList(item) => Arrow::LargeList(in_micros(item)),
+        Arrow::FixedSizeList(item, count) => Arrow::FixedSizeList(in_micros(item), *count),
+        other => other.clone(),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(arrow))
 }
 
 impl OpenedFile {
