@@ -259,7 +259,8 @@ pub(super) fn read_as(file: &Arrow, table: &Arrow) -> Option<Arrow> {
         | (Int16, Int32 | Int64 | Float64)
         | (Int32, Int64 | Float64)
         | (Float32, Float64)
-        | (Date32, Timestamp(..)) => Some(table.clone()),
+        | (Date32, Timestamp(..))
+        | (Int8 | Int16 | Int32 | Int64, Decimal128(_, 0..)) => Some(table.clone()),
         (Decimal128(digits, scale), Decimal128(wider, finer)) => {
             let fits =
                 finer >= scale && i16::from(*wider) - i16::from(*finer) >= i16::from(*digits) - i16::from(*scale);
@@ -304,6 +305,10 @@ mod tests {
         assert_eq!(read_as(&Arrow::Int32, &Arrow::Int64), Some(Arrow::Int64));
         assert_eq!(read_as(&Arrow::Float64, &Arrow::Float32), None);
         assert_eq!(read_as(&Arrow::Int64, &Arrow::Float64), None);
+        assert_eq!(
+            read_as(&Arrow::Int64, &Arrow::Decimal128(22, 2)),
+            Some(Arrow::Decimal128(22, 2))
+        );
         assert_eq!(
             read_as(&zoned(TimeUnit::Millisecond), &micros),
             Some(zoned(TimeUnit::Microsecond))
