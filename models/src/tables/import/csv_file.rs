@@ -2,10 +2,8 @@
 //! options. Out: batches. Knows nothing of keys or tables.
 
 use super::batch::{Batch, BatchBuilder, positions};
-use super::request::{CsvOptions, declared};
-use super::text_types::{
-    TypeGuess, has_leading_zeros, is_null, is_rounded_by_floats, parse_bool, parse_date, parse_integer, parse_micros,
-};
+use super::request::{CsvOptions, declared, is_rounded_by_floats};
+use super::text_types::{TypeGuess, has_leading_zeros, is_null, parse_bool, parse_date, parse_integer, parse_micros};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::collections::HashMap;
