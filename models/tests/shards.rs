@@ -148,6 +148,36 @@ fn files_that_cannot_be_read_matter_only_to_columns_that_need_them() {
 }
 
 #[test]
+fn integers_of_json_that_a_double_rounds_make_bad_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let objects = [
+        r#"{"x": 0.5, "l": [1.5, 2]}"#,
+        r#"{"x": 9007199254740993, "l": [0.5, 1]}"#,
+        r#"{"x": 2, "l": [9007199254740993, 0.5]}"#,
+        r#"{"x": 2, "l": [1, 9007199254740993]}"#,
+    ];
+    let samples = objects.iter().enumerate();
+    let samples = samples.map(|(i, json)| vec![(format!("{i}.json"), json.as_bytes().to_vec())]);
+    archive(&at.join("a.tar"), samples);
+    let output = import(at, &["a.tar", "--key", "__key__"]);
+    assert_eq!(
+        (output.status.code(), rows(at)),
+        (Some(3), 1),
+        "{}",
+        output_text(&output)
+    );
+    let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
+    assert_eq!(bad.matches("FP64 rounds 9007199254740993").count(), 3, "{bad}");
+    // Without any float, the list has integers, which are exact.
+    let exact = vec![("0.json".to_owned(), objects[3].as_bytes().to_vec())];
+    archive(&at.join("a.tar"), std::iter::once(exact));
+    succeed(at, &["a.tar", "--key", "__key__"]);
+    let wanted = le(&[1, 9_007_199_254_740_993], i64::to_le_bytes);
+    assert_eq!(column(at, b"0", "json.l"), wanted);
+}
+
+#[test]
 fn shards_in_a_folder_are_one_table() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
