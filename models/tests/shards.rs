@@ -190,6 +190,24 @@ fn shards_in_a_folder_are_one_table() {
 }
 
 #[test]
+fn shards_have_the_columns_of_their_folders_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for day in [3, 4] {
+        fs::create_dir_all(at.join(format!("p/day={day}"))).unwrap();
+        let samples = (0..2).map(|i| vec![(format!("{day}-{i}.cls"), b"7".to_vec())]);
+        archive(&at.join(format!("p/day={day}/a.tar")), samples);
+    }
+    succeed(at, &["p", "--key", "__key__"]);
+    assert_eq!(rows(at), 4);
+    for day in [3_i64, 4] {
+        let key = format!("{day}-1");
+        assert_eq!(column(at, key.as_bytes(), "day"), day.to_le_bytes());
+        assert_eq!(column(at, key.as_bytes(), "cls"), 7_i64.to_le_bytes());
+    }
+}
+
+#[test]
 fn a_sample_that_does_not_fit_is_kept_aside_and_a_cut_archive_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
