@@ -351,6 +351,14 @@ fn records_of_tensorflow_become_rows_and_damage_is_named_with_its_offset() {
     let import = ["x.tfrecord-00000-of-00001", "--key", "user"];
     succeed(at, &import);
     assert_eq!(rows(at), 1500);
+    // Programs write a part without records as a file without bytes.
+    fs::create_dir(at.join("p")).unwrap();
+    fs::copy(&file, at.join("p/x.tfrecord-00001-of-00002")).unwrap();
+    fs::write(at.join("p/x.tfrecord-00000-of-00002"), []).unwrap();
+    succeed(at, &["p", "--key", "user"]);
+    assert_eq!(rows(at), 1500);
+    let refused = fail(at, &["p/x.tfrecord-00000-of-00002", "--key", "user"]);
+    assert!(refused.contains("it is empty"), "{refused}");
     for i in [0_i64, 1023, 1024, 1499] {
         let key = format!("u-{i}");
         let get = |name: &str| column(at, key.as_bytes(), name);

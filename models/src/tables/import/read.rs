@@ -104,7 +104,7 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
         _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv),
-        [] => Err("it is empty".to_owned()),
+        [] if !ending.starts_with("tfrec") => Err("it is empty".to_owned()),
         [b'v', b'e', b'r', b's', b'i', b'o', ..] => {
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
@@ -172,13 +172,14 @@ impl OpenedFile {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
             Self::Csv(file) => file.has_rows,
             Self::Viewed(opened, _) => opened.has_rows(),
-            Self::IpcFile(_) | Self::IpcStream(_) | Self::Shard(_) => true,
+            Self::Shard(_) => !self.has_no_columns(),
+            Self::IpcFile(_) | Self::IpcStream(_) => true,
         }
     }
 
-    /// True if it is a text without even a header line: an empty part.
+    /// True if it is a text without even a header line, or TFRecord without a record: an empty part.
     pub(super) fn has_no_columns(&self) -> bool {
-        matches!(self, Self::Csv(file) if file.schema.fields().is_empty())
+        matches!(self, Self::Csv(_) | Self::Shard(_)) && self.schema().fields().is_empty()
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
