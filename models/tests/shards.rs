@@ -148,6 +148,36 @@ fn files_that_cannot_be_read_matter_only_to_columns_that_need_them() {
 }
 
 #[test]
+fn integers_of_json_that_a_double_rounds_make_bad_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let objects = [
+        r#"{"x": 0.5, "l": [1.5, 2]}"#,
+        r#"{"x": 9007199254740993, "l": [0.5, 1]}"#,
+        r#"{"x": 2, "l": [9007199254740993, 0.5]}"#,
+        r#"{"x": 2, "l": [1, 9007199254740993]}"#,
+    ];
+    let samples = objects.iter().enumerate();
+    let samples = samples.map(|(i, json)| vec![(format!("{i}.json"), json.as_bytes().to_vec())]);
+    archive(&at.join("a.tar"), samples);
+    let output = import(at, &["a.tar", "--key", "__key__"]);
+    assert_eq!(
+        (output.status.code(), rows(at)),
+        (Some(3), 1),
+        "{}",
+        output_text(&output)
+    );
+    let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
+    assert_eq!(bad.matches("FP64 rounds 9007199254740993").count(), 3, "{bad}");
+    // Without any float, the list has integers, which are exact.
+    let exact = vec![("0.json".to_owned(), objects[3].as_bytes().to_vec())];
+    archive(&at.join("a.tar"), std::iter::once(exact));
+    succeed(at, &["a.tar", "--key", "__key__"]);
+    let wanted = le(&[1, 9_007_199_254_740_993], i64::to_le_bytes);
+    assert_eq!(column(at, b"0", "json.l"), wanted);
+}
+
+#[test]
 fn shards_in_a_folder_are_one_table() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
@@ -157,6 +187,24 @@ fn shards_in_a_folder_are_one_table() {
     succeed(at, &["shards", "--key", "__key__", "--columns", COLUMNS]);
     assert_eq!(rows(at), 500);
     assert_eq!(column(at, b"train/499", "cls"), 9_i64.to_le_bytes());
+}
+
+#[test]
+fn shards_have_the_columns_of_their_folders_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for day in [3, 4] {
+        fs::create_dir_all(at.join(format!("p/day={day}"))).unwrap();
+        let samples = (0..2).map(|i| vec![(format!("{day}-{i}.cls"), b"7".to_vec())]);
+        archive(&at.join(format!("p/day={day}/a.tar")), samples);
+    }
+    succeed(at, &["p", "--key", "__key__"]);
+    assert_eq!(rows(at), 4);
+    for day in [3_i64, 4] {
+        let key = format!("{day}-1");
+        assert_eq!(column(at, key.as_bytes(), "day"), day.to_le_bytes());
+        assert_eq!(column(at, key.as_bytes(), "cls"), 7_i64.to_le_bytes());
+    }
 }
 
 #[test]
@@ -303,6 +351,14 @@ fn records_of_tensorflow_become_rows_and_damage_is_named_with_its_offset() {
     let import = ["x.tfrecord-00000-of-00001", "--key", "user"];
     succeed(at, &import);
     assert_eq!(rows(at), 1500);
+    // Programs write a part without records as a file without bytes.
+    fs::create_dir(at.join("p")).unwrap();
+    fs::copy(&file, at.join("p/x.tfrecord-00001-of-00002")).unwrap();
+    fs::write(at.join("p/x.tfrecord-00000-of-00002"), []).unwrap();
+    succeed(at, &["p", "--key", "user"]);
+    assert_eq!(rows(at), 1500);
+    let refused = fail(at, &["p/x.tfrecord-00000-of-00002", "--key", "user"]);
+    assert!(refused.contains("it is empty"), "{refused}");
     for i in [0_i64, 1023, 1024, 1499] {
         let key = format!("u-{i}");
         let get = |name: &str| column(at, key.as_bytes(), name);

@@ -144,6 +144,21 @@ fn integers_of_text_are_rounded_only_by_a_declared_type() {
 }
 
 #[test]
+fn digits_behind_a_zero_are_numbers_in_a_declared_column_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("a.csv"), "id,v\n1,007\n2,8\n").unwrap();
+    assert!(refused(at, &["id", "a.csv"]).contains("it is text"));
+    let read = import(at, &["id", "a.csv", "--as", "v=INT64"]);
+    assert_eq!([1, 2].map(|key| long(&read, key, "v")), [7, 8]);
+    // A key has no declared type, and 007 is not the key 7.
+    let rows: String = (0..10_000).map(|id| format!("{id},1\n")).collect();
+    fs::write(at.join("a.csv"), format!("id,v\n{rows}010001,1\n")).unwrap();
+    let declared = [&BASE[..], &["id", "a.csv", "--as", "*=INT64", "--restart"]].concat();
+    assert_eq!(run(at, &declared).status.code(), Some(3));
+}
+
+#[test]
 fn decimals_become_the_float_that_is_declared_and_times_integers() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

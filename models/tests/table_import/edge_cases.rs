@@ -424,3 +424,19 @@ pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "v": lists}), "a.parqu
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("lists of 40000000 values"), "{stderr}");
 }
+
+#[test]
+fn times_of_96_bits_in_lists_do_not_wrap_around_either() {
+    const WRITE: &str = r#"
+import datetime, pyarrow as pa, pyarrow.parquet as pq
+last = datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)
+times = pa.array([[datetime.datetime(1970, 1, 1), last]], pa.list_(pa.timestamp("us")))
+rows = pa.table({"id": pa.array([1], pa.int64()), "t": times})
+pq.write_table(rows, "a.parquet", use_deprecated_int96_timestamps=True, store_schema=False)
+"#;
+    let folder = super::lakes::made_by(WRITE);
+    let read = import(folder.path(), &["a.parquet", "--key", "id"]);
+    let times = read.column(&1_i64.to_le_bytes(), "t").unwrap();
+    assert_eq!(times[..8], [0; 8]);
+    assert_eq!(times[8..], 253_402_300_799_999_999_i64.to_le_bytes());
+}

@@ -82,12 +82,12 @@ with table.update_schema() as update:
     update.add_column("a", LongType())
 table.append(columns([3], b=([30], pa.int32()), f=([2.5], pa.float32()), a=([9], pa.int64())))
 
-# Partitioned by day, updated.
+# Partitioned by day, under a name that Avro does not have, and updated.
 def days(ids, value):
     return columns(ids, day=([datetime.date(2024, 1, 1 + id) for id in ids], pa.date32()), v=([value * id for id in ids], pa.int64()))
 table = catalog.create_table("n.days", schema=days([0], 10).schema)
 with table.update_spec() as update:
-    update.add_field("day", IdentityTransform(), "day")
+    update.add_field("day", IdentityTransform(), "the-day")
 table.append(days([0, 1, 2], 10))
 table.overwrite(days([1], 11), "id = 1")
 # As a table that came from Hive: the manifest alone has the column that the files are partitioned by.

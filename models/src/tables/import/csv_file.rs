@@ -2,10 +2,8 @@
 //! options. Out: batches. Knows nothing of keys or tables.
 
 use super::batch::{Batch, BatchBuilder, positions};
-use super::request::{CsvOptions, declared};
-use super::text_types::{
-    TypeGuess, has_leading_zeros, is_null, is_rounded_by_floats, parse_bool, parse_date, parse_integer, parse_micros,
-};
+use super::request::{CsvOptions, declared, is_rounded_by_floats};
+use super::text_types::{TypeGuess, has_leading_zeros, is_null, parse_bool, parse_date, parse_integer, parse_micros};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::collections::HashMap;
@@ -32,8 +30,8 @@ pub(super) struct CsvFile {
     /// True if the file has a row.
     pub(super) has_rows: bool,
     null_values: Vec<String>,
-    /// True for each column whose declared type may round.
-    may_round: Vec<bool>,
+    /// True for each column with a declared type, which may round and which takes digits behind a zero.
+    declared: Vec<bool>,
 }
 
 impl CsvFile {
@@ -68,7 +66,7 @@ impl CsvFile {
                 guess.add(row, field, &options.null_values);
             }
         }
-        let is_declared = |name: &String| declared(&options.types, name).is_some();
+        let is_declared = |name: &String| !options.is_key(name) && declared(&options.types, name).is_some();
         let fixed_type = |name: &str| Some(fixed_schema?.field_with_name(name).ok()?.data_type().clone());
         let fields = names.iter().zip(&guesses).map(|(name, guess)| {
             let arrow = fixed_type(name).unwrap_or_else(|| guess.arrow(name, options));
@@ -81,7 +79,7 @@ impl CsvFile {
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
             has_rows,
             null_values: options.null_values.clone(),
-            may_round: names.iter().map(is_declared).collect(),
+            declared: names.iter().map(is_declared).collect(),
         })
     }
 
@@ -124,11 +122,16 @@ impl CsvFile {
             if is_null(text, &self.null_values) {
                 return Ok(false);
             }
-            if *field.data_type() == Arrow::Float64 && !self.may_round[wanted[at]] && is_rounded_by_floats(text) {
-                let (text, name) = (text.trim(), field.name());
+            let (arrow, name) = (field.data_type(), field.name());
+            if *arrow == Arrow::Float64 && !self.declared[wanted[at]] && is_rounded_by_floats(text) {
+                let text = text.trim();
                 return Err(format!("FP64 rounds {text}: pass --as {name}=FP64 to allow it"));
             }
-            put(text, field.data_type(), bytes).map(|()| true)
+            // 007 in a column of integers may be a key whose zeros count.
+            if arrow.is_integer() && !self.declared[wanted[at]] && has_leading_zeros(text.trim()) {
+                return Err("digits behind a zero are text, and the rows before it are integers".to_owned());
+            }
+            put(text, arrow, bytes).map(|()| true)
         })
     }
 }
@@ -171,10 +174,6 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
         let text: String = text.chars().take(100).collect();
         format!("`{text}` is no {what}, which the column is by --as or by its first rows")
     };
-    // 007 in a column of integers may be a key whose zeros count.
-    if arrow.is_integer() && has_leading_zeros(text) {
-        return Err("digits behind a zero are text, and the rows before it are integers".to_owned());
-    }
     match arrow {
         Arrow::Utf8 => bytes.extend_from_slice(field.as_bytes()),
         Arrow::Int64 => bytes.extend(parse_integer(text).ok_or_else(|| mismatch("integer"))?.to_le_bytes()),

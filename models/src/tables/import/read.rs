@@ -8,7 +8,7 @@ use super::request::CsvOptions;
 use super::shards::{ShardFile, ShardFormat};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::{ArrowError, DataType as Arrow, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{ArrowError, DataType as Arrow, FieldRef, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Type as PhysicalType;
@@ -104,7 +104,7 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
         _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv),
-        [] => Err("the file is empty".to_owned()),
+        [] if !ending.starts_with("tfrec") => Err("the file is empty".to_owned()),
         [b'v', b'e', b'r', b's', b'i', b'o', ..] => {
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
@@ -144,15 +144,25 @@ fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     if int96.is_empty() {
         return Ok(metadata);
     }
-    let fields = metadata.schema().fields().iter().map(|field| match field.data_type() {
-        Arrow::Timestamp(_, zone) if int96.contains(field.name()) => {
-            let micros = Arrow::Timestamp(TimeUnit::Microsecond, zone.clone());
-            Arc::new(field.as_ref().clone().with_data_type(micros))
-        }
-        _ => Arc::clone(field),
+    let fields = metadata.schema().fields().iter();
+    let fields = fields.map(|field| match int96.contains(field.name()) {
+        true => in_micros(field),
+        false => Arc::clone(field),
     });
     let schema = Schema::new_with_metadata(fields.collect::<Vec<_>>(), metadata.schema().metadata().clone());
     ArrowReaderMetadata::load(file, ArrowReaderOptions::new().with_schema(Arc::new(schema)))
+}
+
+/// Returns a field of times, or of lists of times, in microseconds.
+fn in_micros(field: &FieldRef) -> FieldRef {
+    let arrow = match field.data_type() {
+        Arrow::Timestamp(_, zone) => Arrow::Timestamp(TimeUnit::Microsecond, zone.clone()),
+        Arrow::List(item) => Arrow::List(in_micros(item)),
+        Arrow::LargeList(item) => Arrow::LargeList(in_micros(item)),
+        Arrow::FixedSizeList(item, count) => Arrow::FixedSizeList(in_micros(item), *count),
+        other => other.clone(),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(arrow))
 }
 
 impl OpenedFile {
@@ -162,13 +172,14 @@ impl OpenedFile {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
             Self::Csv(file) => file.has_rows,
             Self::Viewed(opened, _) => opened.has_rows(),
-            Self::IpcFile(_) | Self::IpcStream(_) | Self::Shard(_) => true,
+            Self::Shard(_) => !self.has_no_columns(),
+            Self::IpcFile(_) | Self::IpcStream(_) => true,
         }
     }
 
-    /// True if it is a text without even a header line: an empty part.
+    /// True if it is a text without even a header line, or TFRecord without a record: an empty part.
     pub(super) fn has_no_columns(&self) -> bool {
-        matches!(self, Self::Csv(file) if file.schema.fields().is_empty())
+        matches!(self, Self::Csv(_) | Self::Shard(_)) && self.schema().fields().is_empty()
     }
 
     pub(super) fn schema(&self) -> SchemaRef {

@@ -250,10 +250,19 @@ fn null_rule(text: &str) -> Result<NullRule, String> {
         nan if nan.eq_ignore_ascii_case("nan") => NullRule::Nan,
         "zero" => NullRule::Value(0.0),
         number => {
-            let number: Option<f64> = number.parse().ok().filter(|number: &f64| number.is_finite());
-            NullRule::Value(number.ok_or("one of refuse, aside, zero, nan, or a finite number")?)
+            let is_exact = |value: &f64| value.is_finite() && !is_rounded_by_floats(number);
+            let value = number.parse().ok().filter(is_exact);
+            NullRule::Value(
+                value.ok_or("one of refuse, aside, zero, nan, or a finite number that FP64 does not round")?,
+            )
         }
     })
+}
+
+/// True for an integer that an FP64 rounds.
+pub(super) fn is_rounded_by_floats(text: &str) -> bool {
+    let integer = text.trim().parse::<i128>();
+    integer.is_ok_and(|integer| integer as f64 as i128 != integer)
 }
 
 fn vector(text: &str) -> Result<Vector, String> {
@@ -307,9 +316,13 @@ mod tests {
         assert_eq!(null_rule("-1.5"), Ok(NullRule::Value(-1.5)));
         assert_eq!(null_rule("NaN"), Ok(NullRule::Nan));
         // JSON cannot represent these values, so they would not come back from the plan.
-        for bad in ["none", "inf", "-infinity", "+nan"] {
+        for bad in ["none", "inf", "-infinity", "+nan", "9007199254740993"] {
             assert!(null_rule(bad).is_err(), "{bad}");
         }
+        assert_eq!(
+            null_rule("9007199254740992"),
+            Ok(NullRule::Value(9_007_199_254_740_992.0))
+        );
         assert_eq!(vector("d=a,b").unwrap().columns, ["a", "b"]);
         assert!(vector("d=a,,b").is_err());
         assert_eq!("a=fp32".parse::<ColumnType>().unwrap().dtype, DataType::Fp32);

@@ -58,6 +58,9 @@ pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Re
     }
     let (first, opened) =
         first.ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
+    if opened.has_no_columns() {
+        return Err(ModelsError::bad(&first.file.name, &"it is empty"));
+    }
     let schema = opened.schema().as_ref().clone();
     let measured = |column: &str| lengths.get(column).copied();
     let layout = Layout::new(&schema, &request.columns, &measured);

@@ -171,12 +171,6 @@ pub(super) fn parse_integer(text: &str) -> Option<i64> {
     parsed.ok().or_else(|| Some(text.parse().ok().filter(is_exact)? as i64))
 }
 
-/// True for an integer that an FP64 rounds.
-pub(super) fn is_rounded_by_floats(text: &str) -> bool {
-    let integer = text.trim().parse::<i128>();
-    integer.is_ok_and(|integer| integer as f64 as i128 != integer)
-}
-
 /// Parses a date such as 2024-02-29 to days since 1970.
 pub(super) fn parse_date(text: &str) -> Option<i32> {
     let has_date_form = text.len() == 10
@@ -277,6 +271,5 @@ mod tests {
             (Some(7), None, None)
         );
         assert_eq!(parse_integer("-9007199254740993.00"), Some(-9_007_199_254_740_993));
-        assert!(is_rounded_by_floats("9007199254740993") && !is_rounded_by_floats("9007199254740992"));
     }
 }

@@ -8,8 +8,12 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_nu
 use arrow_cast::cast_with_options;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef, TimeUnit};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// Key of a field's metadata for a column of folder names. Shards, which are read by a schema of the first file, lack
+/// such columns of it.
+const FOLDER: &str = "folder";
 
 /// Column of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,15 +102,17 @@ impl FileColumns {
             fields.push(Field::new(&column.name, arrow, true));
         }
         if self.table.is_none() {
-            for field in file.fields() {
+            let fields_of_file = file.fields().iter();
+            for field in fields_of_file.filter(|field| !field.metadata().contains_key(FOLDER)) {
                 sources.push(ColumnSource::File(field.name().clone()));
                 fields.push(field.as_ref().clone());
             }
-            let is_new = |name: &&String| file.field_with_name(name).is_err();
-            for name in self.constants.keys().filter(is_new) {
-                let (arrow, value) = self.constants[name].clone();
-                sources.push(ColumnSource::Constant(value));
-                fields.push(Field::new(name, arrow, true));
+            for (name, (arrow, value)) in &self.constants {
+                if fields.iter().all(|field| field.name() != name) {
+                    let mark = HashMap::from([(FOLDER.to_owned(), String::new())]);
+                    sources.push(ColumnSource::Constant(value.clone()));
+                    fields.push(Field::new(name, arrow.clone(), true).with_metadata(mark));
+                }
             }
         }
         Ok(View {
@@ -259,7 +265,8 @@ pub(super) fn read_as(file: &Arrow, table: &Arrow) -> Option<Arrow> {
         | (Int16, Int32 | Int64 | Float64)
         | (Int32, Int64 | Float64)
         | (Float32, Float64)
-        | (Date32, Timestamp(..)) => Some(table.clone()),
+        | (Date32, Timestamp(..))
+        | (Int8 | Int16 | Int32 | Int64, Decimal128(_, 0..)) => Some(table.clone()),
         (Decimal128(digits, scale), Decimal128(wider, finer)) => {
             let fits =
                 finer >= scale && i16::from(*wider) - i16::from(*finer) >= i16::from(*digits) - i16::from(*scale);
@@ -304,6 +311,10 @@ mod tests {
         assert_eq!(read_as(&Arrow::Int32, &Arrow::Int64), Some(Arrow::Int64));
         assert_eq!(read_as(&Arrow::Float64, &Arrow::Float32), None);
         assert_eq!(read_as(&Arrow::Int64, &Arrow::Float64), None);
+        assert_eq!(
+            read_as(&Arrow::Int64, &Arrow::Decimal128(22, 2)),
+            Some(Arrow::Decimal128(22, 2))
+        );
         assert_eq!(
             read_as(&zoned(TimeUnit::Millisecond), &micros),
             Some(zoned(TimeUnit::Microsecond))

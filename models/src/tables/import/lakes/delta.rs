@@ -27,7 +27,7 @@ const MAPPING: &str = "delta.columnMapping.mode";
 const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 const FIELD_ID: &str = "delta.columnMapping.id";
 /// Supported reader features; some are refused if a table makes use of them.
-const FEATURES: [&str; 7] = [
+const FEATURES: [&str; 8] = [
     "columnMapping",
     "deletionVectors",
     "timestampNtz",
@@ -35,6 +35,7 @@ const FEATURES: [&str; 7] = [
     "typeWidening-preview",
     "v2Checkpoint",
     "vacuumProtocolCheck",
+    "variantType",
 ];
 /// Newest reader version whose features are all in the list.
 const READER_VERSION: i32 = 3;
@@ -379,6 +380,9 @@ mod tests {
             "{\"add\":{\"path\":\"a.parquet\"}}",
             "{\"remove\":{\"path\":\"a.parquet\"}}",
         );
+        // As deltalake writes it for every table with deletion vectors.
+        let features = r#"{"protocol":{"minReaderVersion":3,"readerFeatures":["deletionVectors","variantType"]}}"#;
+        assert!(follow(&[&format!("{features}\n{add}")]).is_ok());
         // A commit may list additions before removals.
         let deleted = format!("{with}\n{remove}");
         assert!(follow(&[add, &deleted]).unwrap_err().contains("deletion vector"));

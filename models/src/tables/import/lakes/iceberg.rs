@@ -11,13 +11,13 @@ use super::{ChosenFiles, Listing};
 use crate::error::ModelsError;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array as _, RecordBatch, StringArray, StructArray};
+use arrow_array::{Array as _, ArrayRef, RecordBatch, StringArray, StructArray};
 use arrow_avro::reader::ReaderBuilder;
 use arrow_cast::display::array_value_to_string;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{Cursor, Read as _};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -88,7 +88,6 @@ struct PartitionSpec {
 #[serde(rename_all = "kebab-case")]
 struct PartitionField {
     source_id: Option<i32>,
-    name: String,
     transform: String,
 }
 
@@ -257,10 +256,9 @@ impl Metadata {
         let specs = self.partition_specs.iter().find(|found| found.spec_id == spec);
         let fields = specs.map_or(&self.partition_spec, |spec| &spec.fields);
         FileColumns::of_table(table, |column| {
-            let mut partition_fields = fields
-                .iter()
-                .filter(|field| field.transform == "identity" && field.source_id == column.id);
-            partition_fields.find_map(|field| file.partition.get(&field.name).cloned())
+            let mut partition_fields = fields.iter().zip(&file.partition);
+            let is_value = |field: &PartitionField| field.transform == "identity" && field.source_id == column.id;
+            partition_fields.find_map(|(field, value)| value.clone().filter(|_| is_value(field)))
         })
     }
 }
@@ -374,8 +372,9 @@ struct DataFile {
     address: String,
     format: String,
     bytes: u64,
-    /// Partition values as text, by field name; `None` is null.
-    partition: HashMap<String, Option<String>>,
+    /// Partition values as text, in the order of the spec, because Avro has other names for some fields; the inner `None` is
+    /// null, the outer a value without a text form.
+    partition: Vec<Option<Option<String>>>,
 }
 
 fn parse_data_files(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
@@ -395,7 +394,7 @@ fn parse_data_files(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
                     address: paths.value(row).to_owned(),
                     format: formats.value(row).to_owned(),
                     bytes: u64::try_from(sizes.value(row)).unwrap_or(0),
-                    partition: partitions.map_or_else(HashMap::new, |partitions| partition_values(partitions, row)),
+                    partition: partitions.map_or_else(Vec::new, |partitions| partition_values(partitions, row)),
                 });
             }
         }
@@ -403,14 +402,12 @@ fn parse_data_files(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
     Ok(files)
 }
 
-/// Returns the values of a partition, except those without a text form.
-fn partition_values(partitions: &StructArray, row: usize) -> HashMap<String, Option<String>> {
-    let columns = partitions.fields().iter().zip(partitions.columns());
-    let values = columns.filter_map(|(field, column)| {
+fn partition_values(partitions: &StructArray, row: usize) -> Vec<Option<Option<String>>> {
+    let value = |column: &ArrayRef| {
         let text = column.is_valid(row).then(|| array_value_to_string(column, row));
-        Some((field.name().clone(), text.transpose().ok()?))
-    });
-    values.collect()
+        text.transpose().ok()
+    };
+    partitions.columns().iter().map(value).collect()
 }
 
 fn struct_column<'a>(records: &'a StructArray, name: &str) -> Option<&'a StructArray> {

@@ -48,12 +48,9 @@ impl ShardFile {
             // A single sample does not show that all have its length.
             Ok(samples.len() < 2 || samples.len() < TYPE_SAMPLES && bytes < TYPE_SAMPLE_BYTES)
         })?;
-        if samples.is_empty() {
-            return Err(match format {
-                ShardFormat::Tar => "there is no sample in it: no file is named as KEY.EXTENSION",
-                ShardFormat::Records => "the file is empty",
-            }
-            .to_owned());
+        // An empty part of TFRecord has no bytes.
+        if samples.is_empty() && format == ShardFormat::Tar {
+            return Err("there is no sample in it: no file is named as KEY.EXTENSION".to_owned());
         }
         Ok(Self {
             format,

@@ -28,7 +28,7 @@ pub(super) enum Value {
     Bytes(Vec<u8>),
     /// Unsupported value: an object or a list of texts.
     Nested(Vec<u8>),
-    /// File that cannot be read, with the reason.
+    /// File or value that cannot be read, with the reason.
     Unreadable(String),
 }
 
@@ -142,6 +142,18 @@ fn type_of(values: &[&Value]) -> Arrow {
     }
 }
 
+/// Returns the float of an integer.
+///
+/// # Errors
+/// An integer that the float rounds.
+pub(super) fn exact_float(int: i64) -> Result<f64, String> {
+    let float = int as f64;
+    match float as i128 == i128::from(int) {
+        true => Ok(float),
+        false => Err(format!("FP64 rounds {int}")),
+    }
+}
+
 /// Booleans are bytes here; Arrow's own are bits.
 fn arrow_of(dtype: DataType) -> Arrow {
     match dtype {
@@ -184,9 +196,10 @@ fn append_value(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), St
             },
         ) => {
             let (values, _) = bytes.as_chunks::<8>();
-            let float = |le: &[u8; 8]| (i64::from_le_bytes(*le) as f64).to_le_bytes();
-            values.iter().flat_map(float).collect()
+            let float = |le: &[u8; 8]| exact_float(i64::from_le_bytes(*le)).map(f64::to_le_bytes);
+            values.iter().map(float).collect::<Result<Vec<_>, _>>()?.concat()
         }
+        (_, Value::Unreadable(what)) => return Err(what),
         (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.type_name())),
     };
     // Texts and bytes have no width.

@@ -5,7 +5,7 @@
 //! format".
 
 use super::Window;
-use super::samples::{ShardSample, Value};
+use super::samples::{ShardSample, Value, exact_float};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tierlab_formats::npy;
@@ -162,7 +162,7 @@ fn add_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String
     Ok(())
 }
 
-/// Returns integers if all are, else doubles.
+/// Returns integers if all are, else doubles, unless they round an integer.
 fn numbers(items: &[serde_json::Value], is_list: bool) -> Option<Value> {
     let ints: Option<Vec<[u8; 8]>> = items.iter().map(|item| Some(item.as_i64()?.to_le_bytes())).collect();
     let is_exact = |item: &serde_json::Value| item.is_f64() || item.is_i64();
@@ -171,9 +171,13 @@ fn numbers(items: &[serde_json::Value], is_list: bool) -> Option<Value> {
         Some(ints) => (DataType::Int64, ints),
         None => (DataType::Fp64, items.iter().map(double).collect::<Option<_>>()?),
     };
-    Some(Value::Numbers {
-        dtype,
-        is_list: Some(is_list),
-        bytes: elements.concat(),
-    })
+    let mut ints = items.iter().filter_map(serde_json::Value::as_i64);
+    match ints.find_map(|int| exact_float(int).err()) {
+        Some(what) if dtype == DataType::Fp64 => Some(Value::Unreadable(what)),
+        _ => Some(Value::Numbers {
+            dtype,
+            is_list: Some(is_list),
+            bytes: elements.concat(),
+        }),
+    }
 }
