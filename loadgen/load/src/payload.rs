@@ -146,10 +146,7 @@ pub enum Protocol {
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Http => "http",
-            Self::Grpc => "grpc",
-        })
+        self.serialize(f)
     }
 }
 
