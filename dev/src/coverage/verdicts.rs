@@ -6,7 +6,6 @@
 use super::{answer, point_of, served};
 use crate::study::{exponential, margin, rng, seeds, share};
 use crate::table::{Row, cell};
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::all_figures;
 use tierlab_analysis::record::{Limits, Repeat, Sample, Verdict};
@@ -111,18 +110,11 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
         .map(|(due_us, done_us)| answer(due_us, done_us.round() as u64))
         .collect();
     let window = schedule.window_start_us..schedule.window_end_us;
-    let finished = Finished {
-        streams: Vec::new(),
-        recorded: Vec::new(),
-        examples: BTreeMap::new(),
-        observed: Observed {
-            limit_hit: false,
-            mean_in_flight: laws::by_stays(&samples, &window),
-            stopped_us: None,
-        },
-        samples,
-        window_began: SystemTime::UNIX_EPOCH,
+    let observed = Observed {
+        mean_in_flight: laws::by_stays(&samples, &window),
+        ..Observed::default()
     };
+    let finished = Finished::of(samples, observed, SystemTime::UNIX_EPOCH);
     Repeat {
         index,
         seed,

@@ -121,8 +121,8 @@ impl Population {
     }
 
     /// Builds the body of a request for the rows of entities.
-    pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {
-        payload::of_entities(self.tensor(ids), form.into())
+    pub fn body(&self, ids: &[i64], form: Form<'_>) -> Body {
+        payload::of_entities(self.tensor(ids), form)
     }
 
     /// Returns the tensor of entities: ids, or their texts.
@@ -343,7 +343,7 @@ mod tests {
             Population::new(0, 10, distribution, 1).with_keys(keys)
         };
         let texts = population(Some(DataType::Bytes), &["a", "bc"]);
-        let body = texts.body(&texts.draw(2, 1), Encoding::Json);
+        let body = texts.body(&texts.draw(2, 1), Form::Http(Encoding::Json));
         let body = String::from_utf8_lossy(&body.bytes).into_owned();
         assert!(body.contains("[\"bc\",\"a\"]") && body.contains("BYTES"), "{body}");
         assert_eq!((texts.unusable_reason(), texts.unknown_id()), (None, None));

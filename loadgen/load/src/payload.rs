@@ -29,12 +29,6 @@ pub enum Form<'a> {
     Grpc(&'a str),
 }
 
-impl From<Encoding> for Form<'_> {
-    fn from(encoding: Encoding) -> Self {
-        Self::Http(encoding)
-    }
-}
-
 /// Body of one request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Body {
@@ -108,8 +102,8 @@ pub fn entity_ids(ids: &[i64]) -> Tensor {
 }
 
 /// Builds the body of a joined request: the server reads the rows of `ids` itself.
-pub fn joined<'a>(ids: &[i64], form: impl Into<Form<'a>>) -> Body {
-    of_entities(entity_ids(ids), form.into())
+pub fn joined(ids: &[i64], form: Form<'_>) -> Body {
+    of_entities(entity_ids(ids), form)
 }
 
 /// Builds the body of a request whose only tensor names the entities.
@@ -146,10 +140,7 @@ pub enum Protocol {
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Http => "http",
-            Self::Grpc => "grpc",
-        })
+        self.serialize(f)
     }
 }
 
@@ -162,7 +153,7 @@ mod tests {
         #[test]
         fn joined_bodies_carry_the_ids(ids in prop::collection::vec(any::<i64>(), 1..50), binary: bool) {
             let encoding = if binary { Encoding::Binary } else { Encoding::Json };
-            let body = joined(&ids, encoding);
+            let body = joined(&ids, Form::Http(encoding));
             let request = InferRequest::decode(&body.bytes.into(), body.json_len).unwrap();
             prop_assert_eq!(&request.inputs[0].name, ENTITY_ID);
             prop_assert_eq!(&request.inputs[0].shape, &vec![ids.len() as i64]);

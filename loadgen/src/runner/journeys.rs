@@ -142,17 +142,14 @@ pub(super) async fn send(
         let samples: Vec<Sample> = samples.iter().map(StepSample::from_journey_due).collect();
         let inside = samples.iter().filter(|sample| schedule.in_window(sample.due_us));
         let stays_us: u64 = inside.map(Sample::latency_us).sum();
+        let observed = Observed {
+            mean_in_flight: stays_us as f64 / 1e6 / schedule.window_s(),
+            // Counted for journeys, and reported with the whole.
+            ..Observed::default()
+        };
         let finished = Finished {
-            streams: Vec::new(),
-            recorded: Vec::new(),
-            samples,
-            observed: Observed {
-                mean_in_flight: stays_us as f64 / 1e6 / schedule.window_s(),
-                // Counted for journeys, and reported with the whole.
-                ..Observed::default()
-            },
-            window_began: travelled.window_began,
             examples: examples.clone(),
+            ..Finished::of(samples, observed, travelled.window_began)
         };
         parts.push(Part::new(finished, Arc::clone(&schedule), seed));
     }
@@ -186,14 +183,8 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
     let goose_us = good()
         .filter(|whole| schedule.in_window(whole.sample.due_us))
         .filter_map(|whole| whole.goose_us);
-    let finished = Finished {
-        streams: Vec::new(),
-        recorded: Vec::new(),
-        samples: all.journeys.iter().map(|whole| whole.sample).collect(),
-        observed: all.observed,
-        window_began: all.window_began,
-        examples: BTreeMap::new(),
-    };
+    let samples = all.journeys.iter().map(|whole| whole.sample).collect();
+    let finished = Finished::of(samples, all.observed, all.window_began);
     Part {
         driver: DriverFigures::Journeys {
             journeys: JourneyFigures {

@@ -24,7 +24,7 @@ use tierlab_load::driver::{self, Route, Sending, Step};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::null_endpoint::{Stalls, outputs};
-use tierlab_load::payload::Encoding;
+use tierlab_load::payload::{Encoding, Form};
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
 use tierlab_load::{pacer, payload};
@@ -100,7 +100,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     let expected = Expected::new("null", &outputs(), Some(1));
     let step = Step {
         routes: vec![Route::Http(endpoint.control()?.route("null")?)],
-        bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
+        bodies: Arc::new(vec![payload::joined(&[1], Form::Http(Encoding::Json))]),
         schedule: Arc::clone(&schedule),
         users: USERS,
         sending: Sending::default(),

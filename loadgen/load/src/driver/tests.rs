@@ -4,7 +4,7 @@ use super::*;
 use crate::arrivals::Arrivals;
 use crate::endpoint::{Access, Endpoint};
 use crate::live::Watch;
-use crate::payload::{self, Body, Encoding};
+use crate::payload::{self, Body, Encoding, Form};
 use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
 use nix::sys::socket::{self, MsgFlags};
@@ -83,7 +83,7 @@ fn step(address: SocketAddr, users: usize) -> Step {
     let schedule = Schedule::new(&Arrivals::constant(), 200.0, Duration::ZERO, window, 1);
     Step {
         routes: vec![Route::Http(route(address))],
-        bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
+        bodies: Arc::new(vec![payload::joined(&[1], Form::Http(Encoding::Json))]),
         users,
         sending: Sending::default(),
         timeout: Duration::from_secs(5),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::payload::Encoding;
+use tierlab_load::payload::{Encoding, Form};
 use tierlab_load::reply::Limit;
 use tierlab_protocol::metrics;
 
@@ -187,7 +187,7 @@ async fn request_entities(plan: &Plan, target: &Target, ids: &[i64], interrupt: 
     };
     check()?;
     let request = |ids: &[i64]| {
-        let body = population.body(ids, Encoding::Binary);
+        let body = population.body(ids, Form::Http(Encoding::Binary));
         let expected = target.expected(&plan.model, ids.len() as u32);
         let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
         async move { target.control.infer(&plan.model, &body, &expected, &limit).await }
