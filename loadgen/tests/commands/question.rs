@@ -93,7 +93,10 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert_eq!(answer["ranking"][0]["instances"], 1);
     // The p99 of 70/s, or of a higher rate if the machine spoiled those steps.
     assert!(answer["ranking"][0]["at_rps"].as_f64() >= Some(70.0), "{answer}");
-    assert!(answer["spent_s"].as_f64().unwrap() <= 60.0, "{answer}");
+    let spent_s = answer["spent_s"].as_f64().unwrap();
+    assert!(spent_s <= 60.0, "{answer}");
+    let ending = format!("decided after {spent_s:.0} s");
+    assert!(ended.stderr.contains(&ending), "{ending}: {}", ended.stderr);
     assert!(!ended.stderr.contains("curves and percentiles"), "{}", ended.stderr);
     let opens: String = ended.stdout.lines().take(2).collect();
     assert!(
