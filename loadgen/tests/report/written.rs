@@ -1,9 +1,9 @@
 //! Files of a run, read back, and its reports: table, CSV, page and Markdown.
 
-use crate::{run, run_folder};
+use crate::{answered, run, run_folder};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
-use tierlab_analysis::record::{Percentile, Run, Verdict};
+use tierlab_analysis::record::{AnswerOutcome, Percentile, Run, Verdict};
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::error::StoreError;
 use tierlab_loadgen::store::folder;
@@ -226,6 +226,16 @@ fn the_markdown_says_the_same_and_escapes_what_others_wrote() {
             Some(columns) => assert_eq!(cells, columns, "{line}"),
         }
     }
+}
+
+#[test]
+fn only_a_variant_within_the_tie_margin_costs_the_same() {
+    let mut run = answered::run(AnswerOutcome::Undecided);
+    let is_said = |usd: f64| {
+        run.answer.as_mut().unwrap().ranking[1].usd_per_month = Some(usd);
+        tierlab_report::markdown(&run).contains("costs the same within")
+    };
+    assert_eq!([66.0, 130.0, 134.0, 158.0].map(is_said), [false, true, true, false]);
 }
 
 #[test]
