@@ -152,7 +152,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
         instances_lo: estimate.and_then(|_| count(status.hi * (1.0 - 1e-6))),
         instances: estimate.and_then(count),
         usd_per_month: usd(&now),
-        usd_per_month_lo: usd(&month(status.hi * (1.0 - 1e-6))),
+        usd_per_month_lo: estimate.and_then(|_| usd(&month(status.hi * (1.0 - 1e-6)))),
         usd_per_month_hi: usd(&month(status.lo)),
         usd_per_10k: now.as_ref().map(|month| month.usd_per_10k / inferences_ratio),
         usd_parts: now.map(|month| month.parts).unwrap_or_default(),
