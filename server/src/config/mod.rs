@@ -50,6 +50,8 @@ const MAX_REVALIDATE_S: u64 = 86_400;
 const MAX_POLL_MS: u64 = 86_400_000;
 /// Prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
+/// Variable of the load generator, which sets no key.
+const LOADGEN_CERTIFICATE: &str = "TIERLAB_CERTIFICATE";
 
 /// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: it holds an address and is not a key.
 fn is_kubernetes(name: &str, value: &str) -> bool {
@@ -185,7 +187,7 @@ impl Config {
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
-            } else if name == TOKEN || name == ADMIN_TOKEN {
+            } else if [TOKEN, ADMIN_TOKEN, LOADGEN_CERTIFICATE].contains(&name.as_str()) {
                 // Tokens are kept out of the document, which may be printed.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_kubernetes(name, value)) {
                 let key = key.to_lowercase().replace("__", ".");
