@@ -22,6 +22,8 @@ use tierlab_analysis::statistics::sections::Pairing;
 
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;
+/// Ratio beyond which the end of an interval is not shown: so few repeats bound nothing.
+const LARGEST_RATIO: f64 = 100.0;
 
 /// Outcome of a whole comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -244,7 +246,7 @@ impl Change {
             let [value, lo, hi] = [of.value, of.lo, of.hi].map(|share| 100.0 * share);
             return format!("{value:+.2} % [{lo:+.2} to {hi:+.2}]");
         }
-        let ratio = match (of.lo > 0.0, of.hi.is_finite()) {
+        let ratio = match (of.lo * LARGEST_RATIO >= 1.0, of.hi <= LARGEST_RATIO) {
             (true, true) if of.lo == of.hi => format!("{:.2}", of.value),
             (_, true) => format!("{:.2} [{:.2}–{:.2}]", of.value, of.lo, of.hi),
             (true, false) => format!("{:.2} [≥ {:.2}]", of.value, of.lo),
@@ -459,7 +461,8 @@ impl Comparison {
                 Decision::Undecided => "undecided",
             };
             let [a, b] = &change.shown;
-            let could_find = change.could_find.map_or_else(|| NONE.to_owned(), percent);
+            let could_find = change.could_find.filter(|share| *share <= LARGEST_RATIO);
+            let could_find = could_find.map_or_else(|| NONE.to_owned(), percent);
             let difference = change.difference_text();
             let texts = [&change.point, change.what, a, b, &difference, &could_find, decision];
             texts.map(Cell::plain).into()

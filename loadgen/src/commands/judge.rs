@@ -324,11 +324,15 @@ fn compare_answers(baseline: &Answer, latest: &Answer) -> AnswerComparison {
         let comparable = [true, has_objective, has_month];
         for (pair, _) in figures(old, new).into_iter().zip(comparable).filter(|(_, can)| *can) {
             result.worse.extend(regression(&new.variant, pair, latest.question.tie));
-            let (figure, old_figure, latest, _) = pair;
-            if old_figure.is_some() != latest.is_some() {
-                let note = format!("{}: {figure} is known in only one of the two answers", new.variant);
-                result.notes.push(note);
-            }
+            let (figure, before, now, is_higher_worse) = pair;
+            let note = match (before, now) {
+                (Some(_), None) | (None, Some(_)) => "is known in only one of the two answers",
+                (Some(before), Some(now)) if is_higher_worse && before.hi.is_infinite() && now.lo > before.value => {
+                    "looks higher, and the baseline has no upper bound of it"
+                }
+                _ => continue,
+            };
+            result.notes.push(format!("{}: {figure} {note}", new.variant));
         }
     }
     result
@@ -341,12 +345,12 @@ fn regression(variant: &str, (figure, old, new, is_higher_worse): FigurePair, ti
         true => new.lo > old.hi * (1.0 + tie),
         false => new.hi < old.lo * (1.0 - tie),
     };
-    is_worse.then(|| {
-        format!(
-            "{variant}: {figure} was {:.4} [{:.4}-{:.4}] and is {:.4} [{:.4}-{:.4}]: worse than the baseline",
-            old.value, old.lo, old.hi, new.value, new.lo, new.hi
-        )
-    })
+    let text = |of: Interval| match of.hi.is_finite() {
+        true => format!("{:.4} [{:.4}-{:.4}]", of.value, of.lo, of.hi),
+        false => format!("{:.4} [≥ {:.4}]", of.value, of.lo),
+    };
+    let (before, now) = (text(old), text(new));
+    is_worse.then(|| format!("{variant}: {figure} was {before} and is {now}: worse than the baseline"))
 }
 
 type FigurePair = (&'static str, Option<Interval>, Option<Interval>, bool);
@@ -356,16 +360,13 @@ fn figures(old: &Ranked, new: &Ranked) -> [FigurePair; 3] {
         Some(Interval {
             value: value?,
             lo: lo?,
-            hi: hi.or(value)?,
+            hi: hi.unwrap_or(f64::INFINITY),
         })
     };
     // The p99 at another rate cannot be compared.
     let at_one_rate = old.at_rps == new.at_rps;
     let p99 = |ranked: &Ranked| interval(ranked.p99_us, ranked.p99_us_lo, ranked.p99_us_hi).filter(|_| at_one_rate);
-    let highest = |ranked: &Ranked| {
-        let hi = ranked.highest_rps_hi.unwrap_or(f64::INFINITY);
-        interval(ranked.highest_rps, ranked.highest_rps_lo, Some(hi))
-    };
+    let highest = |ranked: &Ranked| interval(ranked.highest_rps, ranked.highest_rps_lo, ranked.highest_rps_hi);
     let month = |ranked: &Ranked| interval(ranked.usd_per_month, ranked.usd_per_month_lo, ranked.usd_per_month_hi);
     let rate = "the highest rate under the objective";
     [
@@ -424,6 +425,15 @@ mod tests {
         );
         assert!(compare_answers(&met, &unknown).notes[0].contains("which is now unknown"));
         assert_eq!(compare_answers(&met, &met), AnswerComparison::default());
+        let mut rough = met.clone();
+        (rough.ranking[0].usd_per_month_hi, rough.question.tie) = (None, 0.0);
+        let mut dear = rough.clone();
+        dear.ranking[0].usd_per_month_lo = Some(9.5);
+        let unbounded = compare_answers(&rough, &dear);
+        assert!(
+            unbounded.worse.is_empty() && unbounded.notes[0].contains("$ a month looks higher"),
+            "{unbounded:?}"
+        );
         let mut silent = met.clone();
         silent.ranking[0].usd_per_month = None;
         assert!(compare_answers(&met, &silent).notes[0].contains("$ a month is known in only one of the two answers"));

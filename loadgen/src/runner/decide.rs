@@ -12,7 +12,7 @@ use crate::plan::Until;
 use std::time::{Duration, Instant};
 use tierlab_analysis::decision::{self, Candidate, Next, Phase, Probe, StopReason, Time};
 use tierlab_analysis::record::{Answer, AnswerOutcome, Question, Run};
-use tierlab_instrument::units::wait;
+use tierlab_instrument::units::duration;
 use tierlab_load::schedule::{Load, split_mix, step_seed};
 
 /// Number of blocks after which reports are rewritten.
@@ -168,5 +168,5 @@ const fn describe_phase(phase: Phase) -> &'static str {
 }
 
 fn describe_stop(reason: &StopReason, spent_s: f64) -> String {
-    format!("{reason} after {}", wait(Duration::from_secs_f64(spent_s)))
+    format!("{reason} after {}", duration(spent_s))
 }

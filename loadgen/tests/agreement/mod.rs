@@ -240,9 +240,13 @@ fn of_intervals(ranked: &Value) -> Vec<String> {
             lo.is_some_and(|lo| lo > value * (1.0 + 1e-6)) || hi.is_some_and(|hi| hi < value * (1.0 - 1e-6))
         })
     });
-    outside
+    let mut found: Vec<String> = outside
         .map(|key| format!("`{key}` lies outside of its interval"))
-        .collect()
+        .collect();
+    if ranked["usd_per_month"].is_null() && !ranked["usd_per_month_lo"].is_null() {
+        found.push("`usd_per_month_lo` has no `usd_per_month`".to_owned());
+    }
+    found
 }
 
 /// The cheapest is the cheapest, or is said to be within the tie of it.

@@ -220,7 +220,7 @@ fn undecided(answer: &mut Answer) {
     answer.open = vec![
         OpenQuestion {
             variants: vec!["nvme".to_owned(), "nvme-cached".to_owned()],
-            what: "nvme and nvme-cached were not told apart: $132 and $158 a month".to_owned(),
+            what: "which of them is the cheapest per month".to_owned(),
             more_s: Some(540.0),
         },
         OpenQuestion {

@@ -11,7 +11,7 @@ use std::process::Command;
 /// 2 ms for the variant `fast`, 60 ms for `slow`: at 100 requests a second the first is idle most of the time, and the second falls
 /// behind for ever.
 const SERVER: &str = r#"#!/bin/sh
-echo "server $*" >> "$(dirname "$0")/calls"
+echo "server $* ${TIERLAB_LOG-}" >> "$(dirname "$0")/calls"
 case "$*" in
   *telemetry.variant=slow*) exec BINARY null-endpoint --service-us 60000 ;;
   *) exec BINARY null-endpoint --service-us 2000 ;;
@@ -78,6 +78,7 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     let place = place(PLAN);
     let mut command = lab(&place, "first");
     command
+        .env("TIERLAB_LOG", "a-filter-of-others")
         .args(["--until", "answered", "--fail-on", "unmet,undecided", "--junit"])
         .arg(place.path("answer.xml"));
     let ended = run(command);
@@ -93,7 +94,10 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert_eq!(answer["ranking"][0]["instances"], 1);
     // The p99 of 70/s, or of a higher rate if the machine spoiled those steps.
     assert!(answer["ranking"][0]["at_rps"].as_f64() >= Some(70.0), "{answer}");
-    assert!(answer["spent_s"].as_f64().unwrap() <= 60.0, "{answer}");
+    let spent_s = answer["spent_s"].as_f64().unwrap();
+    assert!(spent_s <= 60.0, "{answer}");
+    let ending = format!("decided after {spent_s:.0} s");
+    assert!(ended.stderr.contains(&ending), "{ending}: {}", ended.stderr);
     assert!(!ended.stderr.contains("curves and percentiles"), "{}", ended.stderr);
     let opens: String = ended.stdout.lines().take(2).collect();
     assert!(
@@ -108,6 +112,7 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
         calls.contains("telemetry.variant=slow") && calls.contains("--tier s3"),
         "{calls}"
     );
+    assert!(!calls.contains("a-filter-of-others"), "{calls}");
     let csv = fs::read_to_string(place.path("results/first/summary.csv")).unwrap();
     assert!(
         csv.lines().next().unwrap().split(',').any(|name| name == "variant"),

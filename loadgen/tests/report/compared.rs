@@ -4,7 +4,7 @@ use crate::{answered, run, scale, synthetic};
 use hdrhistogram::Histogram;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN};
 use tierlab_analysis::record::{
-    Answer, AnswerOutcome, MeetsObjective, Objective, Percentile, Question, Run, StreamFigure, Verdict,
+    Answer, AnswerOutcome, Interval, MeetsObjective, Objective, Percentile, Question, Run, StreamFigure, Verdict,
 };
 use tierlab_report::{Change, Outcome, comparison};
 
@@ -34,6 +34,19 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
     let mut nothing = run().clone();
     nothing.points.clear();
     assert_eq!(comparison(run(), &nothing, WITHIN).outcome(), Outcome::NothingInCommon);
+}
+
+#[test]
+fn an_interval_that_bounds_nothing_is_not_shown() {
+    let mut compared = comparison(run(), run(), WITHIN);
+    let wide = &mut compared.changes[0];
+    wide.difference = Some(Interval::new(0.52, 1e-30, 4e31));
+    wide.could_find = Some(4e31);
+    let text = compared.text();
+    assert!(
+        text.contains("0.52 ") && !text.contains("0.52 [") && !text.contains("000000"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Files of a run, read back, and its reports: table, CSV, page and Markdown.
 
-use crate::{run, run_folder};
+use crate::{answered, run, run_folder};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
-use tierlab_analysis::record::{Percentile, Run, Verdict};
+use tierlab_analysis::record::{AnswerOutcome, Percentile, Run, Verdict};
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::error::StoreError;
 use tierlab_loadgen::store::folder;
@@ -196,6 +196,13 @@ fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() 
     assert!(page.contains("highest rate with p99 &lt; 20 ms") && page.contains("≥ 800 rps"));
     assert!(page.contains("imaginary.disk, $0.300/h, unchecked"));
     assert!(page.contains("\"crosses\":[[") && page.contains("cost the same at a hit ratio of"));
+    // Where misses are free, no cache is worth its price at any hit ratio.
+    let mut free = run().clone();
+    let pricing = free.pricing.as_mut().unwrap();
+    pricing.usd_per_request.clear();
+    pricing.usd_per_byte.clear();
+    let page = tierlab_report::page(&[&free]);
+    assert!(!page.contains("over the hit ratio of a cache") && !page.contains("at every hit ratio"));
 }
 
 #[test]
@@ -226,6 +233,16 @@ fn the_markdown_says_the_same_and_escapes_what_others_wrote() {
             Some(columns) => assert_eq!(cells, columns, "{line}"),
         }
     }
+}
+
+#[test]
+fn only_a_variant_within_the_tie_margin_costs_the_same() {
+    let mut run = answered::run(AnswerOutcome::Undecided);
+    let is_said = |usd: f64| {
+        run.answer.as_mut().unwrap().ranking[1].usd_per_month = Some(usd);
+        tierlab_report::markdown(&run).contains("costs the same within")
+    };
+    assert_eq!([66.0, 130.0, 134.0, 158.0].map(is_said), [false, true, true, false]);
 }
 
 #[test]

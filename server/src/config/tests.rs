@@ -220,6 +220,7 @@ fn variables_of_kubernetes_services_and_of_other_programs_set_no_keys() {
     for (name, value) in [("TIERLAB_HTTP_PORT", "8000"), ("TIERLAB_PORT_TCP", "1")] {
         assert!(read(name, value).is_err(), "{name}");
     }
+    read("TIERLAB_CERTIFICATE", "/home/a/certificate.json").expect("a variable of tierlab-loadgen");
 }
 
 #[test]

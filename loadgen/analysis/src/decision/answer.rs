@@ -7,7 +7,7 @@ use super::from_run::{candidates, inferences_ratio, points};
 use super::highest_rates::{RateEstimate, highest_rates};
 use super::lab::{Lab, LabVerdict};
 use super::next::shown_rps;
-use super::rate_points::{TOLERANCE, usable};
+use super::rate_points::{RatePoint, TOLERANCE, gather, point_at, usable};
 use super::why::{open_questions, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
 use crate::record::{
@@ -107,7 +107,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
     let shown = shown_rps(lab, index).or_else(|| is_missed.then(|| lab.rates[0]));
     let of_variant = points(run, question).filter(|point| point.factors.label() == candidate.variant);
     let of_variant: Vec<&Point> = of_variant.collect();
-    let point = shown.and_then(|rps| shown_at(&of_variant, question.demand.is_some(), rps));
+    let point = shown.and_then(|rps| shown_at(&showing(lab, index, &of_variant), question.demand.is_some(), rps));
     let summary = point.and_then(|point| point.summary.as_ref());
     // A point that is not valid says nothing about the server.
     let sound = summary.filter(|summary| summary.verdict == Verdict::Valid);
@@ -152,7 +152,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
         instances_lo: estimate.and_then(|_| count(status.hi * (1.0 - 1e-6))),
         instances: estimate.and_then(count),
         usd_per_month: usd(&now),
-        usd_per_month_lo: usd(&month(status.hi * (1.0 - 1e-6))),
+        usd_per_month_lo: estimate.and_then(|_| usd(&month(status.hi * (1.0 - 1e-6)))),
         usd_per_month_hi: usd(&month(status.lo)),
         usd_per_10k: now.as_ref().map(|month| month.usd_per_10k / inferences_ratio),
         usd_parts: now.map(|month| month.parts).unwrap_or_default(),
@@ -161,6 +161,15 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
         why: why(lab, verdict, index),
         steps: candidate.steps.len() as u32,
     }
+}
+
+/// Returns the points that agree with a variant's outcome: all, or without those that look met if it misses the objective.
+pub(super) fn showing<'a>(lab: &Lab<'_>, index: usize, points: &[&'a Point]) -> Vec<&'a Point> {
+    let all = gather(lab.question, &lab.candidates[index].steps, &lab.rates, |_| true);
+    let looks_met = |point: &Point| point_at(&all, point.factors.offered_rps).is_some_and(RatePoint::likely_met);
+    let is_missed = lab.statuses[index].outcome == MeetsObjective::NotMet;
+    let points = points.iter().copied();
+    points.filter(|point| !(is_missed && looks_met(point))).collect()
 }
 
 /// Returns the point that shows a variant at a rate: preferably valid with a p99, else valid, else any. With a demand it

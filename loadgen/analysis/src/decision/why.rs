@@ -11,12 +11,12 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
     if status.outcome == MeetsObjective::NotMet {
         let rps = Some(status.hi).filter(|hi| hi.is_finite()).unwrap_or(lab.rates[0]);
         let rps = three_digits(rps);
-        return format!("does not meet the objective at {rps}/s, the lowest rate that would suffice");
+        return format!("does not meet the objective at {rps}/s, the lowest rate considered");
     }
     if !lab.is_eligible(index) {
         return "has no price".into();
     }
-    let rates = rates_met(status);
+    let rates = rates_met(status, lab.rates[0]);
     if let Some(rps) = status.missed.filter(|_| status.outcome == MeetsObjective::Unknown) {
         return format!("{rates}; all steps at {}/s together miss it", three_digits(rps));
     }
@@ -28,9 +28,12 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
 }
 
 /// Rates at which a variant meets the objective, as far as they are certain.
-fn rates_met(status: &CandidateStatus) -> String {
-    let (lo, hi) = (three_digits(status.lo), three_digits(status.hi));
-    match (status.lo > 0.0, status.hi.is_finite()) {
+fn rates_met(status: &CandidateStatus, lowest_rps: f64) -> String {
+    // A variant that meets the objective does so at the lowest rate, even if its interval is still open there.
+    let least = Some(lowest_rps).filter(|_| status.outcome == MeetsObjective::Met);
+    let certain = status.lo.max(least.unwrap_or(0.0));
+    let (lo, hi) = (three_digits(certain), three_digits(status.hi));
+    match (certain > 0.0, status.hi.is_finite()) {
         (true, true) => format!("meets the objective at {lo}/s, not at {hi}/s"),
         (true, false) => format!("meets the objective at {lo}/s"),
         (false, true) => format!("does not meet the objective at {hi}/s"),

@@ -199,13 +199,13 @@ pub(super) fn p99(ranked: &Ranked) -> Cell {
 }
 
 /// `812/s [780–850]`, `≥ 1,000/s` if no measured rate breaks the objective, `none` if every rate does; `812/s [≥ 780]` if no rate is
-/// known that certainly breaks it, `812/s [≤ 850]` if none is known that certainly meets it.
+/// known that certainly breaks it, `812/s [≤ 850]` if none is known that certainly meets it, `~812/s` if neither is.
 pub(super) fn highest(ranked: &Ranked) -> Option<String> {
     let Some(value) = ranked.highest_rps else {
         return (ranked.outcome == MeetsObjective::NotMet).then(|| "none".to_owned());
     };
     Some(match (ranked.highest_rps_lo, ranked.highest_rps_hi) {
-        (None, None) => format!("{}/s", rate(value)),
+        (None, None) => format!("~{}/s", rate(value)),
         (Some(lo), None) if ranked.highest_is_bound => format!("≥ {}/s", rate(lo)),
         (Some(lo), None) => format!("{}/s [≥ {}]", rate(value), rate(lo)),
         (None, Some(hi)) => format!("{}/s [≤ {}]", rate(value), rate(hi)),
@@ -283,6 +283,7 @@ mod tests {
             known,
             ("9.05 ms [6.96–26.1] at 134/s".to_owned(), "812/s [≥ 780]".to_owned())
         );
+        assert_eq!(of([None; 3], [Some(812.0), None, None]).1, "~812/s");
         assert_eq!(month(&ranked([None; 3], [None; 3])).unwrap(), "$13,014 [≥ 12,883]");
     }
 

@@ -116,14 +116,16 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     sentences
 }
 
-/// Lines of a group at the rate that its curves have in common; `None` without such a rate.
+/// Lines of a group at the rate that its curves have in common; `None` without such a rate, or if all misses are free.
 fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<OverHitRatio> {
     let rps = common_rate(&curves.iter().collect::<Vec<_>>())?;
     let mut lines = lines(curves, rps, pricing);
     let best = run.answer.as_ref().and_then(|answer| answer.best.as_ref());
     let is_best = |line: &CostLine| best.is_some_and(|best| *best == line.tier);
     lines.sort_by(|a, b| is_best(b).cmp(&is_best(a)).then(a.at(0.0).total_cmp(&b.at(0.0))));
-    (lines.len() > 1).then_some(OverHitRatio { rps, lines })
+    // Where misses are free, hits change nothing.
+    let has_price = |line: &CostLine| line.states.iter().any(|state| state.misses_usd > 0.0);
+    (lines.len() > 1 && lines.iter().any(has_price)).then_some(OverHitRatio { rps, lines })
 }
 
 /// Break-even of each tier with the winner, in a sentence.

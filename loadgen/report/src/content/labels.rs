@@ -336,10 +336,23 @@ pub(crate) fn open(open: &OpenQuestion) -> String {
         Some(more_s) => format!(" (about {} more needed)", duration(more_s)),
         None => " (time needed unknown)".to_owned(),
     };
-    // A text that names its variants needs no further names.
-    let subject = match open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {
-        true => String::new(),
-        false => format!("{}: ", open.variants.join(", ")),
-    };
-    format!("{subject}{}{more}", open.what.trim_end_matches('.'))
+    format!("{}: {}{more}", open.variants.join(", "), open.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_question_names_variants_that_its_words_contain_by_chance() {
+        let question = OpenQuestion {
+            variants: vec!["fast".to_owned(), "a".to_owned()],
+            what: "which of them is the fastest".to_owned(),
+            more_s: None,
+        };
+        assert_eq!(
+            open(&question),
+            "fast, a: which of them is the fastest (time needed unknown)"
+        );
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Report<'a> {
     pub(crate) remarks: Vec<String>,
     /// Answer; `None` without a question.
     pub(crate) answer: Option<AnswerText>,
-    /// Number of points and requests: `12 points, 34,000 requests`.
+    /// Number of points and good replies: `12 points, 34,000 good replies`.
     pub(crate) amount: String,
     /// Requests in words, one sentence per kind.
     pub(crate) requests: Vec<String>,
@@ -62,7 +62,7 @@ impl<'a> Report<'a> {
             },
             remarks: remarks::brief(run, &instrument),
             answer,
-            amount: format!("{} points, {} requests", run.points.len(), thousands(samples.sum())),
+            amount: format!("{} points, {} good replies", run.points.len(), thousands(samples.sum())),
             requests: requests::sentences(run),
             verdicts: verdicts(run),
             is_emulated: labels::tiers(run).iter().any(|tier| labels::is_emulated(run, tier)),

@@ -161,9 +161,10 @@ impl Line {
         let mut text = unit.text(self.y[index]);
         if let (Some(lo), Some(hi)) = (self.lo.get(index), self.hi.get(index)) {
             let (lo, end) = (unit.text(*lo), unit.text(*hi));
-            text += &match hi.is_infinite() {
-                true => format!(" [≥ {lo}]"),
-                false => format!(" [{lo}–{end}]"),
+            text += &match (hi.is_infinite(), self.lo[index] > 0.0) {
+                (true, true) => format!(" [≥ {lo}]"),
+                (true, false) => String::new(),
+                (false, _) => format!(" [{lo}–{end}]"),
             };
         }
         match self.off.get(index) {
@@ -301,6 +302,8 @@ mod tests {
         assert_eq!(line.text(Unit::Latency, 150.0, 0.0), "");
         line.hi[0] = f64::INFINITY;
         assert_eq!(line.text(Unit::Latency, 100.0, 0.0), "1.24 ms [≥ 1.20 ms]");
+        line.lo[0] = 0.0;
+        assert_eq!(line.text(Unit::Latency, 100.0, 0.0), "1.24 ms");
         assert_eq!(
             line.text(Unit::Latency, 150.0, 60.0),
             "2.00 ms [1.90 ms–2.10 ms] (saturated)"

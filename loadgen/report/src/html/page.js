@@ -201,7 +201,7 @@
       if (!u.series[index + 1].show || at < 0) return [];
       const isOpen = line.hi && line.hi[at] === null;
       const ends = isOpen ? `≥ ${yText(line.lo[at])}` : line.lo && `${yText(line.lo[at])}–${yText(line.hi[at])}`;
-      const interval = line.lo ? ` [${ends}]` : "";
+      const interval = line.lo && !(isOpen && line.lo[at] <= 0) ? ` [${ends}]` : "";
       const off = line.off && line.off[at] ? `, ${line.off[at]}` : "";
       const elsewhere = line.x[at] === here ? "" : ` at ${xText(line.x[at])}`;
       return [make("tr", {}, make("td", { style: `color:var(--t${looks[line.series].colour % COLOURS})` }, "■"), make("td", {}, looks[line.series].label),

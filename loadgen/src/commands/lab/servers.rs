@@ -191,6 +191,8 @@ impl Servers {
         let variant = replica.variant;
         let VariantPlan { tier, cache, .. } = variant;
         let mut command = Command::new(&context.programs.server);
+        // The log filter of the other programs, which is no key of the server.
+        command.env_remove("TIERLAB_LOG");
         command.arg("--config").arg(&lab.server_config);
         command.args(["--tier", &tier.name, "--listen", "127.0.0.1:0", "--exit-with-parent"]);
         if plan.speaks_grpc() {

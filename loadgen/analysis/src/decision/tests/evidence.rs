@@ -1,12 +1,14 @@
 //! Evidence of steps, and of a measured run.
 
 use super::{candidate, question, settled};
-use crate::decision::answer::shown_at;
+use crate::decision::StepEvidence;
+use crate::decision::answer::{showing, shown_at};
 use crate::decision::curve::{Grid, HighestRate};
 use crate::decision::from_run::step;
 use crate::decision::lab::{Lab, LabVerdict};
 use crate::record::{
-    AnswerOutcome, Factors, Histograms, Limits, Mode, Point, Question, Repeat, SentRequests, ServerDelta,
+    AnswerOutcome, Factors, Histograms, Limits, MeetsObjective, Mode, Point, Purpose, Question, Repeat, SentRequests,
+    ServerDelta,
 };
 use crate::statistics::percentile::histogram;
 
@@ -93,6 +95,29 @@ fn the_p99_beside_a_demand_is_of_its_rate_or_a_higher_one() {
     let with_demand = [80.0, 200.0, 210.0, 500.0].map(|rps| shown(true, rps));
     assert_eq!(with_demand, [Some(200.0), Some(200.0), Some(400.0), None]);
     assert_eq!(shown(false, 210.0), Some(200.0));
+}
+
+#[test]
+fn a_variant_that_misses_the_objective_is_not_shown_where_it_looked_met() {
+    let question = question();
+    let lowest = Lab::new(&question, &[]).rates[0];
+    let mut all = [candidate("a", 1.0, &[(lowest, 0.9, 6)])];
+    // Fresh steps, which do not choose, from before the server broke.
+    let fresh = candidate("a", 1.0, &[(400.0, 0.0, 10)]).steps;
+    let fresh = fresh.into_iter().map(|step| StepEvidence {
+        purpose: Purpose::Confirm,
+        ..step
+    });
+    all[0].steps.extend(fresh);
+    let lab = Lab::new(&question, &all);
+    assert_eq!(lab.statuses[0].outcome, MeetsObjective::NotMet);
+    let points = [lowest, 400.0].map(|rps| {
+        let mut point = measured(Repeat::empty());
+        point.factors.offered_rps = rps;
+        point
+    });
+    let shown = showing(&lab, 0, &points.each_ref());
+    assert!(shown.len() == 1 && std::ptr::eq(shown[0], &points[0]), "{shown:?}");
 }
 
 #[test]

@@ -580,6 +580,17 @@ fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
 }
 
 #[test]
+fn a_variant_that_passes_names_a_rate_even_if_its_interval_is_open() {
+    let question = question();
+    let all = [candidate("a", 1.0, &[(500.0, 0.0, 20)])];
+    let mut lab = Lab::new(&question, &all);
+    assert_eq!(lab.statuses[0].outcome, MeetsObjective::Met);
+    lab.statuses[0].lo = 0.0;
+    let said = why::why(&lab, &LabVerdict::of(&lab), 0);
+    assert!(said.contains("meets the objective at"), "{said}");
+}
+
+#[test]
 fn what_does_not_meet_the_objective_is_never_the_best() {
     let mut seen = 0;
     let cases = [1.0, 0.1, 0.05, 0.03, 0.02].map(|share| [1, 2, 3, 5, 7, 30].map(|times| (share, times)));
