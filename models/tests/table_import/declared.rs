@@ -245,7 +245,10 @@ fn requests_that_contradict_the_columns_are_refused() {
     let at = folder.path();
     fs::write(at.join("a.csv"), "id,v,s\n1,1,x\n").unwrap();
     for (more, word) in [
-        (&["--hash", "id=9", "--hash", "s=9"][..], "--hash id=9: it is the key"),
+        (
+            &["--hash", "id=9", "--hash", "s=9"][..],
+            "--hash id=9: the column is the key",
+        ),
         (&["--hash", "s=9", "--columns", "v"], "--hash s=9"),
         (
             &["--columns", "v", "--as", "v=FP32", "--as", "v=FP64"],
