@@ -50,7 +50,7 @@ impl ShardFile {
         })?;
         if samples.is_empty() {
             return Err(match format {
-                ShardFormat::Tar => "there is no sample in it: no file is named as KEY.EXTENSION",
+                ShardFormat::Tar => "no samples: no file is named KEY.EXTENSION",
                 ShardFormat::Records => "the file is empty",
             }
             .to_owned());
