@@ -69,17 +69,16 @@ pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
         }
         let views = view_folder(dir, out, dirs.len() > 1);
         let views = views.map(|folder| unique(&folder, &mut written, out.is_some()));
-        // Printed first, so that it is readable even if nothing can be written.
-        print!("{}", tierlab_report::brief(&run, dir, views.as_deref()));
-        match views {
-            Some(folder) => {
-                fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
-                folder::write_views(&run, &folder)?;
-            }
-            None => eprintln!(
+        let wrote = views.as_deref().map_or(Ok(()), |folder| write_views(&run, folder));
+        let paths = views.as_deref().filter(|_| wrote.is_ok());
+        // The answer is readable even if nothing can be written.
+        print!("{}", tierlab_report::brief(&run, dir, paths));
+        wrote?;
+        if views.is_none() {
+            eprintln!(
                 "{}: under version control, so nothing is written there; pass --out FOLDER for the report",
                 dir.display()
-            ),
+            );
         }
         runs.push(run);
     }
@@ -88,6 +87,12 @@ pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
         write_atomically(path, page.as_bytes())?;
     }
     Ok(())
+}
+
+/// Writes the views of a run to a folder, which is created if missing.
+fn write_views(run: &Run, folder: &Path) -> Result<(), RunError> {
+    fs::create_dir_all(folder).map_err(RunError::io(folder))?;
+    Ok(folder::write_views(run, folder)?)
 }
 
 /// Returns the folder for a run's report; `None` if the run's own folder must stay unchanged.
