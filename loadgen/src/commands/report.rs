@@ -5,7 +5,6 @@ use crate::store::files::{is_tracked, write_atomically};
 use crate::store::folder;
 use clap::Args;
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
@@ -69,7 +68,7 @@ pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
         }
         let views = view_folder(dir, out, dirs.len() > 1);
         let views = views.map(|folder| unique(&folder, &mut written, out.is_some()));
-        let wrote = views.as_deref().map_or(Ok(()), |folder| write_views(&run, folder));
+        let wrote = views.as_deref().map_or(Ok(()), |to| folder::write_views(&run, to));
         let paths = views.as_deref().filter(|_| wrote.is_ok());
         // The answer is readable even if nothing can be written.
         print!("{}", tierlab_report::brief(&run, dir, paths));
@@ -87,12 +86,6 @@ pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
         write_atomically(path, page.as_bytes())?;
     }
     Ok(())
-}
-
-/// Writes the views of a run to a folder, which is created if missing.
-fn write_views(run: &Run, folder: &Path) -> Result<(), RunError> {
-    fs::create_dir_all(folder).map_err(RunError::io(folder))?;
-    Ok(folder::write_views(run, folder)?)
 }
 
 /// Returns the folder for a run's report; `None` if the run's own folder must stay unchanged.

@@ -26,6 +26,7 @@ use tierlab_protocol::metrics;
 #[derive(Debug, Clone, Args)]
 pub struct SweepOptions {
     /// Plan, a TOML file without `[lab]`; without one, --url, --model and --rate say what to measure
+    #[arg(conflicts_with = "rates")]
     pub plan: Option<PathBuf>,
     /// Options of every run.
     #[command(flatten)]
@@ -160,13 +161,7 @@ pub struct InlinePlan {
     #[arg(long, value_name = "NAME", conflicts_with = "plan", requires = "url")]
     model: Option<String>,
     /// Requests per second; may be repeated. Rates from 33 on show a p99 within a minute
-    #[arg(
-        long = "rate",
-        value_name = "RPS",
-        default_value = "100",
-        requires = "model",
-        conflicts_with = "plan"
-    )]
+    #[arg(long = "rate", value_name = "RPS", default_value = "100", requires = "model")]
     rates: Vec<f64>,
 }
 
