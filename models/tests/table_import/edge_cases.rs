@@ -151,7 +151,7 @@ fn numbers_that_a_float_cannot_hold_are_no_infinities() {
         &["a.parquet", "--key", "id", "--as", "v=FP16", "--allow-bad-rows", "1"],
     );
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
-    assert!(bad.contains("70000 is not a valid FP16"), "{bad}");
+    assert!(bad.contains("70000 does not fit FP16"), "{bad}");
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl RowTarget<'_> {
             };
             rows.mark_bad(
                 row,
-                format!("column `{}`: {value} is not a valid {}", self.column, self.dtype),
+                format!("column `{}`: {value} does not fit {}", self.column, self.dtype),
             );
         }
     }
