@@ -62,6 +62,10 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let server = options.target.apply_to(plan.target.clone())?;
+    if options.target.grpc_url.is_some() && !plan.speaks_grpc() {
+        let problem = "no request goes over gRPC: set `protocol = \"grpc\"`, or leave out --grpc-url";
+        return Err(RunError::about(&plan.file, problem));
+    }
     let (target, scrape, table_bytes) = options::open(&plan, &server).await?;
     let target = label_target(target, &server, &scrape, table_bytes);
     let target = with_other_models(&plan, target).await?;
