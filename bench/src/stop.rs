@@ -1,8 +1,8 @@
 //! Ctrl-C handling. In: the signal. Out: a flag that every activity checks.
 
 use anyhow::{Context, Result};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Interval at which tasks check for the signal.
@@ -19,14 +19,10 @@ impl Stop {
     pub(crate) fn on_signal() -> Result<Self> {
         let stop = Self::default();
         let flag = stop.0.clone();
-        let mut first = None::<Instant>;
-        ctrlc::set_handler(move || match first {
-            None => {
-                first = Some(Instant::now());
-                flag.store(true, Ordering::Relaxed);
-            }
-            Some(at) if at.elapsed() < SAME_SIGNAL => {}
-            Some(_) => {
+        let first = OnceLock::new();
+        ctrlc::set_handler(move || {
+            flag.store(true, Ordering::Relaxed);
+            if first.get_or_init(Instant::now).elapsed() > SAME_SIGNAL {
                 eprintln!("interrupted twice: the measurement's data is not removed");
                 std::process::exit(1);
             }

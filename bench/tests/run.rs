@@ -1,4 +1,4 @@
-//! Plans as a process: what is measured, what is left behind, how it ends.
+//! Plans run by the program: results, leftover files and exit codes.
 
 use serde_json::Value;
 use std::path::Path;

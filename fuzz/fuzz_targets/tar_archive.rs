@@ -7,7 +7,7 @@ use tierlab_formats::shards::index::ShardIndex;
 use tierlab_formats::shards::key_and_extension;
 use tierlab_formats::shards::tar::{self, BLOCK};
 
-/// Where the checksum lies in a header.
+/// Position of the checksum in a header.
 const SUM: std::ops::Range<usize> = 148..156;
 
 fuzz_target!(|data: &[u8]| {

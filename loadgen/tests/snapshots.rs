@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tierlab_analysis::record::{AnswerOutcome, Run};
 
-/// Makes the views of the kept run anew and gives what stands on stdout, briefly and in full, and in `report.md`.
+/// Rewrites the views of the kept run. Returns stdout, brief and verbose, and `report.md`.
 fn views() -> (String, String, String) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let out = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A server that says nothing for so long has failed.
+/// Time without a reply after which the server has failed.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Replies that are taken at once.
 const EVENTS: usize = 64;

@@ -143,16 +143,12 @@ pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> 
         },
         Path::to_owned,
     );
-    std::fs::create_dir_all(&folder).map_err(|error| {
-        anyhow!(
-            "cannot write results to {}: {error}; choose another --out",
-            folder.display()
-        )
-    })?;
+    let shown = folder.display();
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| anyhow!("cannot write results to {shown}: {error}; choose another --out"))?;
     ensure!(
         !folder.join("run.json").exists(),
-        "{} contains results: choose another --out (`run` continues its own with --resume)",
-        folder.display()
+        "{shown} contains results: choose another --out (`run` continues its own with --resume)"
     );
     Ok(folder)
 }

@@ -151,16 +151,16 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Starts a journal in an existing folder.
+    /// Starts a journal in an existing folder, also after a run that ended before its first repeat.
     pub(super) fn begin(folder: &Path, plan: &str) -> Result<Self> {
-        let (is_new, shown) = (!folder.join(FILE).exists(), folder.display());
+        let (journal, shown) = (Self::open(folder)?, folder.display());
         ensure!(
-            is_new,
+            journal.entries.is_empty(),
             "{shown} contains a run: resume it with --resume, or choose another --out"
         );
         let written = std::fs::write(folder.join(PLAN), plan);
         written.map_err(|error| anyhow!("cannot write results to {shown}: {error}; choose another --out"))?;
-        Self::open(folder)
+        Ok(journal)
     }
 
     /// Resumes a journal of the same plan, tiers and scratch disk.
@@ -193,6 +193,19 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_without_finished_repeats_takes_another_run() {
+        let folder = tempfile::tempdir().unwrap();
+        for plan in ["a", "b"] {
+            let journal = Journal::begin(folder.path(), plan).unwrap();
+            assert!(journal.entries.is_empty());
+            assert!(Journal::begin(folder.path(), plan).is_err(), "the first has it open");
+        }
+        assert_eq!(std::fs::read_to_string(folder.path().join(PLAN)).unwrap(), "b");
+        std::fs::write(folder.path().join(FILE), "{}\n").unwrap();
+        assert!(Journal::begin(folder.path(), "c").is_err());
+    }
 
     #[test]
     fn histograms_read_back() {

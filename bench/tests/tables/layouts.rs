@@ -25,7 +25,7 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
         assert!(value("scan", "requests_per_sample") > 0.0, "{tier} {layout}");
         let requests = value("point", "requests_per_sample");
         match layout {
-            // A look at a file before it on the disk alone: elsewhere the reply tells the size.
+            // On disk the size of a file is looked up first; elsewhere the reply has it.
             "files" => assert_eq!(requests, if tier == "disk" { 2.0 } else { 1.0 }, "{tier}"),
             "rows" | "tar" | "tfrecord" | "arrow" => assert_eq!(requests, 1.0, "{tier} {layout}"),
             _ => assert!(requests >= 1.0, "{tier} {layout}"),

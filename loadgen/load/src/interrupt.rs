@@ -3,6 +3,7 @@
 //!
 //! Installed before goose, so that goose cannot install its own handler.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -22,19 +23,14 @@ impl Interrupt {
     /// A handler is in place already.
     pub fn install() -> Result<Self, ctrlc::Error> {
         let (sender, receiver) = watch::channel(false);
-        let mut first = None::<Instant>;
-        ctrlc::set_handler(move || match first {
-            None => {
-                first = Some(Instant::now());
-                sender.send_replace(true);
-                eprintln!(
-                    "interrupted: dropping the current step, writing finished ones; interrupt again to end at once"
-                );
-            }
-            Some(at) if at.elapsed() < SAME_SIGNAL => {}
-            Some(_) => {
+        let first = OnceLock::new();
+        ctrlc::set_handler(move || {
+            if first.get_or_init(Instant::now).elapsed() > SAME_SIGNAL {
                 eprintln!("interrupted again: ending at once");
                 std::process::exit(i32::from(EXIT_CODE));
+            }
+            if !sender.send_replace(true) {
+                eprintln!("interrupted: dropping the step, writing finished ones; interrupt again to end at once");
             }
         })?;
         Ok(Self(receiver))

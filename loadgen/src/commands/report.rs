@@ -5,7 +5,6 @@ use crate::store::files::{is_tracked, write_atomically};
 use crate::store::folder;
 use clap::Args;
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
@@ -69,17 +68,16 @@ pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
         }
         let views = view_folder(dir, out, dirs.len() > 1);
         let views = views.map(|folder| unique(&folder, &mut written, out.is_some()));
-        // Printed first, so that it is readable even if nothing can be written.
-        print!("{}", tierlab_report::brief(&run, dir, views.as_deref()));
-        match views {
-            Some(folder) => {
-                fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
-                folder::write_views(&run, &folder)?;
-            }
-            None => eprintln!(
+        let wrote = views.as_deref().map_or(Ok(()), |to| folder::write_views(&run, to));
+        let paths = views.as_deref().filter(|_| wrote.is_ok());
+        // The answer is readable even if nothing can be written.
+        print!("{}", tierlab_report::brief(&run, dir, paths));
+        wrote?;
+        if views.is_none() {
+            eprintln!(
                 "{}: under version control, so nothing is written there; pass --out FOLDER for the report",
                 dir.display()
-            ),
+            );
         }
         runs.push(run);
     }

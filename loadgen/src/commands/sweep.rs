@@ -26,6 +26,7 @@ use tierlab_protocol::metrics;
 #[derive(Debug, Clone, Args)]
 pub struct SweepOptions {
     /// Plan, a TOML file without `[lab]`; without one, --url, --model and --rate say what to measure
+    #[arg(conflicts_with = "rates")]
     pub plan: Option<PathBuf>,
     /// Options of every run.
     #[command(flatten)]
@@ -61,6 +62,10 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let server = options.target.apply_to(plan.target.clone())?;
+    if options.target.grpc_url.is_some() && !plan.speaks_grpc() {
+        let problem = "no request goes over gRPC: set `protocol = \"grpc\"`, or leave out --grpc-url";
+        return Err(RunError::about(&plan.file, problem));
+    }
     let (target, scrape, table_bytes) = options::open(&plan, &server).await?;
     let target = label_target(target, &server, &scrape, table_bytes);
     let target = with_other_models(&plan, target).await?;
@@ -160,13 +165,7 @@ pub struct InlinePlan {
     #[arg(long, value_name = "NAME", conflicts_with = "plan", requires = "url")]
     model: Option<String>,
     /// Requests per second; may be repeated. Rates from 33 on show a p99 within a minute
-    #[arg(
-        long = "rate",
-        value_name = "RPS",
-        default_value = "100",
-        requires = "model",
-        conflicts_with = "plan"
-    )]
+    #[arg(long = "rate", value_name = "RPS", default_value = "100", requires = "model")]
     rates: Vec<f64>,
 }
 

@@ -233,7 +233,7 @@ impl Runner<'_> {
         };
         ledger.patience.record_wait(began.elapsed(), outcome.is_some());
         if outcome.is_none() {
-            ledger.progress.print("  it is not quiet yet: measuring anyway");
+            ledger.progress.print("  the machine is busy: measuring anyway");
         }
     }
 

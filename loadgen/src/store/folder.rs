@@ -66,11 +66,12 @@ pub fn rewrite(run: &Run, dir: &Path) -> Result<(), StoreError> {
 }
 
 /// Writes the files derived from the run alone: `summary.csv`, `report.md` and `report.html`, and `answer.json` if the
-/// run has a question.
+/// run has a question. Creates the folder if missing.
 ///
 /// # Errors
 /// A file cannot be written.
 pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
+    std::fs::create_dir_all(dir).map_err(StoreError::io(dir))?;
     write_csv(&dir.join(CSV), tierlab_report::summary_csv(run))?;
     if let Some(answer) = tierlab_report::answer_json(run) {
         write_atomically(&dir.join(ANSWER), answer.as_bytes())?;

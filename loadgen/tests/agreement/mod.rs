@@ -193,7 +193,7 @@ fn of_percentiles(question: &Question, ranked: &Value, own: &[&Row]) -> Vec<Stri
 
 type Question = Value;
 
-/// A bound is said to be one, and instances and dollars above it are open.
+/// A bound is marked as one, and instances and dollars above it are unknown.
 fn of_rates(question: &Question, ranked: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let Some(highest) = ranked["highest_rps"].as_f64() else {
@@ -249,7 +249,7 @@ fn of_intervals(ranked: &Value) -> Vec<String> {
     found
 }
 
-/// The cheapest is the cheapest, or is said to be within the tie of it.
+/// The best variant is the cheapest, or marked as within the tie of it.
 fn cheapest(answer: &Value) -> Vec<String> {
     let key = match answer["question"]["minimise"].as_str().unwrap() {
         "usd_per_10k" => "usd_per_10k",

@@ -521,7 +521,7 @@ fn any_http_endpoint_is_asked_by_a_template_and_judged_by_its_rule() {
             .contains("saturated")
     );
 
-    // An endpoint that never succeeds is said before anything is measured.
+    // An endpoint that never succeeds is reported before the first step.
     fs::write(place.path("plan.toml"), plan.replace("/predictions/0", "/nowhere")).unwrap();
     let mut sweep = Command::new(BINARY);
     sweep

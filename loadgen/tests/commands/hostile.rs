@@ -284,6 +284,14 @@ fn a_report_goes_where_it_is_told_and_not_into_a_folder_under_version_control() 
         assert!(out.join(file).is_file(), "{file}");
     }
     assert!(!folder.join("report.md").exists());
+    // A file in the place of the folder: the answer names no report that was not written.
+    let failed = report(&["--out", out.join("report.md").to_str().unwrap()]);
+    assert_eq!(failed.code, Some(1), "{}", failed.stderr);
+    assert!(
+        failed.stdout.contains("realtime") && !failed.stdout.contains("report.html"),
+        "{}",
+        failed.stdout
+    );
 }
 
 /// The recorded commit does not depend on the place of the plan.

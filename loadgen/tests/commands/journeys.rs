@@ -216,7 +216,10 @@ fn journeys_of_several_processes_are_those_of_one() {
         let plan = format!("protocol = \"{protocol}\"\n{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1");
         let place = Workdir::new(&plan);
         let mut sweep = place.sweep(&url);
-        sweep.args(["--workers", "2", "--grpc-url", &url]);
+        sweep.args(["--workers", "2"]);
+        if protocol == "grpc" {
+            sweep.args(["--grpc-url", &url]);
+        }
         let ended = run(sweep);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let run = folder::load(&place.path("results/r")).unwrap();

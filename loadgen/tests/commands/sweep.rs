@@ -72,6 +72,13 @@ fn binary_requests_are_answered_too() {
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(errors(&points(&place.run_json())[0]["repeats"][0]), 0);
+
+    // An address that no request would use.
+    let mut sweep = place.sweep(&endpoint.url);
+    sweep.args(["--grpc-url", &endpoint.url]);
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("leave out --grpc-url"), "{}", ended.stderr);
 }
 
 #[test]

@@ -311,7 +311,11 @@ fn rows_that_are_missing_from_a_table_are_an_exit_code_of_their_own() {
     fs::write(at.join("a.csv"), "id,v\n1,x\n").unwrap();
     let error = refused(at, &["id", "a.csv", "--as", "v=FP32"]);
     let file = error.trim().rsplit_once("every row is bad: see ").unwrap().1;
-    assert!(fs::read_to_string(at.join(file)).unwrap().contains("`x` is no number"));
+    assert!(
+        fs::read_to_string(at.join(file))
+            .unwrap()
+            .contains("`x` is not a valid number")
+    );
 }
 
 #[test]

@@ -35,14 +35,13 @@ pub fn begin() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let message = panic.payload_as_str().unwrap_or_default();
-        match exit_code(message) {
-            Some(UNREAD) => std::process::exit(UNREAD),
-            Some(code) => {
-                let _ = writeln!(io::stderr(), "error: {message}");
-                std::process::exit(code);
-            }
-            None => before(panic),
+        let Some(code) = exit_code(message) else {
+            return before(panic);
+        };
+        if code != UNREAD {
+            let _ = writeln!(io::stderr(), "error: {message}");
         }
+        std::process::exit(code);
     }));
 }
 

@@ -1,4 +1,4 @@
-//! The attackers: each does one thing over and over until it is told to stop.
+//! The attackers: each repeats one attack until it is stopped.
 //!
 //! In: a server's addresses. Out: how often each attacked and what it was told. The attacks themselves are those of the tests.
 

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 const BASE_BYTES: u64 = 512 << 20;
 /// Maximum memory of an open connection beside its bodies and replies: buffers of its socket, TLS and HTTP/2 state.
 const CONNECTION_BYTES: u64 = 256 << 10;
-/// Maximum share of honest requests under attack that are refused for lack of room: each is told to come again.
+/// Maximum share of honest requests that are refused for lack of room under attack, each with a `Retry-After`.
 const MAX_REFUSED_SHARE: f64 = 0.2;
 
 #[derive(Debug, Parser)]

@@ -274,7 +274,7 @@ fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
     assert_eq!(order, [2, 4, 5, 3, 1, 6, 7]);
 }
 
-/// A session on a thread of its own, which says what it takes and runs until it is told to go on.
+/// Session on its own thread. It reports each batch that it takes, and runs it until told to resume.
 struct Worker {
     batches: std::sync::mpsc::Receiver<usize>,
     resume: std::sync::mpsc::Sender<()>,

@@ -1,5 +1,5 @@
 //! Batches only where a model's config asks for them: graphs whose rows depend on each other, whose outputs have a length
-//! of their own, or whose inputs have different lengths; the largest request; and what is told of it all.
+//! of their own, or whose inputs have different lengths; the largest request; and the metadata and metrics of batches.
 
 use crate::clients::analyze;
 use crate::grpc::{call, raw, serve, wire};

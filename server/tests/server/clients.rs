@@ -65,7 +65,7 @@ async fn the_kserve_client_gets_what_onnxruntime_computes_in_python() {
 /// A measurement takes a second; now and then perf_analyzer waits for ever after its last reply.
 const ANALYZER_HANGS: Duration = Duration::from_secs(30);
 
-/// Runs perf_analyzer. One that waits for ever is ended and begun anew, where the server owes it no reply.
+/// Runs perf_analyzer. If it waits for ever though the server owes it no reply, it is ended and started again.
 pub(crate) async fn analyze(server: &Server, arguments: &[&str]) -> Output {
     let program = tool(".runtime/perf_analyzer/perf_analyzer", "perf_analyzer");
     for _ in 0..3 {

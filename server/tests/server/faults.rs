@@ -252,7 +252,7 @@ async fn a_tier_that_stalls_is_given_up_with_the_request_and_named() {
     let origin = S3Origin::open(bucket.path()).unwrap();
     let faults = origin.faults().clone();
     tokio::spawn(origin.serve(listener, std::future::pending()));
-    // With a cache in front, rows are fetched for whoever asks, and only the request ends at its deadline.
+    // A cache fetches rows for all waiting requests, so only the request ends at its deadline.
     for (cache, given_up) in [
         ("cache.capacity_bytes=0", "did not answer in time"),
         ("cache.block_bytes=4096", "waited for"),

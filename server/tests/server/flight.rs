@@ -63,7 +63,7 @@ async fn a_replaced_table_and_a_server_that_comes_back_are_read_again() {
     let server = Server::start(&with_features(&data), &[&url(port), "cache.capacity_bytes=0"]);
     let before = server.infer("ctr", entity_ids(&[7])).await.floats();
     tables::generate(TableKind::Ctr, 2000, 3, &data.path("features"), &Stop::never()).unwrap();
-    // A read of an entity that both have tells the server of the new one.
+    // A read of an entity in both tables shows the server the new version.
     let after = server.infer("ctr", entity_ids(&[7])).await.floats();
     assert_ne!(before, after, "a row of the old table");
     assert_eq!(server.infer("ctr", entity_ids(&[7, 1999])).await.floats()[0], after[0]);

@@ -1,5 +1,5 @@
-//! `scripts/gpu-check` on a machine without a GPU: what it says there, and all of it on the stand-in for NVIDIA's libraries,
-//! labelled as what it is. Nothing here says anything of hardware.
+//! `scripts/gpu-check` on a machine without a GPU: its refusal, and a whole run on the stand-in for NVIDIA's libraries, labelled
+//! as such. Nothing here is evidence about hardware.
 
 use crate::harness::root;
 use crate::standin::StandIn;

@@ -407,7 +407,7 @@ async fn what_is_imported_is_served_and_answers_right() {
     for case in &models {
         check_served(&server, case).await;
     }
-    // Clients may send the shapes that they are told.
+    // Clients may send the shapes of the metadata.
     let metadata = server.get("/v2/models/reshaped").await.json();
     assert_eq!(metadata["inputs"][2]["shape"], serde_json::json!([1]), "{metadata}");
     assert_eq!(metadata["outputs"][1]["shape"], serde_json::json!([4]), "{metadata}");

@@ -26,7 +26,7 @@ async fn tier(data: &Data) -> Arc<dyn Tier> {
     tierlab_storage::open(&config).await.unwrap()
 }
 
-/// Lays out what lies in `features/`, and returns the folder of the shards.
+/// Lays out the tables in `features/` and returns the folder of the shards.
 pub(crate) async fn laid_out(data: &Data, layout: Layout) -> PathBuf {
     let options = Options { layout, ..OPTIONS };
     let features = data.path("features");

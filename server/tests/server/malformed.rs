@@ -177,7 +177,7 @@ async fn ten_thousand_malformed_requests_do_no_harm() {
                     let mut draw = Draw(index);
                     let wire = broken(&valid[draw.below(valid.len())], &mut draw);
                     let status = status(&address, &wire);
-                    // Some ask for an answer within a millisecond, and are told when there is none in time.
+                    // Some allow a millisecond for the answer, which may be refused as too late.
                     let hurried = wire.windows(20).any(|part| part == b"x-request-timeout-ms");
                     let honest = matches!(status, 0 | 200 | 400..=499) || hurried && matches!(status, 503 | 504);
                     assert!(

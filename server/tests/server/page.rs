@@ -1,4 +1,4 @@
-//! The server's own page: what it is sent with, that it is whole, and who may see what. A browser runs it in
+//! The server's own page: its headers, its completeness, and access to its data. A browser runs it in
 //! `scripts/check-page`.
 
 use crate::harness::{Data, Reply, Server, on_tier};

@@ -213,7 +213,7 @@ async fn who_does_not_read_the_reply_is_cut_off_and_its_bytes_are_given_back() {
     data.add_batched_model("wide", &wide());
     let set = [
         "connections.write_timeout_ms=500",
-        // Enough for one: what came, a run's copy of it, and what the run gives back, twice while it is read.
+        // Enough for one request: its body, the run's copy of it, and the output, twice while it is read.
         "admission.max_buffered_bytes=220000000",
         "admission.timeout_ms=60000",
     ];

@@ -27,7 +27,7 @@ fn batched(data: &Data, name: &str, model: &ModelProto) {
     std::fs::write(data.path(&format!("models/{name}/config.toml")), "max_batch_size = 8").unwrap();
 }
 
-/// Sends a request that has so long.
+/// Sends a request with a time limit.
 async fn infer_within(server: &Server, model: &str, inputs: Vec<Tensor>, limit: Duration) -> Reply {
     let limit = u64::try_from(limit.as_micros()).unwrap();
     let path = format!("/v2/models/{model}/infer");

@@ -26,7 +26,7 @@ const SENT: &str = "tierlab_spans_total{outcome=\"sent\"}";
 const FAILED: &str = "tierlab_spans_total{outcome=\"failed\"}";
 const DROPPED: &str = "tierlab_spans_total{outcome=\"dropped\"}";
 
-/// A collector that keeps what it is sent: spans, and names of the services that sent them.
+/// Collector that keeps received spans, and the names of the services that sent them.
 #[derive(Clone, Default)]
 struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,

@@ -65,14 +65,8 @@ struct Flags {
     #[arg(long, default_value = "tierlab", requires = "s3_root")]
     bucket: String,
     /// Faults and delays of the S3 server, as `key=value,...`; see below
-    #[arg(
-        long,
-        value_name = "FAULTS",
-        default_value = "",
-        requires = "s3_root",
-        hide_default_value = true
-    )]
-    s3_fault: FaultPlan,
+    #[arg(long, value_name = "FAULTS", requires = "s3_root")]
+    s3_fault: Option<FaultPlan>,
     /// Folder to serve over NFSv3 as /export; created if missing
     #[arg(long, value_name = "DIR")]
     nfs_root: Option<PathBuf>,
@@ -208,7 +202,7 @@ async fn s3(
     origin
         .ensure_bucket(&flags.bucket)
         .with_context(|| format!("cannot create --bucket {}", flags.bucket))?;
-    origin.faults().set(flags.s3_fault);
+    origin.faults().set(flags.s3_fault.unwrap_or_default());
     let listener = listen("--s3-listen", flags.s3_listen).await?;
     ready.insert("s3", format!("http://{}", listener.local_addr()?));
     ready.insert("bucket", flags.bucket.clone());

@@ -177,7 +177,10 @@ impl RowTarget<'_> {
                 Number::Int(int) => int.to_string(),
                 Number::Float(float) => float.to_string(),
             };
-            rows.mark_bad(row, format!("column `{}`: {value} is no {}", self.column, self.dtype));
+            rows.mark_bad(
+                row,
+                format!("column `{}`: {value} does not fit {}", self.column, self.dtype),
+            );
         }
     }
 

@@ -129,7 +129,7 @@ impl CsvFile {
             }
             // 007 in a column of integers may be a key whose zeros count.
             if arrow.is_integer() && !self.declared[wanted[at]] && has_leading_zeros(text.trim()) {
-                return Err("digits behind a zero are text, and the rows before it are integers".to_owned());
+                return Err("leading zeros make it text, but the rows before it are integers".to_owned());
             }
             put(text, arrow, bytes).map(|()| true)
         })
@@ -172,7 +172,7 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
     let text = field.trim();
     let mismatch = |what: &str| {
         let text: String = text.chars().take(100).collect();
-        format!("`{text}` is no {what}, which the column is by --as or by its first rows")
+        format!("`{text}` is not a valid {what}, the type of the column by --as or its first rows")
     };
     match arrow {
         Arrow::Utf8 => bytes.extend_from_slice(field.as_bytes()),

@@ -172,7 +172,7 @@ fn list_files(root: &Path, folder: &Path, depth: usize, files: &mut BTreeMap<Str
             continue;
         }
         let Some(relative) = path.strip_prefix(root).unwrap_or(&path).to_str() else {
-            return Err(ModelsError::bad(&path.display(), &"its name is no UTF-8"));
+            return Err(ModelsError::bad(&path.display(), &"its name is not UTF-8"));
         };
         // A dangling link has no bytes; reading it is an error later.
         let bytes = fs::metadata(&path).map_or(0, |found| found.len());

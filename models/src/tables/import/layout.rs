@@ -120,7 +120,7 @@ impl Layout {
 
     fn check(&self, request: &ColumnRequest) -> Result<(), String> {
         if self.columns.is_empty() {
-            return Err("there is no column beside the key".to_owned());
+            return Err("there is no column besides the key".to_owned());
         }
         if self.columns.len() > MAX_COLUMNS {
             let count = self.columns.len();
@@ -297,7 +297,7 @@ fn source(
     let width = match arrow {
         Arrow::FixedSizeList(_, count) | Arrow::FixedSizeBinary(count) => usize::try_from(*count).unwrap_or(0),
         Arrow::List(_) | Arrow::LargeList(_) => {
-            list_length(name).ok_or("its first value is null or there is no row, so its length is not known")?
+            list_length(name).ok_or("its first value is null or missing, so its length is unknown")?
         }
         _ => 1,
     };

@@ -153,7 +153,7 @@ fn find_inputs(request: &TableRequest, stop: &Stop) -> Result<Inputs, ModelsErro
     let (row, count) = (request::ROW, inputs.files.len());
     if request.columns.key == row && count > 1 {
         return Err(ModelsError::Usage(format!(
-            "--key {row}: rows are numbered within a file, and there are {count} files; name a column that tells rows apart"
+            "--key {row}: rows are numbered within one file, not {count}; name a column of unique keys"
         )));
     }
     Ok(inputs)

@@ -89,10 +89,10 @@ impl TypeGuess {
         }
         let first = format!("row {} has `{text}`", row + 1);
         let rest = match (self.has_other_text, self.numbers) {
-            (false, _) => format!("if that stands for a null, pass --null-values '{text}' and --nulls"),
-            (true, _) => format!(
-                "pass --as {name}=FP32 to keep such rows aside, or --null-values '{text}' if it stands for a null"
-            ),
+            (false, _) => format!("if that means null, pass --null-values '{text}' and --nulls"),
+            (true, _) => {
+                format!("pass --as {name}=FP32 to keep such rows aside, or --null-values '{text}' if it means null")
+            }
         };
         Some(format!("{first}, where {} values are numbers: {rest}", self.numbers))
     }

@@ -38,7 +38,7 @@ fn queue(max_rows: usize, groups: &[usize]) -> Arc<BatchQueue> {
     BatchQueue::new(rule, Groups(groups.into()), 100, PendingRequests::new(), gauges())
 }
 
-/// A session that takes until the queue is closed and empty, and tells the rows of each request that it took.
+/// Session that takes requests until the queue is closed and empty, and sends the rows of each.
 fn session(queue: &Arc<BatchQueue>, group: usize, sender: &Sender<usize>) -> JoinHandle<()> {
     let (queue, sender) = (Arc::clone(queue), sender.clone());
     thread::spawn(move || {

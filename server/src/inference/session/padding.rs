@@ -1,4 +1,4 @@
-//! Padding of batches on a GPU, for models that are planned anew whenever the number of rows changes.
+//! Padding of batches on a GPU, for models that are planned again whenever the number of rows changes.
 //!
 //! In: a session. Out: the rows that each of its runs shall have. ONNX Runtime's CUDA provider keeps one plan for each
 //! convolution, that of the last shape, since it builds plans through cuDNN's frontend (release 1.20; issue 23006 of its

@@ -382,11 +382,11 @@ fn parse_data_files(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
     for batch in batches {
         let batch = StructArray::from(batch.clone());
         let file = struct_column(&batch, "data_file");
-        let file = file.ok_or("no records of `data_file`: it is no manifest")?;
+        let file = file.ok_or("no records of `data_file`: not a manifest")?;
         let (paths, formats) = (text_column(file, "file_path")?, text_column(file, "file_format")?);
         let sizes = file.column_by_name("file_size_in_bytes");
         let sizes = sizes.and_then(|column| column.as_primitive_opt::<Int64Type>());
-        let sizes = sizes.ok_or("no `file_size_in_bytes`: it is no manifest")?;
+        let sizes = sizes.ok_or("no `file_size_in_bytes`: not a manifest")?;
         let partitions = struct_column(file, "partition");
         for row in 0..batch.len() {
             if int_or_zero(&batch, "status", row) != STATUS_DELETED {

@@ -50,7 +50,7 @@ impl ShardFile {
         })?;
         // An empty part of TFRecord has no bytes.
         if samples.is_empty() && format == ShardFormat::Tar {
-            return Err("there is no sample in it: no file is named as KEY.EXTENSION".to_owned());
+            return Err("no samples: no file is named KEY.EXTENSION".to_owned());
         }
         Ok(Self {
             format,

@@ -67,7 +67,7 @@ impl Value {
         match self {
             Self::Numbers { dtype, .. } => dtype.as_str(),
             Self::Text(_) => "text",
-            Self::Bytes(_) => "bytes that are no text",
+            Self::Bytes(_) => "bytes that are not text",
             Self::Nested(_) => "an object or a list of texts",
             Self::Unreadable(_) => "a file that cannot be read",
         }

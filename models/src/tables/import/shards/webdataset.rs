@@ -127,7 +127,7 @@ fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> 
         last if INTS.contains(&last) => {
             let text = text()?.trim();
             let shortened: String = text.chars().take(40).collect();
-            let int = text.parse().map_err(|_| format!("`{shortened}` is no integer"))?;
+            let int = text.parse().map_err(|_| format!("`{shortened}` is not an integer"))?;
             Value::int(int)
         }
         _ => Value::bytes(bytes.to_vec()),

@@ -10,8 +10,8 @@ use tierlab_storage::{Tier, TierConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Relays to an origin of S3, which would refuse Google's tokens: each request's comes under another name of equal length. A request's
-/// head is a single segment on loopback.
+/// Relays to an S3 origin, which would refuse Google's tokens: renames the header of each request's token to one of equal length. On
+/// loopback a request's head is a single segment.
 async fn relay(to: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

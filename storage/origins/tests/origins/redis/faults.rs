@@ -28,7 +28,7 @@ async fn a_server_that_comes_back_is_read_again() {
     let object = crate::put(&tier, "a", 2, 100_000).await;
     assert_eq!(tier.read(&object, 0..100_000).await.unwrap().bytes.len(), 100_000);
 
-    // Stopped, it takes what is sent and says nothing; then it goes on.
+    // A stopped server accepts bytes and does not answer; then it continues.
     let signal = |name: &str| {
         let sent = std::process::Command::new("kill")
             .args([name, &again.child.id().to_string()])

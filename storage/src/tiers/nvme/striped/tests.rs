@@ -151,7 +151,7 @@ async fn a_part_that_is_touched_is_noticed() {
         }
         assert_eq!(tier.stat(&path("x")).await.unwrap_err().kind(), now);
     }
-    // Written anew, it is whole again.
+    // Written again, it is complete.
     let object = tier.put(&path("x"), Bytes::from(body.clone()).into()).await.unwrap();
     assert_eq!(tier.read(&object, 0..50_000).await.unwrap().bytes, body);
 }
