@@ -353,10 +353,18 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> Option<&'a str> 
     most.map(|(_, reason)| reason)
 }
 
+/// Points with requests of their own; those of a whole journey are its steps'.
+pub(super) fn of_requests(points: &[Point]) -> impl Iterator<Item = &Point> {
+    let is_own = |point: &&Point| !matches!(point.factors.driven, Some(Driven::Journey { step: None, .. }));
+    points.iter().filter(is_own)
+}
+
 /// Failed requests by reason, the most frequent first, with an example of it. Requests still open at a step's end are
 /// not counted for a saturated server, and requests of a disturbed step never.
 fn failed_requests(points: &[Point]) -> Option<String> {
-    let repeats = || points.iter().flat_map(|point| &point.repeats);
+    // Failures of a journey's steps are those of the whole, which names the step.
+    let is_named = |point: &&Point| !matches!(point.factors.driven, Some(Driven::Journey { step: Some(_), .. }));
+    let named = || points.iter().filter(is_named);
     let drain_limit = Failure::DrainLimit.to_string();
     let unfinished = |point: &Point| -> u64 {
         let summary = point.summary.as_ref();
@@ -365,8 +373,8 @@ fn failed_requests(points: &[Point]) -> Option<String> {
         let repeats = repeats.filter(|repeat| is_saturated || repeat.disturbed.is_some());
         repeats.filter_map(|repeat| repeat.errors.get(&drain_limit)).sum()
     };
-    let unfinished: u64 = points.iter().map(unfinished).sum();
-    let mut failures = failures(repeats());
+    let unfinished: u64 = named().map(unfinished).sum();
+    let mut failures = failures(named().flat_map(|point| &point.repeats));
     for (_, count, _) in failures.iter_mut().filter(|(reason, ..)| *reason == drain_limit) {
         *count -= unfinished;
     }
@@ -374,7 +382,8 @@ fn failed_requests(points: &[Point]) -> Option<String> {
     failures.sort_by_key(|(_, count, _)| Reverse(*count));
     let (_, _, example) = failures.first()?;
     let failed: u64 = failures.iter().map(|(_, count, _)| count).sum();
-    let scheduled: u64 = repeats().map(|repeat| repeat.scheduled).sum();
+    let sent = of_requests(points).flat_map(|point| &point.repeats);
+    let scheduled: u64 = sent.map(|repeat| repeat.scheduled).sum();
     let describe = |(reason, count, _): &(&str, u64, Option<&str>)| format!("{} × {reason}", thousands(*count));
     let reasons: Vec<String> = failures.iter().take(REASONS).map(describe).collect();
     let reasons = reasons.join(", ");
@@ -606,6 +615,27 @@ mod tests {
         assert_eq!(
             failed_requests(&points).unwrap(),
             "3 of 3,000 requests failed: 2 × 503, 1 × drain-limit; 350 more were open at the end of a step"
+        );
+    }
+
+    #[test]
+    fn failures_of_a_journey_are_those_of_its_steps() {
+        let of = |step: Option<&str>, (scheduled, reason): (u64, &str)| {
+            let mut point = point(vec![Repeat {
+                scheduled,
+                errors: BTreeMap::from([(reason.to_owned(), 4)]),
+                ..Repeat::empty()
+            }]);
+            point.factors.driven = Some(Driven::Journey {
+                name: "j".into(),
+                step: step.map(str::to_owned),
+            });
+            point
+        };
+        let points = [of(None, (50, "503 at rank")), of(Some("rank"), (50, "503"))];
+        assert_eq!(
+            failed_requests(&points).unwrap(),
+            "4 of 50 requests failed: 4 × 503 at rank"
         );
     }
 

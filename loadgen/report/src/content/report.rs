@@ -52,7 +52,7 @@ impl<'a> Report<'a> {
         let answer = AnswerText::of(run);
         let groups = labels::groups(run).into_iter();
         let groups: Vec<Group<'_>> = groups.map(|(name, curves)| Group::of(run, name, curves)).collect();
-        let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
+        let summaries = remarks::of_requests(&run.points).filter_map(|point| point.summary.as_ref());
         let samples = summaries.map(|summary| summary.samples);
         Self {
             run,
