@@ -3,6 +3,7 @@
 
 use crate::custom::Success;
 use crate::driver::{DriverError, HttpReply, Reply};
+use crate::endpoint::innermost;
 use crate::reply::{self, BodyError, Limit, NoReply};
 use goose::GooseAttack;
 use goose::client::GooseClientBuilder;
@@ -93,7 +94,7 @@ pub(crate) async fn send(
         Err(error) => {
             return Sent {
                 goose_us,
-                ..Sent::without_goose(Err(failure(&error).into()))
+                ..Sent::without_goose(Err(missing(error)))
             };
         }
     };
@@ -101,7 +102,7 @@ pub(crate) async fn send(
     let reply = match reply::read(reqwest::Body::from(response), limit).await {
         Ok(body) => Ok(Reply::Http(HttpReply::new(status, headers, body, success))),
         Err(BodyError::TooLarge(what)) => Err(what.into()),
-        Err(BodyError::Lost(error)) => Err(failure(&error).into()),
+        Err(BodyError::Lost(error)) => Err(missing(error)),
     };
     Sent {
         status: reply.is_ok().then_some(status.as_u16()),
@@ -110,12 +111,13 @@ pub(crate) async fn send(
     }
 }
 
-fn failure(error: &reqwest::Error) -> Failure {
-    if error.is_timeout() {
+fn missing(error: reqwest::Error) -> NoReply {
+    let failure = if error.is_timeout() {
         Failure::Timeout
     } else if error.is_connect() {
         Failure::Connect
     } else {
         Failure::Broken
-    }
+    };
+    NoReply::new(failure, innermost(&error.without_url()))
 }

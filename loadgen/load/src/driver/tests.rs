@@ -276,7 +276,10 @@ async fn a_connection_that_breaks_fails_its_request_only() {
         let reply = &REPLY[..REPLY.len() - received.number];
         stream.write_all(reply).is_ok() && received.number == 0
     });
-    let samples = samples(step(breaking, 1)).await;
+    let finished = run(step(breaking, 1), &Interrupt::never()).await.unwrap().unwrap();
+    let example = &finished.examples[&Failure::Broken];
+    assert!(example.contains("the connection broke (end of file"), "{example}");
+    let samples = finished.samples;
     let broken = samples
         .iter()
         .filter(|sample| sample.outcome == Outcome::Failed(Failure::Broken));

@@ -9,6 +9,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, HOST, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use std::error::Error;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -120,7 +121,7 @@ impl Endpoint {
         *headers = self.request_headers();
         headers.extend(call.headers);
         let stream = self.connect(Alpn::Http1).await?;
-        let broken = |error: hyper::Error| format!("the connection broke ({})", innermost(&error));
+        let broken = |error: hyper::Error| broken(&error);
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // Ends with the reply.
         let mut connection = tokio::spawn(connection);
@@ -162,14 +163,19 @@ async fn closed(text: &str, connection: &mut JoinHandle<hyper::Result<()>>) -> S
         return text.to_owned();
     }
     match tokio::time::timeout(Duration::from_millis(200), connection).await {
-        Ok(Ok(Err(error))) => format!("the connection broke ({})", innermost(&error)),
+        Ok(Ok(Err(error))) => broken(&error),
         _ => text.to_owned(),
     }
 }
 
+/// Describes a broken connection.
+pub(crate) fn broken(error: &dyn Error) -> String {
+    format!("the connection broke ({})", innermost(error))
+}
+
 /// Returns the innermost cause, which is the most specific.
-fn innermost(error: &hyper::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+pub(crate) fn innermost(error: &dyn Error) -> String {
+    let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
