@@ -16,7 +16,7 @@ use tierlab_load::driver::HttpRoute;
 use tierlab_load::endpoint::{Access, Alpn, Answer, Endpoint, Query, TargetSpec};
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
-use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply};
+use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply, unrequested_coding};
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
 
@@ -353,7 +353,10 @@ impl Control {
         let json_len = headers.get(HEADER_LENGTH);
         let json_len = json_len.and_then(|value| value.to_str().ok()?.parse().ok());
         let checked = expected.check_http(&body, json_len);
-        checked.map_err(|problem| refusal(&self.url_of(&path), &format!("invalid infer reply: {problem}")))
+        checked.map_err(|fault| {
+            let problem = unrequested_coding(&headers).unwrap_or_else(|| fault.to_string());
+            refusal(&self.url_of(&path), &format!("invalid infer reply: {problem}"))
+        })
     }
 
     /// Sends one request of any kind, and checks the reply by the plan's rule. `timeout` is that of the plan's requests.

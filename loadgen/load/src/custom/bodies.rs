@@ -6,6 +6,7 @@ use super::spec::{BodySource, CustomSpec, Drawn};
 use crate::inputs;
 use crate::payload::Body;
 use crate::recording::{Call, RecordingSpec, Row, collect_calls, read_text, rows};
+use crate::reply::unrequested_coding;
 use crate::template::{Part, escape, parts};
 use bytes::Bytes;
 use csv::Trim;
@@ -39,8 +40,6 @@ pub struct Custom {
     pub success: Arc<Success>,
     /// Set if replies stream.
     pub stream: Option<Arc<StreamSpec>>,
-    /// Inferences of one request, if its ids do not determine them.
-    pub rows_per_request: u32,
     content: Content,
 }
 
@@ -100,7 +99,6 @@ impl Custom {
             content_type,
             success: Arc::new(spec.success.clone()),
             stream: spec.stream.clone().map(Arc::new),
-            rows_per_request: spec.rows_per_request,
             content,
         })
     }
@@ -110,11 +108,11 @@ impl Custom {
     /// # Errors
     /// The first violation.
     pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
-        let kind = self.stream.as_ref().map(|stream| stream.kind);
-        match kind {
+        let checked = match self.stream.as_ref().map(|stream| stream.kind) {
             Some(StreamKind::Sse) => self.success.check_stream(body, None, |_| {}).map(drop),
             _ => self.success.check_body(headers, body),
-        }
+        };
+        checked.map_err(|fault| unrequested_coding(headers).unwrap_or(fault))
     }
 
     /// True if a request holds one id.

@@ -411,10 +411,15 @@ impl HttpReply {
         reply::stages(&self.headers)
     }
 
+    /// True if the body has the requested compression.
+    fn is_gzip(&self) -> bool {
+        let coding = self.headers.get(CONTENT_ENCODING).filter(|_| self.accepts_gzip);
+        coding.is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"gzip"))
+    }
+
     /// Body, decompressed if it used the requested compression.
     fn plain(&self) -> Result<Bytes, String> {
-        let coding = self.headers.get(CONTENT_ENCODING).filter(|_| self.accepts_gzip);
-        if coding.is_none_or(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"gzip")) {
+        if !self.is_gzip() {
             return Ok(self.body.bytes.clone());
         }
         let mut plain = Vec::new();
@@ -430,9 +435,7 @@ impl HttpReply {
 
     /// Describes a content encoding that was not requested.
     fn unrequested_coding(&self) -> Option<String> {
-        let coding = self.headers.get(CONTENT_ENCODING)?.as_bytes();
-        (!coding.eq_ignore_ascii_case(b"identity"))
-            .then(|| format!("content encoding `{}` was not requested", reply::quoted(coding)))
+        reply::unrequested_coding(&self.headers).filter(|_| !self.is_gzip())
     }
 
     /// Checks status and structure, and reads the server's stage times.
@@ -455,7 +458,7 @@ impl HttpReply {
             let ok = CheckedReply::ok(timings);
             return match checked {
                 Ok(stream) => CheckedReply { stream, ..ok },
-                Err(fault) => CheckedReply::invalid(&fault, timings),
+                Err(fault) => CheckedReply::invalid(&self.unrequested_coding().unwrap_or(fault), timings),
             };
         }
         if self.status != StatusCode::OK {
@@ -512,6 +515,8 @@ mod tests {
         let expected = Expected::new("m", &[], None);
         coded.body = Received::complete(crate::payload::gzip(GOOD.as_bytes()), None);
         assert_eq!(coded.check(&expected).outcome, Outcome::Ok);
+        let other = coded.check(&Expected::new("other", &[], None));
+        assert!(other.message.unwrap().contains("from model `m`"));
         coded.body = Received::complete(Bytes::from_static(b"{}"), None);
         let checked = coded.check(&expected);
         assert!(checked.message.unwrap().contains("invalid gzip"));
@@ -545,6 +550,12 @@ mod tests {
         let checked = coded.check(&Expected::new("m", &[], None));
         assert_eq!(checked.outcome, Outcome::Failed(Failure::WrongReply));
         assert!(checked.message.unwrap().contains("encoding `gzip`"));
+        coded.success = Some(Arc::new(Success {
+            pointer: Some("/y".into()),
+            ..Success::default()
+        }));
+        let custom = coded.check(&Expected::default());
+        assert!(custom.message.unwrap().contains("encoding `gzip`"));
     }
 
     #[test]

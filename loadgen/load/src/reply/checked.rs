@@ -2,7 +2,7 @@
 //! `Server-Timing` headers, or the reason for its absence.
 
 use super::received::TooLarge;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
 use std::fmt::Display;
 use tierlab_analysis::record::{Failure, Outcome, StreamedReply};
 use tierlab_protocol::grpc::SERVER_TIMING;
@@ -105,6 +105,13 @@ pub(crate) fn stages(headers: &HeaderMap) -> Option<StageTimings> {
 /// True if any stage is present. All stages together take longer than the microsecond that a header resolves.
 fn has_stages(timings: &StageTimings) -> bool {
     !timings.total().is_zero() || timings.batch_rows > 0
+}
+
+/// Describes a content encoding that was not requested: the reason for a body that cannot be read.
+pub fn unrequested_coding(headers: &HeaderMap) -> Option<String> {
+    let coding = headers.get(CONTENT_ENCODING)?.as_bytes();
+    (!coding.eq_ignore_ascii_case(b"identity"))
+        .then(|| format!("content encoding `{}` was not requested", quoted(coding)))
 }
 
 /// Maximum characters quoted from a reply.

@@ -10,7 +10,7 @@ mod expected;
 mod received;
 mod values;
 
-pub use checked::{CheckedReply, NoReply};
+pub use checked::{CheckedReply, NoReply, unrequested_coding};
 pub use expected::{Expected, ShapeFit, WantedReply};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read, read_pieces};
 pub use values::{OutputValues, ReplyValues};
