@@ -4,7 +4,7 @@
 //! hyper's own, without a client library's queue between the user and the wire, so that the server is measured. Knows
 //! nothing of tensors and due times.
 
-use crate::endpoint::{Alpn, Endpoint, innermost};
+use crate::endpoint::{Alpn, Endpoint, broken};
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{StreamExt as _, stream};
@@ -141,15 +141,10 @@ impl Connections {
             }
             response => response,
         };
-        let broken = |error: hyper::Error| {
-            NoReply::new(
-                Failure::Broken,
-                format_args!("the connection broke ({})", innermost(&error)),
-            )
-        };
-        let (head, body) = response.map_err(broken)?.into_parts();
+        let lost = |error: hyper::Error| NoReply::new(Failure::Broken, broken(&error));
+        let (head, body) = response.map_err(lost)?.into_parts();
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
-            BodyError::Lost(error) => broken(error),
+            BodyError::Lost(error) => lost(error),
             BodyError::TooLarge(what) => NoReply::from(what),
         })?;
         Ok((head, body))

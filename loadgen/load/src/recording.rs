@@ -318,9 +318,7 @@ fn har(text: &str, other_servers: &mut usize) -> Result<Vec<Call>, String> {
         }
         let body = post_data.unwrap_or_default();
         if body.text.is_none() && body.params.is_some_and(|params| !params.is_empty()) {
-            return Err(
-                "its `postData` has `params` without `text`, the body to send; export the file with bodies".to_owned(),
-            );
+            return Err("its `postData` has `params` but no `text`; export the file with bodies".to_owned());
         }
         Ok(Some(Call {
             at_s: seconds(&entry.started_date_time, Unit::S)?,
@@ -505,7 +503,7 @@ mod tests {
                 r#"{"log":{"entries":[{"startedDateTime":"1","request":{"method":"GET","url":"http://h/","postData":null}},
                    {"startedDateTime":"2","request":{"method":"POST","url":"http://h/",
                     "postData":{"mimeType":"application/x-www-form-urlencoded","params":[{"name":"a","value":"b"}]}}}]}}"#,
-                "entry 2: its `postData` has `params` without `text`",
+                "entry 2: its `postData` has `params` but no `text`",
             ),
             ("a.log", "hello\nyou\n", "row 1: no column `timestamp`; found hello"),
             (

@@ -421,8 +421,7 @@ pub async fn infer_over_grpc(
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
         Ok(Err(NoReply { failure, message })) => {
-            let is_lost = matches!(failure, Failure::Connect | Failure::Broken);
-            let hint = match message.is_none() || is_lost {
+            let hint = match message.is_none() || matches!(failure, Failure::Connect | Failure::Broken) {
                 true => "; check that the server speaks gRPC there",
                 false => "",
             };

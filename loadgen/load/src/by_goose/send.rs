@@ -112,12 +112,12 @@ pub(crate) async fn send(
 }
 
 fn missing(error: reqwest::Error) -> NoReply {
-    if error.is_timeout() {
-        return Failure::Timeout.into();
-    }
-    let failure = match error.is_connect() {
-        true => Failure::Connect,
-        false => Failure::Broken,
+    let failure = if error.is_timeout() {
+        Failure::Timeout
+    } else if error.is_connect() {
+        Failure::Connect
+    } else {
+        Failure::Broken
     };
     NoReply::new(failure, innermost(&error.without_url()))
 }

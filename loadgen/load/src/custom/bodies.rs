@@ -40,8 +40,6 @@ pub struct Custom {
     pub success: Arc<Success>,
     /// Set if replies stream.
     pub stream: Option<Arc<StreamSpec>>,
-    /// Inferences of one request, if its ids do not determine them.
-    pub rows_per_request: u32,
     content: Content,
 }
 
@@ -101,7 +99,6 @@ impl Custom {
             content_type,
             success: Arc::new(spec.success.clone()),
             stream: spec.stream.clone().map(Arc::new),
-            rows_per_request: spec.rows_per_request,
             content,
         })
     }
@@ -111,8 +108,7 @@ impl Custom {
     /// # Errors
     /// The first violation.
     pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
-        let kind = self.stream.as_ref().map(|stream| stream.kind);
-        let checked = match kind {
+        let checked = match self.stream.as_ref().map(|stream| stream.kind) {
             Some(StreamKind::Sse) => self.success.check_stream(body, None, |_| {}).map(drop),
             _ => self.success.check_body(headers, body),
         };

@@ -9,7 +9,7 @@
 use super::wire::{SendTime, Wire};
 use super::{Compress, ConnectionUse, Sending};
 use crate::custom::{Custom, Pieces, StreamSpec, Success};
-use crate::endpoint::{Alpn, Endpoint, innermost};
+use crate::endpoint::{Alpn, Endpoint, broken};
 use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
@@ -319,13 +319,8 @@ impl Lost {
             TooLarge::head(HEAD_BYTES).into()
         } else if error.is_parse() {
             NoReply::new(Failure::Broken, format_args!("invalid HTTP/1.1 reply ({error})"))
-        } else if error.is_incomplete_message() {
-            NoReply::new(Failure::Broken, "the connection was closed before the end of the reply")
         } else {
-            NoReply::new(
-                Failure::Broken,
-                format_args!("the connection broke ({})", innermost(&error)),
-            )
+            NoReply::new(Failure::Broken, broken(&error))
         })
     }
 

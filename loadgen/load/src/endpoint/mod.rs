@@ -18,4 +18,5 @@ pub(crate) mod tests;
 pub use access::{Access, AccessSpec, Header, TargetSpec};
 pub(crate) use query::innermost;
 pub use query::{Answer, NoAnswer, Query};
+pub(crate) use query::{broken, innermost};
 pub use stream::{Address, Alpn, Endpoint, Stream};

@@ -121,7 +121,7 @@ impl Endpoint {
         *headers = self.request_headers();
         headers.extend(call.headers);
         let stream = self.connect(Alpn::Http1).await?;
-        let broken = |error: hyper::Error| format!("the connection broke ({})", innermost(&error));
+        let broken = |error: hyper::Error| broken(&error);
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // Ends with the reply.
         let mut connection = tokio::spawn(connection);
@@ -163,9 +163,14 @@ async fn closed(text: &str, connection: &mut JoinHandle<hyper::Result<()>>) -> S
         return text.to_owned();
     }
     match tokio::time::timeout(Duration::from_millis(200), connection).await {
-        Ok(Ok(Err(error))) => format!("the connection broke ({})", innermost(&error)),
+        Ok(Ok(Err(error))) => broken(&error),
         _ => text.to_owned(),
     }
+}
+
+/// Describes a broken connection.
+pub(crate) fn broken(error: &dyn Error) -> String {
+    format!("the connection broke ({})", innermost(error))
 }
 
 /// Returns the innermost cause, which is the most specific.

@@ -321,10 +321,9 @@ fn unconfirmed(answer: &Answer) -> Option<String> {
 fn ties(answer: &Answer) -> Option<String> {
     let is_by_month = answer.question.minimise == Minimise::UsdPerMonth;
     let best = answer.best().filter(|_| is_by_month)?;
-    let (usd, margin) = (best.usd_per_month?, 1.0 + answer.question.tie);
-    let is_within = |other: f64| other <= usd * margin && usd <= other * margin;
+    let most = best.usd_per_month? * (1.0 + answer.question.tie);
     let is_tied =
-        |ranked: &&Ranked| ranked.outcome == MeetsObjective::Met && ranked.usd_per_month.is_some_and(is_within);
+        |ranked: &&Ranked| ranked.outcome == MeetsObjective::Met && ranked.usd_per_month.is_some_and(|usd| usd <= most);
     let others = answer.ranking.iter().filter(|ranked| ranked.variant != best.variant);
     let tied: Vec<&str> = others.filter(is_tied).map(|ranked| ranked.variant.as_str()).collect();
     let within = percent(answer.question.tie);
@@ -356,9 +355,8 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> Option<&'a str> 
 
 /// Points with requests of their own; those of a whole journey are its steps'.
 pub(super) fn of_requests(points: &[Point]) -> impl Iterator<Item = &Point> {
-    points
-        .iter()
-        .filter(|point| !matches!(point.factors.driven, Some(Driven::Journey { step: None, .. })))
+    let is_own = |point: &&Point| !matches!(point.factors.driven, Some(Driven::Journey { step: None, .. }));
+    points.iter().filter(is_own)
 }
 
 /// Failed requests by reason, the most frequent first, with an example of it. Requests still open at a step's end are

@@ -368,9 +368,14 @@ mod tests {
             ("path = \"/x\"", "only allowed with `kind = \"http\"`"),
             ("kind = \"http\"", "`target.path` is missing"),
             ("kind = \"http\"\npath = \"x\"", "must begin with `/`"),
+            ("kind = \"http\"\npath = \"/x/{entity_id}\"", "for a `[[journey.step]]`"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{entity_id}'",
                 "`target.entities` is missing",
+            ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nentities = 9",
+                "`target.entities`: unused, because {entity_id} is missing",
             ),
             ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "not JSON"),
             (
