@@ -258,6 +258,33 @@ async fn a_run_that_ends_with_its_deadline_is_drained() {
 }
 
 #[tokio::test]
+async fn a_request_is_answered_if_the_server_is_stopped_during_its_start() {
+    let data = Data::generate(&[], 0);
+    batched(&data, "first", &loops(0.0));
+    batched(&data, "last", &loops(ENDLESS));
+    let set = ["drain.timeout_ms=50000", "admission.timeout_ms=1000"];
+    let mut server = Server::start_unready(&on_tier(&data, "memory"), &set);
+    let began = Instant::now();
+    while !server
+        .infer_request("first", number(&[1, 1], 1.0))
+        .send()
+        .await
+        .is_ok_and(|reply| reply.status() == 200)
+    {
+        assert!(began.elapsed() < PATIENCE, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let waiting = tokio::spawn(server.infer_request("first", number(&[1, 1], ENDLESS)).send());
+    server
+        .metric_reaches("tierlab_batch_rows_count{model=\"first\"}", 2.0)
+        .await;
+    server.terminate();
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 504);
+    assert_eq!(server.wait().await.code(), Some(0), "{}", server.log());
+    assert!(server.log().contains("server: drained"), "{}", server.log());
+}
+
+#[tokio::test]
 async fn warm_ups_without_an_end_hold_up_no_other_load_and_are_refused_when_they_are_late() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     for name in ["first", "second"] {
