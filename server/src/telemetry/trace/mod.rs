@@ -191,16 +191,19 @@ struct AccessLine {
     method: Method,
     uri: Uri,
     scope: RequestScope,
-    /// Status of the reply; `None` if the client went away before.
-    status: Option<u16>,
+    /// Status of the reply, and its header `grpc-status`; `None` if the client went away before.
+    reply: Option<(u16, Option<HeaderValue>)>,
 }
 
 impl Drop for AccessLine {
     fn drop(&mut self) {
         let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let (method, path) = (&self.method, self.uri.path());
-        self.scope.run(|| match self.status {
-            Some(status) => tracing::debug!(target: ACCESS, %method, path = %path, status, us, "answered"),
+        self.scope.run(|| match &self.reply {
+            Some((status, grpc_status)) => {
+                let grpc_status = grpc_status.as_ref().and_then(|code| code.to_str().ok());
+                tracing::debug!(target: ACCESS, %method, path = %path, status, grpc_status, us, "answered");
+            }
             None => {
                 let status = Reason::Cancelled.status();
                 tracing::debug!(target: ACCESS, %method, path = %path, status, us, "client went away");
@@ -238,7 +241,7 @@ pub(crate) async fn observe<B>(
         method: request.method().clone(),
         uri: request.uri().clone(),
         scope: RequestScope(Some(Arc::clone(&context))),
-        status: None,
+        reply: None,
     });
     if let Some(span) = &mut span {
         span.attach(&context);
@@ -248,12 +251,13 @@ pub(crate) async fn observe<B>(
     if let Some(span) = &mut span {
         span.set_status(status.as_u16());
     }
+    // gRPC reports the status of a call without reply in a separate header.
+    let grpc_status = response.headers().get("grpc-status").cloned();
+    // A client that gave an id gets it back, and a refused client gets one for inquiries.
+    let refused = !status.is_success() || grpc_status.as_ref().is_some_and(|code| code != "0");
     if let Some(access) = &mut access {
-        access.status = Some(status.as_u16());
+        access.reply = Some((status.as_u16(), grpc_status));
     }
-    // A client that gave an id gets it back, and a refused client gets one for inquiries. gRPC reports the status of a
-    // call without reply in a separate header.
-    let refused = !status.is_success() || response.headers().get("grpc-status").is_some_and(|code| code != "0");
     if (echo || refused)
         && let Ok(value) = HeaderValue::try_from(context.id.to_string())
     {
