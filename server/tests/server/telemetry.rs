@@ -320,7 +320,7 @@ async fn the_access_log_has_the_status_of_a_refused_call() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     let server = serve(&data, "memory", &["log.level=\"info,access=debug\""]);
     infer(&server, raw("none", mlp_input(1))).await.unwrap_err();
-    server.logged(&["answered", "ModelInfer", "status=200", "grpc_status=\"5\""]);
+    server.logged(&["access: request", "ModelInfer", "status=200", "grpc_status=\"5\""]);
 }
 
 #[test]
