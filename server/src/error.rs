@@ -53,19 +53,15 @@ impl LoadError {
     }
 
     /// Marks the error as temporary: the same objects may load later.
-    pub(crate) fn transient(self) -> Self {
-        Self {
-            transient: true,
-            ..self
-        }
+    pub(crate) fn transient(mut self) -> Self {
+        self.transient = true;
+        self
     }
 
     /// Adds a detailed message for the log.
-    pub(crate) fn with_detail(self, detailed: impl Into<String>) -> Self {
-        Self {
-            detailed: Some(detailed.into()),
-            ..self
-        }
+    pub(crate) fn with_detail(mut self, detailed: impl Into<String>) -> Self {
+        self.detailed = Some(detailed.into());
+        self
     }
 
     /// Message for the log and for a failed start.

@@ -143,12 +143,14 @@ pub async fn run(
     let front = listeners.serve(Arc::clone(&state), listener_config, telemetry.clone(), draining);
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
-    tokio::select! {
-        loaded = load(&config, &state, &storage_metrics) => loaded?,
-        () = &mut shutdown => return Ok(()),
+    let is_loaded = tokio::select! {
+        loaded = load(&config, &state, &storage_metrics) => loaded.map(|()| true)?,
+        () = &mut shutdown => false,
+    };
+    if is_loaded {
+        ready(addresses);
+        shutdown.await;
     }
-    ready(addresses);
-    shutdown.await;
     tracing::info!("shutting down: no new connections, finishing admitted requests");
     state.draining.send_replace(true);
     let finished = finish(front, &state, config.raw.drain.timeout).await;

@@ -116,10 +116,8 @@ impl ServedModels {
             Some(ServedVersion { model: Some(model), .. }) => Ok(model),
             Some(ServedVersion { state, reason, .. }) => {
                 let state = state.into_str().to_lowercase();
-                let mut message = format!("version `{version}` of model `{name}` is {state}");
-                if !reason.is_empty() {
-                    message += &format!(": {reason}");
-                }
+                let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };
+                let message = format!("version `{version}` of model `{name}` is {state}{reason}");
                 Err(Refusal::new(Reason::NotReady, message))
             }
             None => {

@@ -195,7 +195,39 @@ impl Server {
         Self::start_command(command_under(wrapper, &arguments))
     }
 
-    fn start_command(mut command: Command) -> Self {
+    /// Starts one on a free port, and does not wait until it is ready.
+    pub(crate) fn start_unready(arguments: &[String], set: &[&str]) -> Self {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--listen".to_owned(), address.clone()]);
+        arguments.extend(set.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
+        let mut server = Self::spawn(command(&arguments));
+        server.address = address;
+        server
+    }
+
+    fn start_command(command: Command) -> Self {
+        let mut server = Self::spawn(command);
+        let (sender, first_line) = mpsc::channel();
+        let stdout = server.child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(stdout).read_line(&mut line);
+            let _ = sender.send(line);
+        });
+        let line = first_line.recv_timeout(PATIENCE).unwrap_or_default();
+        let Ok(ready) = serde_json::from_str::<serde_json::Value>(&line) else {
+            panic!("no ready line but {line:?}; the log says\n{}", server.log());
+        };
+        ready["listen"].as_str().unwrap().clone_into(&mut server.address);
+        server.grpc_address = ready["grpc_listen"].as_str().map(str::to_owned);
+        server
+    }
+
+    /// A server whose addresses are not known yet.
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (stderr, sink) = (child.stderr.take().unwrap(), Arc::clone(&log));
@@ -206,24 +238,10 @@ impl Server {
                 log.push('\n');
             }
         });
-        let (sender, first_line) = mpsc::channel();
-        let stdout = child.stdout.take().unwrap();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = BufReader::new(stdout).read_line(&mut line);
-            let _ = sender.send(line);
-        });
-        let line = first_line.recv_timeout(PATIENCE).unwrap_or_default();
-        let Ok(ready) = serde_json::from_str::<serde_json::Value>(&line) else {
-            let _ = child.kill();
-            panic!("no ready line but {line:?}; the log says\n{}", log.lock().unwrap());
-        };
-        let address = ready["listen"].as_str().unwrap().to_owned();
-        let grpc_address = ready["grpc_listen"].as_str().map(str::to_owned);
         Self {
             child,
-            address,
-            grpc_address,
+            address: String::new(),
+            grpc_address: None,
             log,
             reader: Some(reader),
             // Bodies stay as they came over the wire, whatever features of the client the rest of the workspace has on.

@@ -180,7 +180,7 @@ async fn a_run_whose_client_went_away_is_ended() {
     let ended = "tierlab_interrupted_runs_total{model=\"turns\"}";
     server.metric_reaches(ended, 1.0).await;
     assert_eq!(server.metric("tierlab_cancelled_total{stage=\"batch\"}").await, 1.0);
-    server.logged(&["client went away", "/v2/models/turns/infer", "status=499"]);
+    server.logged(&["access: request", "/v2/models/turns/infer", "status=499"]);
     assert_eq!(server.infer("turns", number(&[1, 1], 1.0)).await.floats(), [2.0]);
     assert_eq!(stats(&server, "turns").await["inference_stats"]["fail"]["count"], 1);
 }
@@ -250,6 +250,33 @@ async fn a_run_that_ends_with_its_deadline_is_drained() {
     let waiting = tokio::spawn(server.infer_request("turns", number(&[1, 1], ENDLESS)).send());
     server
         .metric_reaches("tierlab_batch_rows_count{model=\"turns\"}", 1.0)
+        .await;
+    server.terminate();
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 504);
+    assert_eq!(server.wait().await.code(), Some(0), "{}", server.log());
+    assert!(server.log().contains("server: drained"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_request_is_answered_if_the_server_is_stopped_during_its_start() {
+    let data = Data::generate(&[], 0);
+    batched(&data, "first", &loops(0.0));
+    batched(&data, "last", &loops(ENDLESS));
+    let set = ["drain.timeout_ms=50000", "admission.timeout_ms=1000"];
+    let mut server = Server::start_unready(&on_tier(&data, "memory"), &set);
+    let began = Instant::now();
+    while !server
+        .infer_request("first", number(&[1, 1], 1.0))
+        .send()
+        .await
+        .is_ok_and(|reply| reply.status() == 200)
+    {
+        assert!(began.elapsed() < PATIENCE, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let waiting = tokio::spawn(server.infer_request("first", number(&[1, 1], ENDLESS)).send());
+    server
+        .metric_reaches("tierlab_batch_rows_count{model=\"first\"}", 2.0)
         .await;
     server.terminate();
     assert_eq!(waiting.await.unwrap().unwrap().status(), 504);

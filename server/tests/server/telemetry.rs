@@ -1,6 +1,6 @@
 //! The server seen from outside: request ids in the log, spans at a collector, and the metrics.
 
-use crate::grpc::{call, raw, serve, wire};
+use crate::grpc::{call, infer, raw, serve, wire};
 use crate::harness::{Data, PATIENCE, Reply, Server, entity_ids, mlp_input, on_tier, refused, root};
 use crate::standin::StandIn;
 use axum::Router;
@@ -313,6 +313,14 @@ async fn every_line_about_a_request_has_its_id() {
             .any(|line| line["message"] == "loaded" && line.get("request_id").is_none())
     );
     assert!(!server.log().contains("hunter2"));
+}
+
+#[tokio::test]
+async fn the_access_log_has_the_status_of_a_refused_call() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let server = serve(&data, "memory", &["log.level=\"info,access=debug\""]);
+    infer(&server, raw("none", mlp_input(1))).await.unwrap_err();
+    server.logged(&["access: request", "ModelInfer", "status=200", "grpc_status=\"5\""]);
 }
 
 #[test]

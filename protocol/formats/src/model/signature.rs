@@ -208,7 +208,7 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
             false => "",
         };
         format!(
-            "`{name}` is {type_name}, which the Open Inference Protocol does not support: export the model with tensors only{hint}"
+            "`{name}` is {type_name}, which the Open Inference Protocol does not support: export it as a tensor of another type{hint}"
         )
     };
     Ok(TensorSpec {

@@ -144,7 +144,7 @@ impl Incoming {
 /// Cost per tensor byte of writing JSON, relative to a copy.
 const JSON_WORK: usize = 8;
 /// Cost per byte of compressing, relative to a copy.
-pub(super) const COMPRESSION_WORK: usize = 16;
+const COMPRESSION_WORK: usize = 16;
 
 impl Exchange for Incoming {
     /// Body, and the value of `Content-Encoding`.

@@ -3,7 +3,7 @@
 //! In: requests whose body does not matter. Out: JSON, and Prometheus text. The contents are made elsewhere.
 
 use super::Named;
-use super::body::{self, COMPRESSION_WORK};
+use super::body;
 use super::coding::{self, Coding};
 use crate::front::state::{self, Phase, SharedState};
 use crate::front::{DISCARD_TIME, JSON, discard, error, json};
@@ -208,9 +208,9 @@ pub(super) async fn metrics(Shared(state): Shared<SharedState>, headers: HeaderM
         Ok(text) => text,
         Err(e) => return error(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {e}")),
     };
-    let work = text.len() * COMPRESSION_WORK;
     let text = vec![Piece::Own(text.into())];
-    let packed = offload_large(work, || coding::deflate(Coding::accepted(&headers), text, &Unlimited));
+    let accepted = Coding::accepted(&headers);
+    let packed = offload_large(LARGE_BYTES, || coding::deflate(accepted, text, &Unlimited));
     let (pieces, encoding) = packed.unwrap_or_default();
     let body = Encoded { pieces, json_len: None }.into_data().into_whole();
     let mut response = ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], body).into_response();

@@ -168,14 +168,11 @@ impl Providers {
     /// Fails with one message if a provider requested by name is not in the library or its own libraries cannot be
     /// loaded.
     pub(crate) fn resolve(&self, environment: &Environment, library: &Path) -> Result<Provider, String> {
-        let is_present = match self.choice {
-            Provider::Cpu => return Ok(Provider::Cpu),
-            Provider::Auto if !has_cuda() => return Ok(Provider::Cpu),
-            Provider::Auto | Provider::Cuda => has_cuda(),
-            Provider::Tensorrt => has_tensorrt() && has_cuda(),
-        };
+        if self.choice == Provider::Cpu || (self.choice == Provider::Auto && !has_cuda()) {
+            return Ok(Provider::Cpu);
+        }
         let unusable = |what: &str| self.unusable(self.choice, library, what.trim());
-        if !is_present {
+        if !has_cuda() || (self.choice == Provider::Tensorrt && !has_tensorrt()) {
             return Err(unusable("ONNX Runtime was built without it"));
         }
         let builder = Session::builder(environment).map_err(|e| e.to_string())?;

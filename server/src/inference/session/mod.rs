@@ -75,19 +75,12 @@ const INPUT_ERRORS: [&str; 6] = [
     "Integer division by zero",
 ];
 
-/// Cause of an error of ONNX Runtime.
-fn fault_of(code: ort::ErrorCode, message: &str) -> Fault {
-    let is_input_error = INPUT_ERRORS.iter().any(|part| message.contains(part));
-    if is_input_error || code == ort::ErrorCode::InvalidArgument {
-        Fault::Input
-    } else {
-        Fault::Run
-    }
-}
-
 impl From<ort::Error> for RunError {
     fn from(error: ort::Error) -> Self {
-        Self::new(fault_of(error.code(), error.message()), error.to_string())
+        let is_input_error = error.code() == ort::ErrorCode::InvalidArgument
+            || INPUT_ERRORS.iter().any(|part| error.message().contains(part));
+        let fault = if is_input_error { Fault::Input } else { Fault::Run };
+        Self::new(fault, error.to_string())
     }
 }
 

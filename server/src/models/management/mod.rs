@@ -127,10 +127,8 @@ impl ModelManager {
     /// # Errors
     /// Same as [`ModelManager::find`].
     pub(crate) fn metadata(&self, target: &Target) -> Result<ModelMetadata, Refusal> {
-        let served = self.snapshot();
-        let model = served.find(target);
-        let model = model.map_err(|refusal| self.check_started().err().unwrap_or(refusal))?;
-        Ok(model.metadata(served.entry(&target.model)?.ready_versions()))
+        let model = self.find(target)?;
+        Ok(model.metadata(self.snapshot().entry(&target.model)?.ready_versions()))
     }
 
     /// `GET /v2/models/M[/versions/V]/config`.

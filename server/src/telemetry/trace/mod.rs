@@ -94,11 +94,6 @@ pub(crate) fn note_outcome(answered: impl FnOnce() -> RequestOutcome) {
     });
 }
 
-/// Runs `work` with this request as the current one.
-async fn scope<F: Future>(context: &Arc<RequestContext>, work: F) -> F::Output {
-    CURRENT.scope(Arc::clone(context), work).await
-}
-
 /// Maximum bytes of a client's id; longer ones are ignored.
 const MAX_BYTES: usize = 128;
 
@@ -125,11 +120,6 @@ impl RequestId {
         let is_valid = !value.is_empty() && value.len() <= MAX_BYTES && value.bytes().all(is_allowed);
         is_valid.then(|| Self::Client(value.into()))
     }
-
-    /// Generates an id.
-    pub(crate) fn generate() -> Self {
-        Self::Own(NEXT.fetch_add(1, Relaxed))
-    }
 }
 
 impl fmt::Display for RequestId {
@@ -152,11 +142,7 @@ struct TraceParent {
 }
 
 impl TraceParent {
-    /// Parses the header; `None` if it is missing or invalid, as the specification requires.
-    fn of(headers: &HeaderMap) -> Option<Self> {
-        Self::parse(headers.get("traceparent")?.to_str().ok()?.trim())
-    }
-
+    /// Parses the header; `None` if it is invalid, as the specification requires.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let mut hex = |len: usize| {
@@ -191,21 +177,18 @@ struct AccessLine {
     method: Method,
     uri: Uri,
     scope: RequestScope,
-    /// Status of the reply; `None` if the client went away before.
-    status: Option<u16>,
+    /// Status of the reply, and its header `grpc-status`.
+    status: u16,
+    grpc_status: Option<HeaderValue>,
 }
 
 impl Drop for AccessLine {
     fn drop(&mut self) {
         let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let (method, path) = (&self.method, self.uri.path());
-        self.scope.run(|| match self.status {
-            Some(status) => tracing::debug!(target: ACCESS, %method, path = %path, status, us, "answered"),
-            None => {
-                let status = Reason::Cancelled.status();
-                tracing::debug!(target: ACCESS, %method, path = %path, status, us, "client went away");
-            }
-        });
+        let (method, path, status) = (&self.method, self.uri.path(), self.status);
+        let grpc_status = self.grpc_status.as_ref().and_then(|code| code.to_str().ok());
+        self.scope
+            .run(|| tracing::debug!(target: ACCESS, %method, path = %path, status, grpc_status, us, "request"));
     }
 }
 
@@ -217,7 +200,8 @@ pub(crate) async fn observe<B>(
     service: impl AsyncFnOnce(Request<B>) -> Response,
 ) -> Response {
     let headers = request.headers();
-    let parent = TraceParent::of(headers);
+    let parent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let parent = parent.and_then(|value| TraceParent::parse(value.trim()));
     let mut span =
         telemetry.and_then(|telemetry| telemetry.open(request.method(), request.uri().path(), parent.as_ref()));
     let client_id = RequestId::from_header(headers, &REQUEST_ID);
@@ -225,7 +209,7 @@ pub(crate) async fn observe<B>(
     let trace_id = parent.as_ref().map(|parent| parent.trace_id);
     let trace_id = trace_id.or_else(|| span.as_ref().map(RequestSpan::trace_id));
     let id = client_id.or(trace_id.map(RequestId::Trace));
-    let id = id.unwrap_or_else(RequestId::generate);
+    let id = id.unwrap_or_else(|| RequestId::Own(NEXT.fetch_add(1, Relaxed)));
     let context = Arc::new(RequestContext {
         id,
         front,
@@ -238,22 +222,24 @@ pub(crate) async fn observe<B>(
         method: request.method().clone(),
         uri: request.uri().clone(),
         scope: RequestScope(Some(Arc::clone(&context))),
-        status: None,
+        status: Reason::Cancelled.status(),
+        grpc_status: None,
     });
     if let Some(span) = &mut span {
         span.attach(&context);
     }
-    let mut response = scope(&context, service(request)).await;
+    let mut response = CURRENT.scope(Arc::clone(&context), service(request)).await;
     let status = response.status();
     if let Some(span) = &mut span {
         span.set_status(status.as_u16());
     }
+    // gRPC reports the status of a call without reply in a separate header.
+    let grpc_status = response.headers().get("grpc-status").cloned();
+    // A client that gave an id gets it back, and a refused client gets one for inquiries.
+    let refused = !status.is_success() || grpc_status.as_ref().is_some_and(|code| code != "0");
     if let Some(access) = &mut access {
-        access.status = Some(status.as_u16());
+        (access.status, access.grpc_status) = (status.as_u16(), grpc_status);
     }
-    // A client that gave an id gets it back, and a refused client gets one for inquiries. gRPC reports the status of a
-    // call without reply in a separate header.
-    let refused = !status.is_success() || response.headers().get("grpc-status").is_some_and(|code| code != "0");
     if (echo || refused)
         && let Ok(value) = HeaderValue::try_from(context.id.to_string())
     {

@@ -184,7 +184,10 @@ fn what_the_protocol_cannot_carry_is_named() {
     let good = [tensor("x", Some(DataType::Fp32))];
     assert!(Signature::of_session(&good, &good, 4).unwrap().batched);
     let error = Signature::of_session(&good, &[tensor("y", None)], 0).unwrap_err();
-    assert!(error.contains("`y` is Sequence"), "{error}");
+    assert!(
+        error.contains("`y` is Sequence") && error.contains("a tensor of another type"),
+        "{error}"
+    );
     let mut fixed = tensor("y", Some(DataType::Fp32));
     fixed.shape = vec![3];
     let error = Signature::of_session(&good, &[fixed], 4).unwrap_err();
