@@ -252,9 +252,7 @@ fn null_rule(text: &str) -> Result<NullRule, String> {
         number => {
             let is_exact = |value: &f64| value.is_finite() && !is_rounded_by_floats(number);
             let value = number.parse().ok().filter(is_exact);
-            NullRule::Value(
-                value.ok_or("one of refuse, aside, zero, nan, or a finite number that FP64 does not round")?,
-            )
+            NullRule::Value(value.ok_or("one of refuse, aside, zero, nan, or a finite number of FP64")?)
         }
     })
 }
