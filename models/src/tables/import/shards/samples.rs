@@ -147,11 +147,8 @@ fn type_of(values: &[&Value]) -> Arrow {
 /// # Errors
 /// An integer that the float rounds.
 pub(super) fn exact_float(int: i64) -> Result<f64, String> {
-    let float = int as f64;
-    match float as i128 == i128::from(int) {
-        true => Ok(float),
-        false => Err(format!("FP64 rounds {int}")),
-    }
+    let float = Some(int as f64).filter(|float| *float as i128 == i128::from(int));
+    float.ok_or_else(|| format!("FP64 rounds {int}"))
 }
 
 /// Booleans are bytes here; Arrow's own are bits.
