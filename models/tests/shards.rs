@@ -178,6 +178,28 @@ fn integers_of_json_that_a_double_rounds_make_bad_rows() {
 }
 
 #[test]
+fn a_declared_text_is_one_under_any_extension() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let samples = ["007", "u-8"].into_iter().enumerate();
+    let samples = samples.map(|(i, id)| {
+        vec![
+            (format!("{i}.id"), id.as_bytes().to_vec()),
+            (format!("{i}.index"), i.to_string().into_bytes()),
+        ]
+    });
+    archive(&at.join("a.tar"), samples);
+    succeed(
+        at,
+        &["a.tar", "--key", "id", "--key-type", "string", "--columns", "index"],
+    );
+    assert_eq!((rows(at), column(at, b"007", "index")), (2, vec![0; 8]));
+    assert_eq!(column(at, b"u-8", "index"), 1_i64.to_le_bytes());
+    succeed(at, &["a.tar", "--key", "index", "--columns", "id", "--hash", "id=1000"]);
+    assert_eq!(rows(at), 2);
+}
+
+#[test]
 fn shards_in_a_folder_are_one_table() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

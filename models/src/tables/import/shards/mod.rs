@@ -17,10 +17,10 @@ use tierlab_formats::shards::tfrecord::{FOOT_BYTES, HEAD_BYTES, length, record};
 use tierlab_protocol::tensor::DataType;
 
 /// Format of a shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum ShardFormat {
-    /// Tar archive with names as `WebDataset` defines them.
-    Tar,
+    /// Tar archive with names as `WebDataset` defines them, and its columns that are texts whatever their extension.
+    Tar(Vec<String>),
     /// Records of TensorFlow.
     Records,
 }
@@ -42,14 +42,14 @@ impl ShardFile {
             });
         }
         let (mut samples, mut bytes) = (Vec::new(), 0);
-        for_each_sample::<String>(format, path, None, &mut |sample, _| {
+        for_each_sample::<String>(&format, path, None, &mut |sample, _| {
             bytes += sample.len();
             samples.push(sample);
             // A single sample does not show that all have its length.
             Ok(samples.len() < 2 || samples.len() < TYPE_SAMPLES && bytes < TYPE_SAMPLE_BYTES)
         })?;
         // An empty part of TFRecord has no bytes.
-        if samples.is_empty() && format == ShardFormat::Tar {
+        if samples.is_empty() && matches!(format, ShardFormat::Tar(_)) {
             return Err("there is no sample in it: no file is named as KEY.EXTENSION".to_owned());
         }
         Ok(Self {
@@ -67,7 +67,7 @@ impl ShardFile {
     ) -> Result<(), E> {
         let mut rows = BatchBuilder::new(&self.schema, columns)?;
         let mut emitted_bytes = 0;
-        let end = for_each_sample::<E>(self.format, path, Some(columns), &mut |sample, end| {
+        let end = for_each_sample::<E>(&self.format, path, Some(columns), &mut |sample, end| {
             push(&mut rows, sample);
             if rows.is_full() {
                 on_batch(rows.finish(end - emitted_bytes)?)?;
@@ -80,13 +80,13 @@ impl ShardFile {
 }
 
 fn for_each_sample<E: From<String>>(
-    format: ShardFormat,
+    format: &ShardFormat,
     path: &Path,
     columns: Option<&[&str]>,
     on_sample: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     match format {
-        ShardFormat::Tar => webdataset::for_each_sample(path, columns, on_sample),
+        ShardFormat::Tar(texts) => webdataset::for_each_sample(path, texts, columns, on_sample),
         ShardFormat::Records => for_each_record(path, columns, on_sample),
     }
 }
