@@ -165,6 +165,9 @@ pub struct CsvOptions {
     /// Column of keys.
     #[arg(skip)]
     pub key: Option<String>,
+    /// True if the request names the columns to take.
+    #[arg(skip)]
+    pub takes_some: bool,
 }
 
 impl CsvOptions {
@@ -172,6 +175,7 @@ impl CsvOptions {
     pub(super) fn with_column_types(&self, columns: &ColumnRequest) -> Self {
         let mut options = self.clone();
         options.key = Some(columns.key.clone());
+        options.takes_some = !columns.only.is_empty();
         if matches!(columns.key_kind, Some(KeyKind::String | KeyKind::Uuid)) {
             options.texts.push(columns.key.clone());
         }

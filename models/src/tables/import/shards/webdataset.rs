@@ -94,13 +94,10 @@ impl SampleFiles {
         Ok(())
     }
 
-    fn sample(mut self) -> ShardSample {
-        self.values.insert(KEY.to_owned(), Value::Text(self.key.clone()));
-        ShardSample {
-            name: self.key,
-            values: self.values,
-            error: self.error,
-        }
+    fn sample(self) -> ShardSample {
+        let (name, mut values, error) = (self.key, self.values, self.error);
+        values.insert(KEY.to_owned(), Value::Text(name.clone()));
+        ShardSample { name, values, error }
     }
 }
 
