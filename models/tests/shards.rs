@@ -178,6 +178,65 @@ fn integers_of_json_that_a_double_rounds_make_bad_rows() {
 }
 
 #[test]
+fn a_declared_text_is_one_under_any_extension() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let samples = ["007", "u-8"].into_iter().enumerate();
+    let samples = samples.map(|(i, id)| {
+        vec![
+            (format!("{i}.id"), id.as_bytes().to_vec()),
+            (format!("{i}.index"), i.to_string().into_bytes()),
+        ]
+    });
+    archive(&at.join("a.tar"), samples);
+    succeed(
+        at,
+        &["a.tar", "--key", "id", "--key-type", "string", "--columns", "index"],
+    );
+    assert_eq!((rows(at), column(at, b"007", "index")), (2, vec![0; 8]));
+    assert_eq!(column(at, b"u-8", "index"), 1_i64.to_le_bytes());
+    succeed(at, &["a.tar", "--key", "index", "--columns", "id", "--hash", "id=1000"]);
+    assert_eq!(rows(at), 2);
+}
+
+#[test]
+fn a_column_that_the_first_samples_lack_is_not_left_out_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let late = |i: i64| {
+        let mut files = vec![(format!("{i}.cls"), b"7".to_vec())];
+        files.extend((i == 150).then(|| (format!("{i}.json"), br#"{"late": 1}"#.to_vec())));
+        files
+    };
+    archive(&at.join("a.tar"), (0..200).map(late));
+    let refused = fail(at, &["a.tar", "--key", "__key__"]);
+    assert!(
+        refused.contains("150: `json.late`") && refused.contains("--columns"),
+        "{refused}"
+    );
+    succeed(at, &["a.tar", "--key", "__key__", "--columns", "cls"]);
+    assert_eq!(rows(at), 200);
+    fs::create_dir(at.join("p")).unwrap();
+    examples(&at.join("p/0.tfrecord"), 3);
+    fs::write(at.join("p/1.tfrecord"), {
+        let kind = Some(Kind::FloatList(FloatList { value: vec![0.5] }));
+        let feature = [("late".to_owned(), Feature { kind })].into();
+        let example = Example {
+            features: Some(Features { feature }),
+        };
+        let mut bytes = Vec::new();
+        tfrecord::push(&example.encode_to_vec(), &mut bytes);
+        bytes
+    })
+    .unwrap();
+    let refused = fail(at, &["p", "--key", "user"]);
+    assert!(
+        refused.contains("1.tfrecord") && refused.contains("`late`"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn shards_in_a_folder_are_one_table() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

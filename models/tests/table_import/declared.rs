@@ -196,6 +196,21 @@ fn decimals_become_the_float_that_is_declared_and_times_integers() {
 }
 
 #[test]
+fn an_exported_bf16_is_read_back_as_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("a.csv"), "id,v\n1,-21.5\n2,3\n").unwrap();
+    import(at, &["id", "a.csv", "--as", "v=BF16"]);
+    succeed(at, &["export-table", "f/t.rows", "--to", "b.parquet"]);
+    let read = import(at, &["id", "b.parquet"]);
+    assert_eq!(read.column(&1_i64.to_le_bytes(), "v").unwrap(), [0xac, 0xc1]);
+    assert_eq!(
+        double(&import(at, &["id", "b.parquet", "--as", "v=FP64"]), 1, "v"),
+        -21.5
+    );
+}
+
+#[test]
 fn every_codec_of_parquet_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

@@ -4,7 +4,9 @@
 use super::layout::{Layout, dtype_of, is_float, is_text, payload_bytes};
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Decimal256Type, Float64Type, Int64Type, UInt64Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, Decimal128Type, Decimal256Type, Float64Type, Int64Type, UInt16Type, UInt64Type,
+};
 use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, UInt8Array};
 use arrow_buffer::i256;
 use arrow_cast::display::FormatOptions;
@@ -16,6 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tierlab_formats::table::{KeyHash, KeyKind, TableSchema};
 use tierlab_protocol::tensor::DataType;
+use tierlab_storage::tiers::flight::schema::is_bf16;
 
 /// Rules of the conversion.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +71,8 @@ struct RowTarget<'a> {
     at: usize,
     width: usize,
     nulls: NullRule,
+    /// True for BF16 in the bits of UINT16.
+    is_bf16: bool,
 }
 
 /// Converts a batch to rows.
@@ -97,6 +102,7 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Fat
                 at,
                 width: source.width,
                 nulls: rules.nulls,
+                is_bf16: batch.schema_ref().field_with_name(&source.column).is_ok_and(is_bf16),
             };
             let array = column(&source.column)?;
             match source.buckets {
@@ -293,9 +299,11 @@ impl RowTarget<'_> {
         let size = self.dtype.size().unwrap_or(1);
         // Booleans are bits in Arrow and bytes in a row.
         let is_same = dtype_of(values.data_type()) == Some(self.dtype) && self.dtype != DataType::Bool;
-        let converted = match is_same && values.null_count() == 0 {
-            true => None,
-            false => Some(numbers(values).map_err(|what| self.fatal(&what))?),
+        let of_bf16 = |bits| Number::Float(bf16::from_bits(bits).to_f64());
+        let converted = match values.data_type() {
+            Arrow::UInt16 if self.is_bf16 => Some(numbers_of::<UInt16Type>(values, of_bf16)),
+            _ if is_same && values.null_count() == 0 => None,
+            _ => Some(numbers(values).map_err(|what| self.fatal(&what))?),
         };
         for row in 0..count {
             let Some((start, len)) = span(row) else {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use tierlab_formats::table::{KeyKind, TableSchema};
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::tiers::flight::schema::dtype;
+use tierlab_storage::tiers::flight::schema::{dtype, is_bf16};
 
 /// Maximum columns of a table.
 const MAX_COLUMNS: usize = 10_000;
@@ -170,7 +170,7 @@ impl Layout {
                 .field_with_name(&source.column)
                 .map_err(|_| format!("no column `{}`, which the files before it have", source.column))?;
             let unit = unit_of(field.data_type());
-            let found = dtype_of(element_of(field.data_type()));
+            let found = field_dtype(field);
             if let (None, None, Some(native), Some(found)) =
                 (request.dtype(&column.name), source.buckets, source.native, found)
                 && !can_hold(native, found)
@@ -312,7 +312,7 @@ fn source(
                 "the first rows have no value that shows its type: set it with --as {to}=FP32"
             ));
         }
-        (None, element, _) => dtype_of(element).ok_or_else(|| match field.metadata().get(ADVICE) {
+        (None, ..) => field_dtype(field).ok_or_else(|| match field.metadata().get(ADVICE) {
             Some(advice) => advice.clone(),
             None => format!("{arrow} has no place in a row of numbers"),
         })?,
@@ -368,6 +368,12 @@ pub(super) fn element_of(arrow: &Arrow) -> &Arrow {
         Arrow::FixedSizeBinary(_) => &Arrow::UInt8,
         other => other,
     }
+}
+
+/// Returns the element type of a column.
+fn field_dtype(field: &Field) -> Option<DataType> {
+    let marked = is_bf16(field).then_some(DataType::Bf16);
+    marked.or_else(|| dtype_of(element_of(field.data_type())))
 }
 
 /// Returns the element type of a number.

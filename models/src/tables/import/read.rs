@@ -109,10 +109,10 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
         _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
-            ShardFile::open(path, ShardFormat::Tar, fixed_schema).map(OpenedFile::Shard)
+            ShardFile::open(path, ShardFormat::Tar, csv, fixed_schema).map(OpenedFile::Shard)
         }
         _ if ending.starts_with("tfrec") || tfrecord::length(&head, 0).is_ok() => {
-            ShardFile::open(path, ShardFormat::Records, fixed_schema).map(OpenedFile::Shard)
+            ShardFile::open(path, ShardFormat::Records, csv, fixed_schema).map(OpenedFile::Shard)
         }
         _ if ending.is_empty() && (csv.delimiter.is_some() || !csv.names.is_empty()) => {
             CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv)

@@ -165,6 +165,9 @@ pub struct CsvOptions {
     /// Column of keys.
     #[arg(skip)]
     pub key: Option<String>,
+    /// True if the request names the columns to take.
+    #[arg(skip)]
+    pub takes_some: bool,
 }
 
 impl CsvOptions {
@@ -172,6 +175,7 @@ impl CsvOptions {
     pub(super) fn with_column_types(&self, columns: &ColumnRequest) -> Self {
         let mut options = self.clone();
         options.key = Some(columns.key.clone());
+        options.takes_some = !columns.only.is_empty();
         if matches!(columns.key_kind, Some(KeyKind::String | KeyKind::Uuid)) {
             options.texts.push(columns.key.clone());
         }
@@ -252,9 +256,7 @@ fn null_rule(text: &str) -> Result<NullRule, String> {
         number => {
             let is_exact = |value: &f64| value.is_finite() && !is_rounded_by_floats(number);
             let value = number.parse().ok().filter(is_exact);
-            NullRule::Value(
-                value.ok_or("one of refuse, aside, zero, nan, or a finite number that FP64 does not round")?,
-            )
+            NullRule::Value(value.ok_or("one of refuse, aside, zero, nan, or a finite number of FP64")?)
         }
     })
 }

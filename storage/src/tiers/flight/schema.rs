@@ -111,6 +111,12 @@ pub fn dtype(arrow: &Arrow) -> Option<DataType> {
     named.into_iter().find(|&dtype| element(dtype).as_ref() == Some(arrow))
 }
 
+/// True for a column of BF16, in the bits of UINT16.
+#[must_use]
+pub fn is_bf16(field: &Field) -> bool {
+    field.metadata().get(DTYPE_KEY).map(String::as_str) == Some(DataType::Bf16.as_str())
+}
+
 /// Table description from a server's schema. All columns except the ids can be laid out as rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignTable {

@@ -144,7 +144,11 @@ pub(in super::super) fn choose(
     };
     let manifests = match &snapshot.manifest_list {
         Some(list) => files.records(list, parse_manifests)?,
-        None => snapshot.manifests.iter().cloned().map(Manifest::for_rows).collect(),
+        None => {
+            let (content, spec) = (0, 0);
+            let addresses = snapshot.manifests.iter().cloned();
+            addresses.map(|address| Manifest { address, content, spec }).collect()
+        }
     };
     let mut live: BTreeMap<String, FileColumns> = BTreeMap::new();
     for manifest in &manifests {
@@ -343,26 +347,17 @@ struct Manifest {
     spec: i32,
 }
 
-impl Manifest {
-    fn for_rows(address: String) -> Self {
-        let (content, spec) = (0, 0);
-        Self { address, content, spec }
-    }
-}
-
 /// Returns the manifests of a list.
 fn parse_manifests(batches: &[RecordBatch]) -> Result<Vec<Manifest>, String> {
     let mut manifests = Vec::new();
     for batch in batches {
         let batch = StructArray::from(batch.clone());
         let paths = text_column(&batch, "manifest_path")?;
-        for row in 0..batch.len() {
-            manifests.push(Manifest {
-                address: paths.value(row).to_owned(),
-                content: int_or_zero(&batch, "content", row),
-                spec: int_or_zero(&batch, "partition_spec_id", row),
-            });
-        }
+        manifests.extend((0..batch.len()).map(|row| Manifest {
+            address: paths.value(row).to_owned(),
+            content: int_or_zero(&batch, "content", row),
+            spec: int_or_zero(&batch, "partition_spec_id", row),
+        }));
     }
     Ok(manifests)
 }

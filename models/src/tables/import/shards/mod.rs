@@ -5,6 +5,7 @@ mod samples;
 mod webdataset;
 
 use super::batch::{Batch, BatchBuilder};
+use super::request::CsvOptions;
 use arrow_schema::{Schema, SchemaRef};
 use prost::Message as _;
 use samples::{ShardSample, TYPE_SAMPLE_BYTES, TYPE_SAMPLES, Value, push, schema};
@@ -29,20 +30,25 @@ pub(super) enum ShardFormat {
 #[derive(Debug)]
 pub(super) struct ShardFile {
     format: ShardFormat,
+    csv: CsvOptions,
     pub(in super::super) schema: SchemaRef,
 }
 
 impl ShardFile {
-    /// Takes the columns from `fixed_schema`, or from the first samples.
-    pub(super) fn open(path: &Path, format: ShardFormat, fixed_schema: Option<&Schema>) -> Result<Self, String> {
-        if let Some(fixed_schema) = fixed_schema {
-            return Ok(Self {
-                format,
-                schema: SchemaRef::new(fixed_schema.clone()),
-            });
+    /// Takes the columns from `fixed`, or from the first samples.
+    pub(super) fn open(
+        path: &Path,
+        format: ShardFormat,
+        csv: &CsvOptions,
+        fixed: Option<&Schema>,
+    ) -> Result<Self, String> {
+        let csv = csv.clone();
+        if let Some(fixed) = fixed {
+            let schema = SchemaRef::new(fixed.clone());
+            return Ok(Self { format, csv, schema });
         }
         let (mut samples, mut bytes) = (Vec::new(), 0);
-        for_each_sample::<String>(format, path, None, &mut |sample, _| {
+        for_each_sample::<String>((format, &csv), path, None, &mut |sample, _| {
             bytes += sample.len();
             samples.push(sample);
             // A single sample does not show that all have its length.
@@ -52,10 +58,8 @@ impl ShardFile {
         if samples.is_empty() && format == ShardFormat::Tar {
             return Err("no samples: no file is named KEY.EXTENSION".to_owned());
         }
-        Ok(Self {
-            format,
-            schema: schema(&samples),
-        })
+        let schema = schema(&samples);
+        Ok(Self { format, csv, schema })
     }
 
     /// Passes all rows to `each`.
@@ -67,7 +71,14 @@ impl ShardFile {
     ) -> Result<(), E> {
         let mut rows = BatchBuilder::new(&self.schema, columns)?;
         let mut emitted_bytes = 0;
-        let end = for_each_sample::<E>(self.format, path, Some(columns), &mut |sample, end| {
+        let columns = self.csv.takes_some.then_some(columns);
+        let is_new = |name: &&String| self.schema.field_with_name(name).is_err();
+        let end = for_each_sample::<E>((self.format, &self.csv), path, columns, &mut |sample, end| {
+            // Without --columns, nothing is left out in silence.
+            if let (None, None, Some(new)) = (columns, &sample.error, sample.values.keys().find(is_new)) {
+                let what = format!("{}: `{new}` is not in the first samples: pass --columns", sample.name);
+                return Err(what.into());
+            }
             push(&mut rows, sample);
             if rows.is_full() {
                 on_batch(rows.finish(end - emitted_bytes)?)?;
@@ -80,13 +91,13 @@ impl ShardFile {
 }
 
 fn for_each_sample<E: From<String>>(
-    format: ShardFormat,
+    (format, csv): (ShardFormat, &CsvOptions),
     path: &Path,
     columns: Option<&[&str]>,
     on_sample: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     match format {
-        ShardFormat::Tar => webdataset::for_each_sample(path, columns, on_sample),
+        ShardFormat::Tar => webdataset::for_each_sample(path, &csv.texts, columns, on_sample),
         ShardFormat::Records => for_each_record(path, columns, on_sample),
     }
 }
@@ -154,11 +165,8 @@ fn for_each_record<E: From<String>>(
         let features = example.features.unwrap_or_default().feature;
         let features = features.into_iter().filter(|(name, _)| wanted(name));
         let values = features.filter_map(|(name, feature)| Some((name, value(feature.kind?)?)));
-        let sample = ShardSample {
-            name: format!("the record at offset {at}"),
-            values: values.collect(),
-            error: None,
-        };
+        let (name, values, error) = (format!("the record at offset {at}"), values.collect(), None);
+        let sample = ShardSample { name, values, error };
         at = end;
         if !on_sample(sample, at)? {
             break;

@@ -109,8 +109,7 @@ pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
         });
         Field::new(name, type_of(&values), true).with_metadata(HashMap::from_iter(advice))
     };
-    let fields = columns.into_iter().map(field);
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    Arc::new(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()))
 }
 
 fn type_of(values: &[&Value]) -> Arrow {
@@ -147,11 +146,8 @@ fn type_of(values: &[&Value]) -> Arrow {
 /// # Errors
 /// An integer that the float rounds.
 pub(super) fn exact_float(int: i64) -> Result<f64, String> {
-    let float = int as f64;
-    match float as i128 == i128::from(int) {
-        true => Ok(float),
-        false => Err(format!("FP64 rounds {int}")),
-    }
+    let float = Some(int as f64).filter(|float| *float as i128 == i128::from(int));
+    float.ok_or_else(|| format!("FP64 rounds {int}"))
 }
 
 /// Booleans are bytes here; Arrow's own are bits.
@@ -187,14 +183,7 @@ fn append_value(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), St
         (Arrow::UInt8, Value::Bytes(bytes)) if is_list => bytes,
         (Arrow::UInt8, Value::Text(text)) if is_list => text.into_bytes(),
         (item, Value::Numbers { dtype, bytes, .. }) if arrow_of(dtype) == *item => bytes,
-        (
-            Arrow::Float64,
-            Value::Numbers {
-                dtype: DataType::Int64,
-                bytes,
-                ..
-            },
-        ) => {
+        (Arrow::Float64, Value::Numbers { dtype, bytes, .. }) if dtype == DataType::Int64 => {
             let (values, _) = bytes.as_chunks::<8>();
             let float = |le: &[u8; 8]| exact_float(i64::from_le_bytes(*le)).map(f64::to_le_bytes);
             values.iter().map(float).collect::<Result<Vec<_>, _>>()?.concat()

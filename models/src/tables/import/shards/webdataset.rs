@@ -21,9 +21,10 @@ const INTS: [&str; 7] = ["cls", "cls2", "class", "count", "index", "inx", "id"];
 const MAX_FILES: usize = 10_000;
 
 /// Passes samples on, each with the offset of its end, until the callback returns false. Returns the last offset. Files
-/// that no column needs are not read from the disk.
+/// that no column needs are not read from the disk; those of the columns `texts` are texts.
 pub(super) fn for_each_sample<E: From<String>>(
     path: &Path,
+    texts: &[String],
     columns: Option<&[&str]>,
     on_sample: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
@@ -49,9 +50,9 @@ pub(super) fn for_each_sample<E: From<String>>(
             key: key.to_owned(),
             ..SampleFiles::default()
         });
-        let is_wanted = wanted(extension);
-        let bytes = if is_wanted { file.get(member.body)? } else { &[] };
-        files.add(extension, bytes, is_wanted, member.start)?;
+        let bytes = wanted(extension).then(|| file.get(member.body)).transpose()?;
+        let is_text = texts.iter().any(|column| column == extension);
+        files.add(extension, is_text, bytes, member.start)?;
     }
     if !walk.has_ended() {
         let what = "it lacks the blocks of zeros that end an archive: it is truncated or unfinished; pack it again";
@@ -75,37 +76,33 @@ struct SampleFiles {
 }
 
 impl SampleFiles {
-    fn add(&mut self, extension: &str, bytes: &[u8], is_wanted: bool, offset: u64) -> Result<(), String> {
+    fn add(&mut self, extension: &str, is_text: bool, bytes: Option<&[u8]>, offset: u64) -> Result<(), String> {
         let fail = |what: &str| Err(format!("offset {offset}: sample `{}`: {what}", self.key));
-        if self.seen.contains(extension) {
+        if !self.seen.insert(extension.to_owned()) {
             let what = format!("has two files `.{extension}`; are two samples of one key beside each other?");
             return fail(&what);
         }
-        self.bytes += bytes.len() as u64;
-        if self.seen.len() == MAX_FILES || self.bytes > MAX_SAMPLE_BYTES {
+        self.bytes += bytes.map_or(0, <[u8]>::len) as u64;
+        if self.seen.len() > MAX_FILES || self.bytes > MAX_SAMPLE_BYTES {
             return fail(&format!("more than {MAX_FILES} files or {MAX_SAMPLE_BYTES} bytes"));
         }
-        self.seen.insert(extension.to_owned());
-        if is_wanted && let Err(what) = values(extension, bytes, &mut self.values) {
+        if let Some(Err(what)) = bytes.map(|bytes| values(extension, is_text, bytes, &mut self.values)) {
             self.error.get_or_insert_with(|| format!(".{extension}: {what}"));
             self.values.insert(extension.to_owned(), Value::Unreadable(what));
         }
         Ok(())
     }
 
-    fn sample(mut self) -> ShardSample {
-        self.values.insert(KEY.to_owned(), Value::Text(self.key.clone()));
-        ShardSample {
-            name: self.key,
-            values: self.values,
-            error: self.error,
-        }
+    fn sample(self) -> ShardSample {
+        let (name, mut values, error) = (self.key, self.values, self.error);
+        values.insert(KEY.to_owned(), Value::Text(name.clone()));
+        ShardSample { name, values, error }
     }
 }
 
-/// Parses a file by its extension.
-fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> Result<(), String> {
-    let last = extension.rsplit('.').next().unwrap_or(extension);
+/// Parses a file by its extension, unless it is a text.
+fn values(extension: &str, is_text: bool, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> Result<(), String> {
+    let last = extension.rsplit('.').next().filter(|_| !is_text).unwrap_or("txt");
     let text = || std::str::from_utf8(bytes).map_err(|_| "no UTF-8".to_owned());
     let value = match last {
         "npy" => {
