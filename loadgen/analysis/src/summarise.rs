@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 /// Fills in the summaries of a run's points, its findings and its answer.
 pub fn conclude(run: &mut Run) {
+    run.limits.allow(run.question.as_ref());
     summarise(&mut run.points, &run.limits, run.pricing.as_ref());
     run.findings = findings(&run.points, run.slo.as_ref(), &run.limits);
     run.answer = decision::answer(run);

@@ -72,15 +72,15 @@ impl Page {
             title => format!("\n## {}\n\n", plain(title)),
         };
         let lines = lines.iter().map(|line| format!("- {}.\n", plain(line)));
-        self.lines(&heading, lines, "remarks");
+        self.lines(&heading, lines);
     }
 
     fn table(&mut self, heading: &str, table: &Table) {
         let head = format!("{heading}\n{}", head(table));
-        self.lines(&head, table.text().map(|cells| row(&cells)), "rows");
+        self.lines(&head, table.text().map(|cells| row(&cells)));
     }
 
-    fn lines(&mut self, heading: &str, lines: impl Iterator<Item = String>, what: &str) {
+    fn lines(&mut self, heading: &str, lines: impl Iterator<Item = String>) {
         let mut left_out = 0;
         for (index, line) in lines.enumerate() {
             let start = if index == 0 { heading } else { "" };
@@ -91,7 +91,7 @@ impl Page {
             }
         }
         if left_out > 0 {
-            self.text += &format!("\n{left_out} more {what} are in `report.html`.\n");
+            self.text += &format!("\n`report.html` has {left_out} more.\n");
         }
     }
 }

@@ -467,6 +467,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
     let objectives = plan.objectives();
     let limits_us = objectives.iter().filter_map(|objective| objective.limit_since_due_us());
     plan.limits.objective_us = limits_us.min_by(f64::total_cmp);
+    plan.limits.allow(plan.question.as_ref());
     plan.check_streams()?;
     plan.check_sending()?;
     Ok(plan)

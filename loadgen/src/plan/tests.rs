@@ -436,6 +436,20 @@ fn an_agent_gets_every_file_that_decides_what_is_sent() {
 }
 
 #[test]
+fn failures_that_a_question_allows_are_no_saturation() {
+    let variant = |name: &str| {
+        let target = "[variant.target]\nkind = \"http\"\npath = \"/\"\nbody = '1'\n";
+        format!("[[variant]]\nname = \"{name}\"\nurl = \"http://{name}:1\"\n{target}")
+    };
+    let error_share = |errors: &str| {
+        let asked = format!("[question]\nslo = [\"p99 < 50 ms\", \"errors < {errors}\"]\nbudget = \"10m\"\n");
+        let plan = format!("{HEAD}[lab]\nwork = \"w\"\n{asked}{}{}", variant("a"), variant("b"));
+        parse(&plan).unwrap().limits.error_share
+    };
+    assert_eq!(["2 %", "0.01 %"].map(error_share), [0.02, 0.001]);
+}
+
+#[test]
 fn an_agent_needs_no_tiers() {
     let here = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(here.path().join("tiers")).unwrap();

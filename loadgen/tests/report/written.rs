@@ -236,6 +236,23 @@ fn the_markdown_says_the_same_and_escapes_what_others_wrote() {
 }
 
 #[test]
+fn the_cost_at_a_rate_above_the_highest_is_a_lower_bound() {
+    let cost = |highest_rps: f64| {
+        let mut run = answered::run(AnswerOutcome::Decided);
+        let best = &mut run.answer.as_mut().unwrap().ranking[0];
+        (best.highest_rps, best.highest_rps_lo) = (Some(highest_rps), Some(0.9 * highest_rps));
+        best.highest_rps_hi = Some(1.1 * highest_rps);
+        let text = tierlab_report::markdown(&run);
+        let line = text.lines().find(|line| line.starts_with("- nvme cold realtime: "));
+        let mark = "highest rate under the objective ";
+        line.and_then(|line| line.split(mark).nth(1)).unwrap().to_owned()
+    };
+    assert!(cost(90.0).starts_with("90 rps: at least $"), "{}", cost(90.0));
+    assert!(cost(100.0).starts_with("100 rps: $"), "{}", cost(100.0));
+    assert!(cost(110.0).starts_with("110 rps: at most $"), "{}", cost(110.0));
+}
+
+#[test]
 fn only_a_variant_within_the_tie_margin_costs_the_same() {
     let mut run = answered::run(AnswerOutcome::Undecided);
     let is_said = |usd: f64| {

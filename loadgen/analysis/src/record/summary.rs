@@ -1,7 +1,7 @@
 //! Combined result of a point's repeats: figures with their intervals, drifts of the latency, and the verdict.
 
 use super::point::independent;
-use super::{Grade, IdleByCause, Interval, MixShare, Percentile, StreamFigure, StreamSummary};
+use super::{Grade, IdleByCause, Interval, MixShare, Percentile, Question, StreamFigure, StreamSummary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -246,6 +246,14 @@ pub struct Limits {
     /// Absent without an objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective_us: Option<f64>,
+}
+
+impl Limits {
+    /// Raises the failed share that is saturation to the share that a question allows.
+    pub fn allow(&mut self, question: Option<&Question>) {
+        let allowed = question.map_or(0.0, |question| question.error_share);
+        self.error_share = self.error_share.max(allowed);
+    }
 }
 
 impl Default for Limits {

@@ -231,10 +231,10 @@ fn size_crossovers(best: (&Ranked, &CostTerms), by_size: &BySize, other: (&Ranke
     below.into_iter().chain(crossovers.above).map(describe).collect()
 }
 
-/// `4.2 GiB (41.5 times the measured size)`
+/// `4.2 GiB (41.5 times the priced size)`
 fn size(by_size: &BySize, times: f64) -> String {
     let table = bytes((by_size.table_bytes as f64 * times) as u64);
-    format!("{table} ({} times the measured size)", digits3(times))
+    format!("{table} ({} times the priced size)", digits3(times))
 }
 
 /// Title of the list of open questions.

@@ -31,17 +31,19 @@ impl Best<'_> {
         format!("{}{} rps", if self.at_least { "≥ " } else { "" }, rate(self.rps()))
     }
 
-    /// Prefix of the cost of an inference: if only the plan limited the rate, the server's highest rate would cost
-    /// less.
-    pub(crate) fn at_most(&self) -> &'static str {
-        let is_below = self.point.factors.offered_rps < 0.99 * self.rps();
-        if self.at_least || is_below { "at most " } else { "" }
+    /// Prefix of the cost of an inference: at the highest rate it is less than below it, and more than above it.
+    pub(crate) fn bound(&self) -> &'static str {
+        match self.point.factors.offered_rps / self.rps() {
+            ratio if self.at_least || ratio < 0.99 => "at most ",
+            ratio if ratio > 1.01 => "at least ",
+            _ => "",
+        }
     }
 
     /// `$0.0124 [0.0120–0.0130]`, `at most $0.0124 […]`; `None` without a price.
     pub(crate) fn cost(&self) -> Option<String> {
         let usd = self.point.summary.as_ref()?.usd_per_10k?;
-        Some(format!("{}{}", self.at_most(), dollars_interval(Some(&usd))))
+        Some(format!("{}{}", self.bound(), dollars_interval(Some(&usd))))
     }
 }
 
@@ -89,13 +91,15 @@ pub(crate) fn ranked<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a Ranked> 
 fn from_answer<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
     let value = ranked.highest_rps?;
     let lo = ranked.highest_rps_lo.unwrap_or(value);
+    let at_least = ranked.highest_rps_hi.is_none();
+    let rps = if at_least { lo } else { value };
     let valid = curve.points.iter().copied().filter(|point| is_valid(point));
-    let distance = |point: &Point| (point.factors.offered_rps / value).ln().abs();
+    let distance = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
     Some(Best {
         point: valid.min_by(|a, b| distance(a).total_cmp(&distance(b)))?,
         interval: ranked.highest_rps_hi.map(|hi| Interval { value, lo, hi }),
-        at_least: ranked.highest_rps_hi.is_none(),
-        answered_rps: Some(ranked.highest_rps_hi.map_or(lo, |_| value)),
+        at_least,
+        answered_rps: Some(rps),
     })
 }
 

@@ -56,7 +56,7 @@ fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], priced_on: &
         let best = best(run, curve)?;
         let costs = side_by_side(best.point, pricing).into_iter();
         let costs = costs.filter(|(instance, _)| is_priced(instance));
-        let text = |cost: Cost| format!("{}{}", best.at_most(), dollars_interval(Some(&cost.usd_per_10k)));
+        let text = |cost: Cost| format!("{}{}", best.bound(), dollars_interval(Some(&cost.usd_per_10k)));
         let costs = costs.map(|(_, cost)| Cell::split_or_none(cost.map(text)));
         let tier = Tier::of(run, curve.factors().label()).cell();
         let subject = [tier, labels::cache(curve.factors()).into(), best.text().into()];

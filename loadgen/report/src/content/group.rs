@@ -170,7 +170,10 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         latency(|summary| summary.p95_us),
         latency(|summary| summary.p99_us),
         against_fastest(row),
-        Cell::split_or_none(best.and_then(Best::cost).map(|cost| cost.replace("at most ", "≤ "))),
+        Cell::split_or_none(
+            best.and_then(Best::cost)
+                .map(|cost| cost.replace("at most ", "≤ ").replace("at least ", "≥ ")),
+        ),
         dominant(summary),
     ]
 }

@@ -90,7 +90,7 @@ fn row(label: &str, (best, parts, usd): &Bar<'_>, most: f64) -> Markup {
             }
             b style=(format!("left:{lo:.2}%;width:{:.2}%", hi - lo)) {}
         }
-        span { (best.at_most()) (dollars_interval(Some(usd))) }
+        span { (best.bound()) (dollars_interval(Some(usd))) }
     }
 }
 
