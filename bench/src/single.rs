@@ -338,6 +338,9 @@ impl SingleOptions {
         if self.object.is_none() && self.size < self.block_bytes {
             return Err(plan::bad_usage("--size", "must hold at least one block"));
         }
+        if self.object.is_none() {
+            self.zipf(self.size)?;
+        }
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub(crate) enum TierKind {
 const MAX_POINTS: usize = 5000;
 /// Maximum objects of a point.
 const MAX_FILES: u32 = 1_000_000;
+/// Maximum blocks of the pattern `zipf`, each of which has a cumulative weight.
+pub(crate) const MAX_ZIPF_BLOCKS: u64 = 1 << 24;
 
 /// Returns every combination. Combinations that differ only in factors without effect (an unused page cache, threads of a way without a
 /// runtime) are merged.
@@ -151,6 +153,9 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
         _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
         _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
         _ if block > file_bytes && !takes_objects => "block: larger than a file, which has `size` divided by `files`",
+        _ if point.pattern == Pattern::Zipf && file_bytes / block * u64::from(files) > MAX_ZIPF_BLOCKS => {
+            "pattern: at most 16777216 blocks for `zipf`; raise `block` or lower `size`"
+        }
         (Way::Mmap, _) if point.operation != Operation::Read => "operation: `mmap` is read only; write with `pread`",
         (Way::PreadDirect, _) if !is_aligned => {
             "block: `pread-direct` requires blocks and files that are multiples of 4 KiB"
@@ -223,6 +228,23 @@ mod tests {
         );
         let wanted = ["checkpoint", "restore, cold"].map(|text| format!("disk by buffered: {text}, 2 MiB, depth 4"));
         assert_eq!(all.unwrap(), wanted);
+    }
+
+    #[test]
+    fn more_blocks_than_zipf_has_are_refused_before_they_are_written() {
+        let of = |size| {
+            let point = Point {
+                pattern: Pattern::Zipf,
+                ..Point::reads("disk", 4096)
+            };
+            check(&point, size)
+        };
+        assert_eq!(of(64 << 30), Ok(()));
+        assert!(
+            of(65 << 30)
+                .unwrap_err()
+                .contains("cross.pattern: at most 16777216 blocks")
+        );
     }
 
     #[test]
