@@ -15,7 +15,7 @@ use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
 const COLUMNS: [Column<Summary, Cell>; 14] = [
-    ("block", |one| bytes(one.point.block_bytes).into()),
+    ("block", |one| one.point.block_text().into()),
     ("depth", |one| one.point.depth.to_string().into()),
     ("calls/s", |one| spread(&one.iops).into()),
     ("MB/s", |one| if_moves_bytes(one, spread(&one.mb_per_s)).into()),
@@ -195,7 +195,7 @@ fn curves_of(points: &[Summary]) -> Vec<(String, Markup)> {
 }
 
 fn heading(point: &Point) -> String {
-    let text = format!("{}: {}, {}", point.tier, point.access_text(), bytes(point.block_bytes));
+    let text = format!("{}: {}, {}", point.tier, point.access_text(), point.block_text());
     match point.rate {
         0 => text,
         _ => format!("{text}, at most {} in flight", point.depth),
