@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Interval at which tasks check for the signal.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which waits check for the signal and for their end.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Flag set by a request to stop.
 #[derive(Debug, Clone, Default)]
