@@ -176,11 +176,7 @@ impl PreparedTier {
         });
         let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
-        let written = objects.map(|point| {
-            point
-                .block_bytes
-                .saturating_mul(u64::from(point.depth) * OBJECTS_PER_CALLER)
-        });
+        let written = objects.map(|point| point.in_flight_bytes().saturating_mul(OBJECTS_PER_CALLER));
         copies.fold(written.max().unwrap_or(0), u64::saturating_add)
     }
 
@@ -233,19 +229,12 @@ impl PreparedTier {
         apply_cache_state(point, &[file])
     }
 
-    /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared.
+    /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared. After preparation, `start`
+    /// may change its start time.
     ///
     /// # Errors
-    /// A call fails, or bytes arrived by a way other than the configured one.
-    pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<RepeatResult> {
-        self.measure_with_start(point, access, repeat, stop, Ok)
-    }
-
-    /// Measures one repeat. After preparation, `start` may change its start time.
-    ///
-    /// # Errors
-    /// See [`Self::measure`], and the errors of `start`.
-    pub(crate) fn measure_with_start(
+    /// A call fails, bytes arrived by a way other than the configured one, or the errors of `start`.
+    pub(crate) fn measure(
         &mut self,
         point: &Point,
         access: &Access,

@@ -166,10 +166,8 @@ impl Zipf {
     /// the independent reference model holds the most probable pages; a cache may use one of its pages for the block
     /// just read, which for many blocks makes no difference).
     pub(crate) fn best_hit_ratio(&self, cached: u64) -> f64 {
-        match cached.min(self.cumulative.len() as u64) {
-            0 => 0.0,
-            cached => self.cumulative[cached as usize - 1],
-        }
+        let last = cached.min(self.cumulative.len() as u64).checked_sub(1);
+        last.map_or(0.0, |last| self.cumulative[last as usize])
     }
 }
 

@@ -2,7 +2,7 @@
 //! measured. Pure.
 
 use super::RawCross;
-use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, toml_name};
+use super::point::{CacheState, MAX_ZIPF_BLOCKS, Operation, Pattern, Point, Way, WriteSync, toml_name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
@@ -23,8 +23,6 @@ pub(crate) enum TierKind {
 const MAX_POINTS: usize = 5000;
 /// Maximum objects of a point.
 const MAX_FILES: u32 = 1_000_000;
-/// Maximum blocks of the pattern `zipf`, each of which has a cumulative weight.
-pub(crate) const MAX_ZIPF_BLOCKS: u64 = 1 << 24;
 
 /// Returns every combination. Combinations that differ only in factors without effect (an unused page cache, threads of a way without a
 /// runtime) are merged.

@@ -36,6 +36,9 @@ impl Way {
     }
 }
 
+/// Maximum blocks of the pattern `zipf`, each of which has a cumulative weight.
+pub(crate) const MAX_ZIPF_BLOCKS: u64 = 1 << 24;
+
 /// Patterns of the positions of accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -224,13 +227,15 @@ impl Point {
         format!("{cache}{sync}{threads}")
     }
 
+    /// Bytes of the calls in flight.
+    pub(crate) fn in_flight_bytes(&self) -> u64 {
+        self.block_bytes.saturating_mul(self.depth.into())
+    }
+
     /// Size of a block, exact, unlike the text of other sizes.
     pub(crate) fn block_text(&self) -> String {
-        let text = bytes(self.block_bytes);
-        match parse_bytes(&text) == Ok(self.block_bytes) {
-            true => text,
-            false => format!("{} B", self.block_bytes),
-        }
+        let exact = Some(bytes(self.block_bytes)).filter(|text| parse_bytes(text) == Ok(self.block_bytes));
+        exact.unwrap_or_else(|| format!("{} B", self.block_bytes))
     }
 
     /// Everything except block and depth, in words: the same for all points of a table.

@@ -145,7 +145,7 @@ fn check_space(plan: &Plan, tiers: &PreparedTiers) -> Result<()> {
     let points = plan.points.iter();
     // A restore reads in parts.
     let holding = points.filter(|point| point.operation.moves_bytes() && point.operation != Operation::Restore);
-    let held = holding.map(|point| point.block_bytes.saturating_mul(point.depth.into()));
+    let held = holding.map(Point::in_flight_bytes);
     let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
     let (is_enough, held, memory) = (memory == 0 || held <= memory, bytes(held), bytes(memory));
     ensure!(
@@ -240,7 +240,7 @@ fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&P
         if repeat % 2 == 1 {
             measure_fio(plan, tier, fio, &mut entry, stop);
         }
-        let outcome = tier.measure(point, &plan.access, repeat, stop);
+        let outcome = tier.measure(point, &plan.access, repeat, stop, Ok);
         if repeat.is_multiple_of(2) {
             measure_fio(plan, tier, fio, &mut entry, stop);
         }
@@ -263,7 +263,7 @@ fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, stop: &St
         warmup: Duration::ZERO,
         ..plan.access
     };
-    let written = tier.measure(point, &access, u32::MAX, stop);
+    let written = tier.measure(point, &access, u32::MAX, stop, Ok);
     written.map(drop).context("preconditioning")
 }
 

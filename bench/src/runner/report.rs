@@ -271,8 +271,7 @@ fn fio_tables(points: &[Summary]) -> Vec<Block> {
 fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
         let took = summary.took_s.filter(|_| summary.calls > 0)?;
-        let all = summary.point.block_bytes * u64::from(summary.point.depth);
-        let (point, all) = (&summary.point, bytes(all));
+        let (point, all) = (&summary.point, bytes(summary.point.in_flight_bytes()));
         let [took, rate] = [took, summary.mb_per_s].map(|of| spread(&of));
         Some(format!("{point}: {all} in {took} s, {rate} MB/s"))
     };
