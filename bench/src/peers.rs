@@ -149,13 +149,11 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
 /// Arguments for the order of accesses, and for reads and writes; `None` for operations on objects, and for a share of writes that is not
 /// in whole percents, which fio would round.
 fn order_and_kind(point: &Point, access: &Access) -> Option<Vec<String>> {
-    let percent = access.write_share * 100.0;
+    let share = access.write_share * 100.0;
     let (act, writes) = match point.operation {
         Operation::Read => ("read", Some("--readonly".to_owned())),
         Operation::Write => ("write", None),
-        Operation::Mixed if (percent - percent.round()).abs() < 1e-6 => {
-            ("rw", Some(format!("--rwmixwrite={percent:.0}")))
-        }
+        Operation::Mixed if (share - share.round()).abs() < 1e-6 => ("rw", Some(format!("--rwmixwrite={share:.0}"))),
         _ => return None,
     };
     let order = match point.pattern {
