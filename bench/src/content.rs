@@ -58,31 +58,18 @@ impl Data {
         let file_bytes = size / u64::from(files);
         let put = |number: u32| async move {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
-            write(tier, &path, seed ^ u64::from(number), file_bytes, stop).await
+            ensure!(!stop.is_requested(), "interrupted before all data was written");
+            write(tier, &path, seed ^ u64::from(number), file_bytes).await
         };
         let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(MAX_WRITES).try_collect().await;
-        Ok(Self::of(objects?, file_bytes, Some(seed)))
+        Ok(Self::of(objects?, Some(seed)))
     }
 
-    /// Writes one object.
-    ///
-    /// # Errors
-    /// The tier fails, or an interrupt.
-    pub(crate) async fn write_one(
-        tier: &Arc<dyn Tier>,
-        path: &ObjectPath,
-        size: u64,
-        seed: u64,
-        stop: &Stop,
-    ) -> Result<Self> {
-        let object = write(tier, path, seed, size, stop).await?;
-        Ok(Self::of(vec![object], size, Some(seed)))
-    }
-
-    pub(crate) fn of(objects: Vec<Object>, file_bytes: u64, seed: Option<u64>) -> Self {
+    /// Creates data of at least one object.
+    pub(crate) fn of(objects: Vec<Object>, seed: Option<u64>) -> Self {
         Self {
+            file_bytes: objects[0].size,
             objects: Arc::new(objects),
-            file_bytes,
             seed,
         }
     }
@@ -117,10 +104,11 @@ impl Data {
     }
 }
 
-/// Writes an object of seeded content, unless interrupted: from memory if it is small, else from a temporary file.
-async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64, stop: &Stop) -> Result<Object> {
-    let interrupted = "interrupted before the data was written";
-    ensure!(!stop.is_requested(), interrupted);
+/// Writes an object of seeded content: from memory if it is small, else from a temporary file.
+///
+/// # Errors
+/// The tier fails.
+pub(crate) async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -> Result<Object> {
     let put = async |body: Body| {
         let object = with_retries(async || tier.put(path, body.clone()).await).await;
         object.context("cannot write the data to measure")
@@ -131,7 +119,6 @@ async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64, s
     let cannot = "cannot write the data to a temporary file";
     let mut file = tempfile::NamedTempFile::new().context(cannot)?;
     for at in (0..bytes).step_by(PIECE_BYTES as usize) {
-        ensure!(!stop.is_requested(), interrupted);
         let piece = content(seed, at..(at + PIECE_BYTES).min(bytes));
         file.write_all(&piece).context(cannot)?;
     }

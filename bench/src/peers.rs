@@ -22,7 +22,6 @@ pub(crate) struct PeerFigures {
     pub(crate) iops: f64,
     pub(crate) mb_per_s: f64,
     pub(crate) p50_us: Option<f64>,
-    pub(crate) p95_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
     /// CPU time of the tool per call, in microseconds, without its start and its warm-up.
     pub(crate) cpu_us_per_call: Option<f64>,
@@ -141,7 +140,7 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     } else {
         args.push(format!("--iodepth={}", point.depth));
     }
-    let rest = "--norandommap --unified_rw_reporting=1 --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:95:99 \
+    let rest = "--norandommap --unified_rw_reporting=1 --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:99 \
                 --output-format=json";
     args.extend(rest.split(' ').map(str::to_owned));
     Some(args)
@@ -150,13 +149,11 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
 /// Arguments for the order of accesses, and for reads and writes; `None` for operations on objects, and for a share of writes that is not
 /// in whole percents, which fio would round.
 fn order_and_kind(point: &Point, access: &Access) -> Option<Vec<String>> {
-    let percent = access.write_share * 100.0;
+    let share = access.write_share * 100.0;
     let (act, writes) = match point.operation {
         Operation::Read => ("read", Some("--readonly".to_owned())),
         Operation::Write => ("write", None),
-        Operation::Mixed if (percent - percent.round()).abs() < 1e-6 => {
-            ("rw", Some(format!("--rwmixwrite={percent:.0}")))
-        }
+        Operation::Mixed if (share - share.round()).abs() < 1e-6 => ("rw", Some(format!("--rwmixwrite={share:.0}"))),
         _ => return None,
     };
     let order = match point.pattern {
@@ -182,7 +179,6 @@ fn figures(output: &str) -> Result<PeerFigures> {
         iops: number("iops")?,
         mb_per_s: number("bw_bytes")? / 1e6,
         p50_us: percentile("50.000000"),
-        p95_us: percentile("95.000000"),
         p99_us: percentile("99.000000"),
         cpu_us_per_call: busy_us("usr_cpu")
             .zip(busy_us("sys_cpu"))
@@ -324,10 +320,7 @@ mod tests {
         let text = "note: x\n{\"jobs\": [{\"mixed\": {\"iops\": 1000.5, \"bw_bytes\": 4098048, \"lat_ns\": {\"percentile\": {\"50.000000\": 57000, \"99.000000\": 99000}}}}]}";
         let figures = figures(text).unwrap();
         assert_eq!((figures.iops, figures.mb_per_s), (1000.5, 4.098_048));
-        assert_eq!(
-            (figures.p50_us, figures.p95_us, figures.p99_us),
-            (Some(57.0), None, Some(99.0))
-        );
+        assert_eq!((figures.p50_us, figures.p99_us), (Some(57.0), Some(99.0)));
         for bad in ["", "{", "{}", "fio: io_uring is not there"] {
             assert!(super::figures(bad).is_err(), "{bad}");
         }

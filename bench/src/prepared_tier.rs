@@ -101,7 +101,7 @@ impl DataKey {
     /// Bytes of all files: `size` if they are read in parts.
     fn bytes(self, size: u64) -> u64 {
         match self.operation.takes_objects() {
-            true => u64::from(self.files) * self.block,
+            true => self.block.saturating_mul(self.files.into()),
             false => size,
         }
     }
@@ -171,13 +171,13 @@ impl PreparedTier {
         let keys: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
         // A checkpoint is stored in addition to the previous one until it is complete.
         let copies = keys.iter().map(|key| match key.operation {
-            Operation::Write | Operation::Checkpoint => 2 * key.bytes(size),
+            Operation::Write | Operation::Checkpoint => key.bytes(size).saturating_mul(2),
             _ => key.bytes(size),
         });
         let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
-        let written = objects.map(|point| u64::from(point.depth) * OBJECTS_PER_CALLER * point.block_bytes);
-        copies.sum::<u64>() + written.max().unwrap_or(0)
+        let written = objects.map(|point| point.in_flight_bytes().saturating_mul(OBJECTS_PER_CALLER));
+        copies.fold(written.max().unwrap_or(0), u64::saturating_add)
     }
 
     /// The tier opened first.
@@ -229,19 +229,12 @@ impl PreparedTier {
         apply_cache_state(point, &[file])
     }
 
-    /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared.
+    /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared. After preparation, `start`
+    /// may change its start time.
     ///
     /// # Errors
-    /// A call fails, or bytes arrived by a way other than the configured one.
-    pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<RepeatResult> {
-        self.measure_with_start(point, access, repeat, stop, Ok)
-    }
-
-    /// Measures one repeat. After preparation, `start` may change its start time.
-    ///
-    /// # Errors
-    /// See [`Self::measure`], and the errors of `start`.
-    pub(crate) fn measure_with_start(
+    /// A call fails, bytes arrived by a way other than the configured one, or the errors of `start`.
+    pub(crate) fn measure(
         &mut self,
         point: &Point,
         access: &Access,

@@ -1,7 +1,7 @@
 //! Seeded random choices: numbers, blocks by Zipf's law, and the bytes of each access. In: a point, a seed. Out: each caller's
 //! accesses, the same for every way of reading.
 
-use crate::plan::{Access, Operation, Pattern, Point};
+use crate::plan::{Access, MAX_ZIPF_BLOCKS, Operation, Pattern, Point};
 use anyhow::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tierlab_storage::{ErrorKind, StorageError};
@@ -127,9 +127,7 @@ impl Random {
     }
 }
 
-/// Maximum number of blocks, each of which has a cumulative weight.
-const MAX_BLOCKS: u64 = 1 << 24;
-/// Prime above [`MAX_BLOCKS`]: multiplied by it, ranks map to distinct blocks.
+/// Prime above [`MAX_ZIPF_BLOCKS`]: multiplied by it, ranks map to distinct blocks.
 const SCATTER: u64 = 2_654_435_761;
 
 /// Zipf's law over blocks: rank `r`, from 1, is read with weight `r^-exponent`.
@@ -141,8 +139,8 @@ pub(crate) struct Zipf {
 
 impl Zipf {
     pub(crate) fn new(blocks: u64, exponent: f64) -> Result<Self, StorageError> {
-        if blocks == 0 || blocks > MAX_BLOCKS {
-            let why = format!("zipf supports 1 to {MAX_BLOCKS} blocks, not {blocks}");
+        if blocks == 0 || blocks > MAX_ZIPF_BLOCKS {
+            let why = format!("zipf supports 1 to {MAX_ZIPF_BLOCKS} blocks, not {blocks}");
             return Err(ErrorKind::Invalid.error("--pattern", why));
         }
         let mut sum = 0.0;
@@ -168,10 +166,8 @@ impl Zipf {
     /// the independent reference model holds the most probable pages; a cache may use one of its pages for the block
     /// just read, which for many blocks makes no difference).
     pub(crate) fn best_hit_ratio(&self, cached: u64) -> f64 {
-        match cached.min(self.cumulative.len() as u64) {
-            0 => 0.0,
-            cached => self.cumulative[cached as usize - 1],
-        }
+        let last = cached.min(self.cumulative.len() as u64).checked_sub(1);
+        last.map_or(0.0, |last| self.cumulative[last as usize])
     }
 }
 
@@ -202,7 +198,7 @@ mod tests {
         for (cached, want) in [(0, 0.0), (1, 12.0 / 25.0), (2, 18.0 / 25.0), (4, 1.0), (9, 1.0)] {
             assert!((zipf.best_hit_ratio(cached) - want).abs() < 1e-12, "{cached}");
         }
-        assert!(Zipf::new(0, 1.0).is_err() && Zipf::new(MAX_BLOCKS + 1, 1.0).is_err());
+        assert!(Zipf::new(0, 1.0).is_err() && Zipf::new(MAX_ZIPF_BLOCKS + 1, 1.0).is_err());
     }
 
     #[test]

@@ -126,6 +126,11 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
     Interval::new(of.value, of.value / factor, (of.value * factor).max(of.value + half))
 }
 
+/// Mean of shares, with an interval that does not exceed 1.
+pub(crate) fn mean_share(values: impl IntoIterator<Item = f64>) -> Interval {
+    mean(values).map(|end| end.min(1.0))
+}
+
 /// Geometric mean of values above 0 that differ by factors.
 pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Interval {
     student(&Vec::from_iter(values.into_iter().map(f64::ln))).map(f64::exp)
@@ -133,9 +138,8 @@ pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Interval 
 
 /// Mean with Student's interval, which is open for a single value.
 fn student(values: &[f64]) -> Interval {
-    // The sum of no numbers is -0.
-    let mean = values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64;
-    mean_interval(values).unwrap_or(Interval::new(mean, f64::NEG_INFINITY, f64::INFINITY))
+    let lone = values.first().copied().unwrap_or(0.0);
+    mean_interval(values).unwrap_or(Interval::new(lone, f64::NEG_INFINITY, f64::INFINITY))
 }
 
 /// Value below which a share of the values is; `None` without values.

@@ -1,7 +1,7 @@
 //! One point by flags: the read speed of one tier. In: flags. Out: a report on standard output. The scripts that
 //! compare tiers with their peers use it; [`crate::plan`] measures plans of many points.
 
-use crate::content::{CHECKED_BYTES, Data, remove, unique_run_name};
+use crate::content::{CHECKED_BYTES, Data, remove, unique_run_name, write};
 use crate::drive::{Call, Caller, RepeatResult, RepeatRun, run_tasks};
 use crate::machine::MachineMonitor;
 use crate::plan::{self, Access, Pattern, Point, bad_usage, parse_positive_seconds, parse_seconds, tier_config};
@@ -63,7 +63,7 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
-    let data = runtime.block_on(prepare(&tier, options, &stop))?;
+    let data = runtime.block_on(prepare(&tier, options))?;
     let measured = measure(runtime, &tier, &data, options, &stop);
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
@@ -102,10 +102,11 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
 }
 
 /// Returns the object to read: an existing one, or one written for the measurement.
-async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions, stop: &Stop) -> Result<Data> {
+async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> {
     let Some(path) = &options.object else {
         let path = ObjectPath::new(&format!("storage-bench/{}.bin", unique_run_name()))?;
-        let data = Data::write_one(tier, &path, options.size, CONTENT_SEED, stop).await?;
+        let object = write(tier, &path, CONTENT_SEED, options.size).await?;
+        let data = Data::of(vec![object], Some(CONTENT_SEED));
         // A local file was written through the page cache.
         let file = Path::new(&tier.info().location).join(path.as_str());
         if file.is_file() {
@@ -116,8 +117,7 @@ async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions, stop: &Stop) -> 
     let object = tier.stat(&ObjectPath::new(path)?).await;
     let object = object.context("cannot inspect this object")?;
     ensure!(object.size > 0, "{path} is empty: choose another object");
-    let size = object.size;
-    Ok(Data::of(vec![object], size, None))
+    Ok(Data::of(vec![object], None))
 }
 
 /// Unmeasured time for the last reads' threads to fall asleep.
@@ -337,6 +337,9 @@ impl SingleOptions {
         }
         if self.object.is_none() && self.size < self.block_bytes {
             return Err(plan::bad_usage("--size", "must hold at least one block"));
+        }
+        if self.object.is_none() {
+            self.zipf(self.size)?;
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Interval at which tasks check for the signal.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which waits check for the signal and for their end.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time in which further signals belong to the first: `timeout` signals the process, and then its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 

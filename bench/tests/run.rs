@@ -437,3 +437,26 @@ fn data_that_does_not_fit_the_disk_is_refused_before_it_is_written() {
     assert!(text.contains("the plan writes") && text.contains("--scratch"), "{text}");
     assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
 }
+
+#[test]
+fn calls_that_do_not_fit_into_memory_are_refused_before_data_is_written() {
+    let folder = folder();
+    for cross in [
+        "operation = [\"checkpoint\"]\nblock = [4503599627370496]\n",
+        "way = [\"direct\", \"pread\"]\nblock = [\"64GiB\"]\n",
+    ] {
+        plan(
+            folder.path(),
+            &format!("[[cross]]\ntier = [\"disk\"]\ndepth = [4096]\n{cross}"),
+        );
+        change(folder.path(), "size = \"1MiB\"", "size = \"64GiB\"");
+        let out = folder.path().join("out");
+        let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
+        let text = stderr(&output);
+        assert!(
+            !output.status.success() && text.contains("cross.block: the calls in flight hold"),
+            "{text}"
+        );
+        std::fs::remove_dir_all(out).unwrap();
+    }
+}

@@ -6,15 +6,12 @@ use crate::drive::{RepeatResult, Tally};
 use crate::plan::{CacheState, Point};
 use crate::prepared_tier::PreparedTier;
 use crate::rounds::{Rounds, STEP_OVERHEAD, shuffled_rounds};
-use crate::stop::{Stop, sleep_until};
+use crate::stop::{POLL_INTERVAL, Stop, sleep_until};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_analysis::record::Limits;
 use tierlab_instrument::units::bytes;
-
-/// Time between checks for an interrupt in a pause.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Results of all rounds.
 #[derive(Debug, Default)]
@@ -125,7 +122,7 @@ pub(super) fn rounds(
             rounds_at_s.push(started.elapsed().as_secs_f64());
         }
         tier.prepare(point, &access, stop)?;
-        let result = tier.measure(point, &access, round, stop)?;
+        let result = tier.measure(point, &access, round, stop, Ok)?;
         if !stop.is_requested() {
             let disturbed = result.machine.disturbed(&Limits::default());
             steps.entry(point.clone()).or_default().push(Step { result, disturbed });
@@ -168,6 +165,7 @@ fn disturbed<'a>(steps: impl Iterator<Item = &'a Step> + Clone, left_out: usize)
 mod tests {
     use super::*;
     use crate::machine::MachineUse;
+    use std::time::Duration;
 
     #[test]
     fn steps_beside_other_work_are_left_out_and_named() {

@@ -116,11 +116,8 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<()> {
         findings.extend(network::findings(&tree, url));
     }
     findings.extend(opened);
-    if let Some(config) = config
-        .as_ref()
-        .filter(|_| !options.no_measure && subject.folders.is_empty())
-    {
-        findings.push(measured::measure_tier(config, &stop));
+    if !options.no_measure && subject.folders.is_empty() {
+        findings.extend(config.as_ref().map(|config| measured::measure_tier(config, &stop)));
     }
     findings.sort_by(Finding::order);
     let report = DoctorReport {

@@ -12,7 +12,7 @@ pub(crate) use tasks::run_tasks;
 pub(crate) use threads::{BlockingCaller, run_threads};
 
 use crate::machine::{MachineMonitor, MachineUse};
-use crate::stop::sleep_until;
+use crate::stop::{POLL_INTERVAL, sleep_until};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,6 @@ pub(crate) struct RepeatResult {
     /// The machine during the window.
     pub(crate) machine: MachineUse,
 }
-
-/// Time between two checks of a waiting thread.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Watches callers until their repeat is over. `join` waits for them, and returns their results.
 fn watch(run: &RepeatRun, monitor: &MachineMonitor, join: impl FnOnce() -> Result<Tally>) -> Result<RepeatResult> {
@@ -48,7 +45,9 @@ fn watch(run: &RepeatRun, monitor: &MachineMonitor, join: impl FnOnce() -> Resul
         (false, true) => tally.last_end.unwrap_or(last.at).min(run.window_end),
         (false, false) => Instant::now().min(run.window_end),
     };
-    let window = end.saturating_duration_since(run.window_start);
+    // A runtime's timer starts the first call up to a millisecond late.
+    let start = tally.first_start.filter(|_| out_of_data).unwrap_or(run.window_start);
+    let window = end.saturating_duration_since(start);
     Ok(RepeatResult {
         tally,
         seconds: run.seconds(window),

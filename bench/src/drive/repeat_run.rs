@@ -108,8 +108,7 @@ impl RepeatRun {
             false => access.window,
         };
         let window_end = start + warmup + window;
-        let min_drain = if due.is_some() { MIN_DRAIN } else { MIN_CLOSED_DRAIN };
-        let drain = (access.window * DRAIN_WINDOWS).max(min_drain);
+        let drain = (access.window * DRAIN_WINDOWS).max(if due.is_some() { MIN_DRAIN } else { MIN_CLOSED_DRAIN });
         Ok(Self {
             picker,
             due,
@@ -205,16 +204,11 @@ impl RepeatRun {
     /// A call of a closed loop that was not interrupted.
     pub(super) fn give_up(&self, next: NextCall, tally: &mut Tally) -> Result<()> {
         self.merge_second(tally, 0);
-        match next.due {
-            _ if self.stop.is_requested() => {}
-            Some(due) => self.count_unfinished(due, tally),
-            None => {
-                self.fail();
-                let waited = (self.drain_end - self.window_end).as_secs();
-                bail!(
-                    "a call did not end within {waited} s of the end of the repeat: check the tier, or raise `seconds`"
-                );
-            }
+        if let Some(due) = next.due {
+            self.count_unfinished(due, tally);
+        } else if !self.stop.is_requested() {
+            let waited = (self.drain_end - self.window_end).as_secs();
+            bail!("a call did not end for {waited} s after the repeat: check the tier, or raise `seconds`");
         }
         Ok(())
     }
@@ -289,6 +283,7 @@ impl RepeatRun {
     /// Counts a call in the window's rates if it ends in the window. Latencies of an open loop are those of calls due in the window.
     pub(super) fn count(&self, next: NextCall, call: &Call, tally: &mut Tally) {
         let NextCall { pick, due, .. } = next;
+        tally.first_start.get_or_insert(call.started);
         tally.last_end = Some(call.ended);
         let is_in_window = call.ended >= self.window_start && call.ended < self.window_end;
         let from = due.unwrap_or(call.started);

@@ -21,6 +21,8 @@ pub(crate) struct Tally {
     pub(crate) via: ViaSet,
     /// Errors of the window's calls by kind, if errors are tolerated.
     pub(crate) faults: BTreeMap<&'static str, Faults>,
+    /// Start of the first call.
+    pub(super) first_start: Option<Instant>,
     /// End of the last call.
     pub(super) last_end: Option<Instant>,
     /// Caller's current second of the window, by number, and its calls so far.
@@ -117,6 +119,7 @@ impl Default for Tally {
             sums: Sums::default(),
             via: ViaSet::default(),
             faults: BTreeMap::new(),
+            first_start: None,
             last_end: None,
             second: Default::default(),
         }
@@ -149,6 +152,7 @@ impl Tally {
         let _ = self.lag_ns.add(&other.lag_ns);
         self.sums.add(&other.sums);
         self.via = self.via.union(other.via);
+        self.first_start = self.first_start.into_iter().chain(other.first_start).min();
         self.last_end = self.last_end.max(other.last_end);
         for (kind, faults) in &other.faults {
             self.faults.entry(*kind).or_default().add(faults);

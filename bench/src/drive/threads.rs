@@ -136,9 +136,23 @@ mod tests {
         };
         let access = Access::reads(1, Duration::from_millis(1), Duration::ZERO);
         let run = RepeatRun::new(&point, &access, point.block_bytes, 0, &Stop::default()).unwrap();
-        let outcome = run_threads(&run, vec![Slow, Slow], &MachineMonitor::default(), || Ok(())).unwrap();
+        let outcome = run_threads(&run, vec![Reader, Reader], &MachineMonitor::default(), || Ok(())).unwrap();
         assert_eq!((outcome.tally.sums.calls, outcome.tally.sums.ended), (2, 2));
-        assert!(outcome.window >= Duration::from_millis(5), "{:?}", outcome.window);
+        assert!(outcome.window >= Duration::from_millis(30), "{:?}", outcome.window);
+    }
+
+    #[test]
+    fn a_repeat_that_ends_with_its_data_begins_with_its_first_call() {
+        let point = Point {
+            operation: Operation::Checkpoint,
+            pattern: Pattern::Sequential,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access::reads(1, Duration::from_millis(1), Duration::ZERO);
+        let run = RepeatRun::new(&point, &access, point.block_bytes, 0, &Stop::default()).unwrap();
+        // Its content is made after the planned start.
+        let outcome = run_threads(&run, vec![Slow], &MachineMonitor::default(), || Ok(())).unwrap();
+        assert!(outcome.window < Duration::from_millis(5), "{:?}", outcome.window);
     }
 
     /// Takes 30 ms for a call.

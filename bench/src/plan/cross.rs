@@ -2,7 +2,7 @@
 //! measured. Pure.
 
 use super::RawCross;
-use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, toml_name};
+use super::point::{CacheState, MAX_ZIPF_BLOCKS, Operation, Pattern, Point, Way, WriteSync, toml_name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
@@ -151,6 +151,9 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
         _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
         _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
         _ if block > file_bytes && !takes_objects => "block: larger than a file, which has `size` divided by `files`",
+        _ if point.pattern == Pattern::Zipf && file_bytes / block * u64::from(files) > MAX_ZIPF_BLOCKS => {
+            "pattern: at most 16777216 blocks for `zipf`; raise `block` or lower `size`"
+        }
         (Way::Mmap, _) if point.operation != Operation::Read => "operation: `mmap` is read only; write with `pread`",
         (Way::PreadDirect, _) if !is_aligned => {
             "block: `pread-direct` requires blocks and files that are multiples of 4 KiB"
@@ -223,6 +226,23 @@ mod tests {
         );
         let wanted = ["checkpoint", "restore, cold"].map(|text| format!("disk by buffered: {text}, 2 MiB, depth 4"));
         assert_eq!(all.unwrap(), wanted);
+    }
+
+    #[test]
+    fn more_blocks_than_zipf_has_are_refused_before_they_are_written() {
+        let of = |size| {
+            let point = Point {
+                pattern: Pattern::Zipf,
+                ..Point::reads("disk", 4096)
+            };
+            check(&point, size)
+        };
+        assert_eq!(of(64 << 30), Ok(()));
+        assert!(
+            of(65 << 30)
+                .unwrap_err()
+                .contains("cross.pattern: at most 16777216 blocks")
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) use common::{
     Common, Flags, OneOrMany, RawTier, Size, Source, bad_usage, check_counts, check_each, check_list, check_name,
     check_table, check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
-pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, toml_name};
+pub(crate) use point::{CacheState, MAX_ZIPF_BLOCKS, Operation, Pattern, Point, Way, WriteSync, toml_name};
 
 use anyhow::{Context as _, Result};
 use common::{default_entry, numbers};

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use tierlab_instrument::units::bytes;
+use tierlab_instrument::units::{bytes, parse_bytes};
 
 /// Ways of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ impl Way {
         matches!(self, Self::Direct | Self::PreadDirect)
     }
 }
+
+/// Maximum blocks of the pattern `zipf`, each of which has a cumulative weight.
+pub(crate) const MAX_ZIPF_BLOCKS: u64 = 1 << 24;
 
 /// Patterns of the positions of accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
@@ -224,6 +227,17 @@ impl Point {
         format!("{cache}{sync}{threads}")
     }
 
+    /// Bytes of the calls in flight.
+    pub(crate) fn in_flight_bytes(&self) -> u64 {
+        self.block_bytes.saturating_mul(self.depth.into())
+    }
+
+    /// Size of a block, exact, unlike the text of other sizes.
+    pub(crate) fn block_text(&self) -> String {
+        let exact = Some(bytes(self.block_bytes)).filter(|text| parse_bytes(text) == Ok(self.block_bytes));
+        exact.unwrap_or_else(|| format!("{} B", self.block_bytes))
+    }
+
     /// Everything except block and depth, in words: the same for all points of a table.
     pub(crate) fn group_text(&self) -> String {
         let (way, access, state) = (toml_name(&self.way), self.access_text(), self.state_text());
@@ -237,7 +251,21 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (group, block) = (self.group_text(), bytes(self.block_bytes));
-        write!(f, "{group}, {block}, depth {}", self.depth)
+        write!(f, "{}, {}, depth {}", self.group_text(), self.block_text(), self.depth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_different_sizes_have_different_texts() {
+        let text = |block| Point::reads("disk", block).block_text();
+        let texts = [1, 512, 1536, 4095, 4096, 4097, 1 << 20].map(text);
+        assert_eq!(
+            texts,
+            ["1 B", "512 B", "1.50 KiB", "4095 B", "4 KiB", "4097 B", "1 MiB"]
+        );
     }
 }

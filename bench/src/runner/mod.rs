@@ -139,23 +139,24 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
     Fleet::open(&agents, plan, &options.flags, options.seconds).map(Some)
 }
 
-/// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
+/// Refuses a run whose calls in flight do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
 /// local tiers are in that folder.
 fn check_space(plan: &Plan, tiers: &PreparedTiers) -> Result<()> {
     let points = plan.points.iter();
-    let checkpoints = points.filter(|point| point.operation == Operation::Checkpoint);
-    let held = checkpoints.map(|point| u64::from(point.depth) * point.block_bytes);
+    // A restore reads in parts.
+    let holding = points.filter(|point| point.operation.moves_bytes() && point.operation != Operation::Restore);
+    let held = holding.map(Point::in_flight_bytes);
     let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
     let (is_enough, held, memory) = (memory == 0 || held <= memory, bytes(held), bytes(memory));
     ensure!(
         is_enough,
-        "cross.block: the writers of a checkpoint hold {held} in memory, and this machine has {memory}: lower `block` or `depth`"
+        "cross.block: the calls in flight hold {held} in memory, and this machine has {memory}: lower `block` or `depth`"
     );
     let of = |(name, tier): (&String, &PreparedTier)| {
         let points = plan.points.iter().filter(|point| point.tier == *name);
         tier.local_bytes(points, plan.access.size)
     };
-    let needed: u64 = tiers.iter().map(of).sum();
+    let needed = tiers.iter().map(of).fold(0, u64::saturating_add);
     let Some(root) = tiers.values().find_map(PreparedTier::root).filter(|_| needed > 0) else {
         return Ok(());
     };
@@ -239,7 +240,7 @@ fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&P
         if repeat % 2 == 1 {
             measure_fio(plan, tier, fio, &mut entry, stop);
         }
-        let outcome = tier.measure(point, &plan.access, repeat, stop);
+        let outcome = tier.measure(point, &plan.access, repeat, stop, Ok);
         if repeat.is_multiple_of(2) {
             measure_fio(plan, tier, fio, &mut entry, stop);
         }
@@ -262,7 +263,7 @@ fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, stop: &St
         warmup: Duration::ZERO,
         ..plan.access
     };
-    let written = tier.measure(point, &access, u32::MAX, stop);
+    let written = tier.measure(point, &access, u32::MAX, stop, Ok);
     written.map(drop).context("preconditioning")
 }
 

@@ -15,7 +15,7 @@ use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
 const COLUMNS: [Column<Summary, Cell>; 14] = [
-    ("block", |one| bytes(one.point.block_bytes).into()),
+    ("block", |one| one.point.block_text().into()),
     ("depth", |one| one.point.depth.to_string().into()),
     ("calls/s", |one| spread(&one.iops).into()),
     ("MB/s", |one| if_moves_bytes(one, spread(&one.mb_per_s)).into()),
@@ -195,7 +195,7 @@ fn curves_of(points: &[Summary]) -> Vec<(String, Markup)> {
 }
 
 fn heading(point: &Point) -> String {
-    let text = format!("{}: {}, {}", point.tier, point.access_text(), bytes(point.block_bytes));
+    let text = format!("{}: {}, {}", point.tier, point.access_text(), point.block_text());
     match point.rate {
         0 => text,
         _ => format!("{text}, at most {} in flight", point.depth),
@@ -271,8 +271,9 @@ fn fio_tables(points: &[Summary]) -> Vec<Block> {
 fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
         let took = summary.took_s.filter(|_| summary.calls > 0)?;
-        let all = summary.point.block_bytes * u64::from(summary.point.depth);
-        let (point, all) = (&summary.point, bytes(all));
+        // Each agent has all callers of the point.
+        let calls = summary.calls / (summary.repeats - summary.left_out) as u64;
+        let (point, all) = (&summary.point, bytes(summary.point.block_bytes * calls));
         let [took, rate] = [took, summary.mb_per_s].map(|of| spread(&of));
         Some(format!("{point}: {all} in {took} s, {rate} MB/s"))
     };
@@ -337,8 +338,32 @@ fn facts(run: &RunFacts, access: &Access, figures: &Figures) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::machine::Environment;
-    use crate::runner::record::Entry;
+    use crate::plan::Operation;
+    use crate::runner::record::{Entry, encode};
     use crate::runner::summary::summaries;
+
+    #[test]
+    fn a_checkpoint_of_several_agents_has_the_bytes_of_all() {
+        let mut latencies = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+        latencies.record_n(1_500_000_000, 3).unwrap();
+        let point = Point {
+            operation: Operation::Checkpoint,
+            ..Point::reads("disk", 1 << 20)
+        };
+        let entry = |repeat| {
+            let measured = serde_json::json!({
+                "latency_hdr": encode(&latencies).unwrap(), "window_s": 2.0, "calls": 3, "ended": 3, "writes": 3, "asked_bytes": 3_145_728,
+                "ended_bytes": 3_145_728, "wire_bytes": 0, "requests": 3, "retries": 0, "unfinished": 0, "via": "",
+                "machine": {"own_cpu_s": 0.1}
+            });
+            Entry {
+                measured: serde_json::from_value(measured).unwrap(),
+                ..Entry::new(&point, repeat)
+            }
+        };
+        let sentence = checkpoints(&summaries(&[entry(0), entry(1)])).remove(0);
+        assert!(sentence.contains("3 MiB in 2.00 [2.00–2.00] s, 1.57 ["), "{sentence}");
+    }
 
     #[test]
     fn a_peer_that_fails_in_every_repeat_has_one_caution_for_the_point() {

@@ -151,7 +151,7 @@ impl Session<'_> {
         let measured = prepare_repeat(plan, tier, point, &stop)
             .and_then(|()| {
                 let start = |run: RepeatRun| anyhow::Ok(run.starting_at(wait_for_start()?));
-                tier.measure_with_start(point, &plan.access, repeat, &stop, start)
+                tier.measure(point, &plan.access, repeat, &stop, start)
             })
             .and_then(|outcome| MeasuredRepeat::of(&outcome, &plan.limits));
         if late.get().is_none() {

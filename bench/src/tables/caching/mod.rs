@@ -13,7 +13,7 @@ pub(crate) use plan::CachingOptions;
 
 use crate::prepared_tier::{PreparedTiers, with_tiers};
 use crate::report::{csv, finish, results_folder};
-use crate::rounds::{Rounds, mean, shuffled_rounds};
+use crate::rounds::{Rounds, mean, mean_share, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::Result;
 use measure::{CacheCase, CachingRepeat, TableOnTier, real_cache_hits, units};
@@ -21,7 +21,7 @@ use plan::{CachingPrices, Settings};
 use play::{Law, Table};
 use policies::{StackDistances, min_hits};
 use serde::Serialize;
-use statements::{CachingStatement, Computed, at_most_one, statements};
+use statements::{CachingStatement, Computed, statements};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -190,14 +190,13 @@ fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usiz
 
 fn computed(settings: &Settings, ratios: &BTreeMap<(usize, usize, usize), Vec<Ratios>>) -> Vec<Computed> {
     let of = |(&(law, unit, size), rounds): (&(usize, usize, usize), &Vec<Ratios>)| {
-        let each = |value: fn(&Ratios) -> f64| mean(rounds.iter().map(value));
-        let share = |value| at_most_one(each(value));
+        let share = |value: fn(&Ratios) -> f64| mean_share(rounds.iter().map(value));
         Computed {
             law: settings.plan.laws[law],
             ram: computed_ram(settings, settings.plan.shares[size], unit),
             unit: settings.units[unit].to_string(),
             entries: rounds[0].entries,
-            distinct: each(|ratios| ratios.distinct as f64).value,
+            distinct: mean(rounds.iter().map(|ratios| ratios.distinct as f64)).value,
             lru: share(|ratios| ratios.lru),
             tiny_lfu: share(|ratios| ratios.tiny_lfu),
             min: share(|ratios| ratios.min),

@@ -4,7 +4,7 @@ use super::measure::{CacheCase, CachingRepeat, ComputedHits};
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
-use crate::rounds::{geometric_mean, mean, percentile};
+use crate::rounds::{geometric_mean, mean, mean_share, percentile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
@@ -77,7 +77,7 @@ pub(super) fn statements(
         let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| warm_up(&repeat.figures.marks)).collect();
         let computed = |hits: fn(ComputedHits) -> u64| {
             let share = |repeat: &CachingRepeat| hits(repeat.computed.unwrap_or_default()) as f64 / lookups(repeat);
-            own[0].computed.map(|_| at_most_one(of(own, share)))
+            own[0].computed.map(|_| mean_share(own.iter().map(share)))
         };
         CachingStatement {
             tier: tier.clone(),
@@ -88,9 +88,7 @@ pub(super) fn statements(
             repeats: own.len(),
             lookups: own.iter().map(|repeat| repeat.lookups).sum(),
             left_out: own.iter().map(|repeat| repeat.left_out).sum(),
-            hit_ratio: at_most_one(of(own, |repeat| {
-                1.0 - repeat.figures.misses.min(repeat.lookups) as f64 / lookups(repeat)
-            })),
+            hit_ratio: mean_share(own.iter().map(hit_ratio)),
             computed_hit_ratio: computed(|hits| hits.policy),
             best_hit_ratio: computed(|hits| hits.best),
             p50_us: quantile(own, 0.5),
@@ -98,8 +96,8 @@ pub(super) fn statements(
             origin_requests_per_lookup: of(own, requests),
             origin_bytes_per_lookup: of(own, bytes),
             origin_bytes_per_byte: of(own, |repeat| bytes(repeat) / settings.plan.row_bytes.0 as f64),
-            warm_after_lookups: median(warm.iter().map(|warm| warm.0 as f64).collect()),
-            warm_after_s: median(warm.iter().map(|warm| warm.1).collect()),
+            warm_after_lookups: percentile(warm.iter().map(|warm| warm.0 as f64).collect(), 0.5),
+            warm_after_s: percentile(warm.iter().map(|warm| warm.1).collect(), 0.5),
             seconds: of(own, |repeat| repeat.figures.elapsed_s),
             saved_usd_per_gb_month: saved,
         }
@@ -109,6 +107,10 @@ pub(super) fn statements(
 
 fn lookups(repeat: &CachingRepeat) -> f64 {
     repeat.lookups.max(1) as f64
+}
+
+fn hit_ratio(repeat: &CachingRepeat) -> f64 {
+    1.0 - repeat.figures.misses.min(repeat.lookups) as f64 / lookups(repeat)
 }
 
 fn requests(repeat: &CachingRepeat) -> f64 {
@@ -121,20 +123,6 @@ fn bytes(repeat: &CachingRepeat) -> f64 {
 
 fn of(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Interval {
     mean(repeats.iter().map(value))
-}
-
-/// Limits an interval of a share to 1.
-pub(super) fn at_most_one(of: Interval) -> Interval {
-    Interval {
-        hi: of.hi.min(1.0),
-        ..of
-    }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let low = values.get(values.len().saturating_sub(1) / 2)?;
-    Some(f64::midpoint(*low, values[values.len() / 2]))
 }
 
 /// Returns the geometric mean of the repeats' percentiles with its interval, because repeats differ by factors. `None`

@@ -100,11 +100,7 @@ fn access(own: &[LayoutRepeat], files: Option<&[LayoutRepeat]>, of: AccessOf) ->
 /// Converts rates to times, so that less is better.
 fn reciprocal(rate: &Interval) -> Interval {
     let of = |rate: f64| 1.0 / rate.max(f64::MIN_POSITIVE);
-    Interval {
-        value: of(rate.value),
-        lo: of(rate.hi),
-        hi: of(rate.lo),
-    }
+    Interval::new(of(rate.value), of(rate.hi), of(rate.lo))
 }
 
 /// Names the fastest layouts: the best one, and all whose intervals overlap the best's. A single repeat has no intervals.

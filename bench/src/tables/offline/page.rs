@@ -3,7 +3,7 @@
 use super::OfflineFigures;
 use super::statements::{AcceleratorFigures, OfflineStatement};
 use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
-use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
+use tierlab_instrument::units::{bytes, digits3, latency, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 15] = [
     ("tier", |one| one.case.placement.tier.clone()),
@@ -46,12 +46,9 @@ const ACCELERATOR_COLUMNS: [Column<AcceleratorFigures>; 4] = [
     ("rows/s", |row| spread(&row.rows_per_s)),
 ];
 
-/// Percent with one decimal; `n/a` for an open end.
+/// Percent with one decimal.
 fn tenths(share: f64) -> String {
-    match share.is_finite() {
-        true => format!("{:.1} %", 100.0 * share),
-        false => NONE.to_owned(),
-    }
+    format!("{:.1} %", 100.0 * share)
 }
 
 const ACCELERATOR_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take without waiting. Accelerators are emulated: each \

@@ -4,7 +4,7 @@
 use super::OfflineCase;
 use super::measure::{OfflineRepeat, StreamFigures};
 use super::plan::OfflinePrices;
-use crate::rounds::{geometric_mean, mean};
+use crate::rounds::{geometric_mean, mean, mean_share};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
@@ -86,12 +86,11 @@ const MIN_UTILISATION: f64 = 0.9;
 /// Figures of each number of accelerators, each of which takes `demand` rows per second.
 fn accelerator_figures(own: &[OfflineRepeat], demand: f64) -> Vec<AcceleratorFigures> {
     let counts = own.first().into_iter().flat_map(|one| one.by_count.keys());
-    let to_share = |end: f64| end.min(1.0);
     let of = |&count: &u32| {
         let rates = || own.iter().filter_map(|one| Some(one.by_count.get(&count)?.rate()));
         AcceleratorFigures {
             count,
-            utilisation: mean(rates().map(|rate| (rate / demand / f64::from(count)).min(1.0))).map(to_share),
+            utilisation: mean_share(rates().map(|rate| (rate / demand / f64::from(count)).min(1.0))),
             rows_per_s: mean(rates()),
         }
     };

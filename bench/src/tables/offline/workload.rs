@@ -48,7 +48,7 @@ struct Filled {
 /// Inputs of one run.
 pub(super) struct Batch {
     pub(super) rows: usize,
-    inputs: Vec<WarmupTensor>,
+    pub(super) inputs: Vec<WarmupTensor>,
 }
 
 impl Workload {

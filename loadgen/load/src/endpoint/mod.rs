@@ -16,7 +16,6 @@ mod stream;
 pub(crate) mod tests;
 
 pub use access::{Access, AccessSpec, Header, TargetSpec};
-pub(crate) use query::innermost;
 pub use query::{Answer, NoAnswer, Query};
 pub(crate) use query::{broken, innermost};
 pub use stream::{Address, Alpn, Endpoint, Stream};
