@@ -26,11 +26,7 @@ use tierlab_storage::{ErrorKind, StorageError};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    tierlab_program::begin();
-    if let Some(code) = tierlab_program::describe::<Cli>() {
-        return code;
-    }
-    let cli = tierlab_program::parse::<Cli>().unwrap_or_else(|error| error.exit());
+    let cli: Cli = tierlab_program::start();
     let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(logs)

@@ -151,11 +151,7 @@ enum SchemaFile {
 /// # Errors
 /// The runtime cannot start.
 pub fn main() -> anyhow::Result<ExitCode> {
-    tierlab_program::begin();
-    if let Some(code) = tierlab_program::describe::<Cli>() {
-        return Ok(code);
-    }
-    let cli = tierlab_program::parse::<Cli>().unwrap_or_else(|error| error.exit());
+    let cli: Cli = tierlab_program::start();
     tierlab_program::can_start_workers(0).context("tierlab-loadgen")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(cli.command.run()).unwrap_or_else(|error| {

@@ -69,9 +69,7 @@ pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let environment = std::env::var("TIERLAB_LOG__FORMAT").ok();
     tierlab_program::begin();
-    if let Some(code) = tierlab_program::describe::<Args>() {
-        return code;
-    }
+    tierlab_program::describe::<Args>();
     let mut format = LogFormat::requested(&arguments, environment.as_deref());
     let args = match tierlab_program::parse::<Args>() {
         Ok(args) => args,

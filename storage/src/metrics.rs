@@ -130,32 +130,12 @@ impl StorageMetrics {
 
     /// Metrics of the cache over a tier.
     pub fn cache(&self, tier: &str) -> CacheMetrics {
-        let of = &self.cache;
-        CacheMetrics {
-            hits: of.hits.with_label_values(&[tier]),
-            misses: of.misses.with_label_values(&[tier]),
-            joined: of.joined.with_label_values(&[tier]),
-            evictions: of.evictions.with_label_values(&[tier]),
-            bytes: of.bytes.with_label_values(&[tier]),
-            capacity_bytes: of.capacity_bytes.with_label_values(&[tier]),
-        }
+        self.cache.of(tier)
     }
 
     /// Metrics of the stage of a tier.
     pub fn staged(&self, tier: &str) -> StagedMetrics {
-        let of = &self.staged;
-        StagedMetrics {
-            hits: of.hits.with_label_values(&[tier]),
-            misses: of.misses.with_label_values(&[tier]),
-            neighbours: of.neighbours.with_label_values(&[tier]),
-            written: of.written.with_label_values(&[tier]),
-            evicted: of.evicted.with_label_values(&[tier]),
-            torn: of.torn.with_label_values(&[tier]),
-            skipped: of.skipped.with_label_values(&[tier]),
-            failures: of.failures.with_label_values(&[tier]),
-            bytes: of.bytes.with_label_values(&[tier]),
-            capacity_bytes: of.capacity_bytes.with_label_values(&[tier]),
-        }
+        self.staged.of(tier)
     }
 
     /// Metrics of the service emulated over a tier.
@@ -185,43 +165,6 @@ impl StorageMetrics {
             mended: self.damaged_rows.with_label_values(&[tier, "mended"]),
             refused: self.damaged_rows.with_label_values(&[tier, "refused"]),
         }
-    }
-}
-
-impl CacheMetrics<IntCounterVec, IntGaugeVec> {
-    fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
-        let of = ["tier"];
-        let joined = "Misses that joined a read in progress.";
-        let evictions = "Blocks evicted from the cache, for room or because of their age.";
-        Ok(Self {
-            hits: on.counter(names::CACHE_HITS, "Blocks found in the cache.", &of)?,
-            misses: on.counter(names::CACHE_MISSES, "Blocks missing from the cache.", &of)?,
-            joined: on.counter(names::CACHE_JOINED, joined, &of)?,
-            evictions: on.counter(names::CACHE_EVICTIONS, evictions, &of)?,
-            bytes: on.gauge(names::CACHE_BYTES, "Bytes held by the cache.", &of)?,
-            capacity_bytes: on.gauge(names::CACHE_CAPACITY_BYTES, "Capacity of the cache in bytes.", &of)?,
-        })
-    }
-}
-
-impl StagedMetrics<IntCounterVec, IntGaugeVec> {
-    fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
-        let of = ["tier"];
-        let neighbours = "Blocks missing from the stage but found in another process's stage.";
-        let torn = "Staged blocks that failed their checksum or could not be read; read from the tier instead.";
-        let skipped = "Blocks not staged: too many waiting, or a recent write failed.";
-        Ok(Self {
-            hits: on.counter(names::STAGED_HITS, "Blocks read from the stage.", &of)?,
-            misses: on.counter(names::STAGED_MISSES, "Blocks missing from the stage.", &of)?,
-            neighbours: on.counter(names::STAGED_NEIGHBOURS, neighbours, &of)?,
-            written: on.counter(names::STAGED_WRITTEN, "Blocks written to the stage.", &of)?,
-            evicted: on.counter(names::STAGED_EVICTED, "Blocks evicted from the stage.", &of)?,
-            torn: on.counter(names::STAGED_TORN, torn, &of)?,
-            skipped: on.counter(names::STAGED_SKIPPED, skipped, &of)?,
-            failures: on.counter(names::STAGED_FAILURES, "Writes to the stage that failed.", &of)?,
-            bytes: on.gauge(names::STAGED_BYTES, "Bytes held by the stage.", &of)?,
-            capacity_bytes: on.gauge(names::STAGED_CAPACITY_BYTES, "Capacity of the stage in bytes.", &of)?,
-        })
     }
 }
 
@@ -256,30 +199,65 @@ impl TierMetrics {
     }
 }
 
-/// Metrics of the cache over a tier. With vectors instead of single counters and gauges: of all tiers.
-#[derive(Debug, Clone)]
-pub struct CacheMetrics<Counter = IntCounter, Gauge = IntGauge> {
-    pub(super) hits: Counter,
-    pub(super) misses: Counter,
-    pub(super) joined: Counter,
-    pub(super) evictions: Counter,
-    pub(super) bytes: Gauge,
-    pub(super) capacity_bytes: Gauge,
+/// Defines metrics whose only label is a tier, each with its name and help: counters, then gauges.
+macro_rules! metrics_of_tiers {
+    ($(#[$doc:meta])* $metrics:ident
+        { $($counter:ident: $counter_name:ident, $counter_help:literal;)* }
+        { $($gauge:ident: $gauge_name:ident, $gauge_help:literal;)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone)]
+        pub struct $metrics<Counter = IntCounter, Gauge = IntGauge> {
+            $(pub(super) $counter: Counter,)*
+            $(pub(super) $gauge: Gauge,)*
+        }
+
+        impl $metrics<IntCounterVec, IntGaugeVec> {
+            fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
+                Ok(Self {
+                    $($counter: on.counter(names::$counter_name, $counter_help, &["tier"])?,)*
+                    $($gauge: on.gauge(names::$gauge_name, $gauge_help, &["tier"])?,)*
+                })
+            }
+
+            fn of(&self, tier: &str) -> $metrics {
+                $metrics {
+                    $($counter: self.$counter.with_label_values(&[tier]),)*
+                    $($gauge: self.$gauge.with_label_values(&[tier]),)*
+                }
+            }
+        }
+    };
 }
 
-/// Metrics of the stage of a tier. With vectors instead of single counters and gauges: of all tiers.
-#[derive(Debug, Clone)]
-pub struct StagedMetrics<Counter = IntCounter, Gauge = IntGauge> {
-    pub(super) hits: Counter,
-    pub(super) misses: Counter,
-    pub(super) neighbours: Counter,
-    pub(super) written: Counter,
-    pub(super) evicted: Counter,
-    pub(super) torn: Counter,
-    pub(super) skipped: Counter,
-    pub(super) failures: Counter,
-    pub(super) bytes: Gauge,
-    pub(super) capacity_bytes: Gauge,
+metrics_of_tiers! {
+    /// Metrics of the cache over a tier. With vectors instead of single counters and gauges: of all tiers.
+    CacheMetrics {
+        hits: CACHE_HITS, "Blocks found in the cache.";
+        misses: CACHE_MISSES, "Blocks missing from the cache.";
+        joined: CACHE_JOINED, "Misses that joined a read in progress.";
+        evictions: CACHE_EVICTIONS, "Blocks evicted from the cache, for room or because of their age.";
+    } {
+        bytes: CACHE_BYTES, "Bytes held by the cache.";
+        capacity_bytes: CACHE_CAPACITY_BYTES, "Capacity of the cache in bytes.";
+    }
+}
+
+metrics_of_tiers! {
+    /// Metrics of the stage of a tier. With vectors instead of single counters and gauges: of all tiers.
+    StagedMetrics {
+        hits: STAGED_HITS, "Blocks read from the stage.";
+        misses: STAGED_MISSES, "Blocks missing from the stage.";
+        neighbours: STAGED_NEIGHBOURS, "Blocks missing from the stage but found in another process's stage.";
+        written: STAGED_WRITTEN, "Blocks written to the stage.";
+        evicted: STAGED_EVICTED, "Blocks evicted from the stage.";
+        torn: STAGED_TORN, "Staged blocks that failed their checksum or could not be read; read from the tier instead.";
+        skipped: STAGED_SKIPPED, "Blocks not staged: too many waiting, or a recent write failed.";
+        failures: STAGED_FAILURES, "Writes to the stage that failed.";
+    } {
+        bytes: STAGED_BYTES, "Bytes held by the stage.";
+        capacity_bytes: STAGED_CAPACITY_BYTES, "Capacity of the stage in bytes.";
+    }
 }
 
 /// Metrics of the service emulated over a tier.

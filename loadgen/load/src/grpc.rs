@@ -6,7 +6,7 @@
 
 use crate::endpoint::{Alpn, Endpoint, broken};
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -14,13 +14,11 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::http::response::Parts;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use prost::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tierlab_analysis::record::Failure;
-use tierlab_protocol::grpc::client::{PREFIX_BYTES, infer_path, unframed};
-use tierlab_protocol::grpc::messages::ModelInferRequest;
+use tierlab_protocol::grpc::client::{infer_path, unframed};
 use tierlab_protocol::infer::InferReply;
 use tierlab_protocol::timing::StageTimings;
 use tokio::sync::{Mutex, OnceCell};
@@ -196,23 +194,6 @@ impl Connections {
     }
 }
 
-/// Adds a model version to a framed infer message.
-pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
-    let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
-    let field = ModelInferRequest {
-        model_version: version.to_owned(),
-        ..ModelInferRequest::default()
-    }
-    .encode_to_vec();
-    let mut out = BytesMut::with_capacity(framed.len() + field.len());
-    out.put_u8(0);
-    out.put_u32(u32::try_from(message.len() + field.len()).unwrap_or(u32::MAX));
-    // Appended last: the last value of a repeated field counts.
-    out.extend_from_slice(message);
-    out.extend_from_slice(&field);
-    out.freeze()
-}
-
 impl GrpcReply {
     /// Length of the body in bytes.
     pub(crate) fn len(&self) -> usize {
@@ -297,8 +278,6 @@ mod tests {
     use super::*;
     use crate::endpoint::Access;
     use tierlab_analysis::record::Outcome;
-    use tierlab_protocol::grpc::client::framed;
-    use tierlab_protocol::grpc::messages::ModelInferRequest;
 
     fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> GrpcReply {
         let mut trailers = HeaderMap::new();
@@ -351,19 +330,6 @@ mod tests {
             "{error}"
         );
         assert_eq!(connections("http://127.0.0.1:9", 200).unwrap().senders.len(), 4);
-    }
-
-    #[test]
-    fn a_version_is_asked_for_in_the_message() {
-        for version in ["3", &"9".repeat(300)] {
-            let framed = framed(&ModelInferRequest::of(
-                "m",
-                tierlab_protocol::infer::InferRequest::default(),
-            ));
-            let message = unframed(&with_model_version(&framed, version)).unwrap();
-            let read = ModelInferRequest::decode(message).unwrap();
-            assert_eq!((read.model_name.as_str(), read.model_version.as_str()), ("m", version));
-        }
     }
 
     #[tokio::test]

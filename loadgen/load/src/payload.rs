@@ -25,8 +25,13 @@ use tierlab_protocol::tensor::DataType;
 pub enum Form<'a> {
     /// Body over HTTP.
     Http(Encoding),
-    /// Framed message over gRPC, with its model name.
-    Grpc(&'a str),
+    /// Framed message over gRPC.
+    Grpc {
+        /// Model name.
+        model: &'a str,
+        /// Model version; default: the server's choice.
+        version: Option<&'a str>,
+    },
 }
 
 /// Body of one request.
@@ -59,7 +64,10 @@ impl Body {
     /// Encodes a request.
     pub fn encode(request: InferRequest, form: Form<'_>) -> Self {
         match form {
-            Form::Grpc(model) => Self::new(framed(&ModelInferRequest::of(model, request))),
+            Form::Grpc { model, version } => Self::new(framed(&ModelInferRequest {
+                model_version: version.unwrap_or_default().to_owned(),
+                ..ModelInferRequest::of(model, request)
+            })),
             Form::Http(Encoding::Json) => Self::new(request.encode_json().into()),
             Form::Http(Encoding::Binary) => {
                 let (bytes, json_len) = request.encode_binary();
@@ -148,6 +156,18 @@ impl fmt::Display for Protocol {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use prost::Message as _;
+    use tierlab_protocol::grpc::client::unframed;
+
+    #[test]
+    fn a_version_is_asked_for_in_the_message() {
+        for version in [None, Some("3")] {
+            let body = joined(&[1], Form::Grpc { model: "m", version });
+            let read = ModelInferRequest::decode(unframed(&body.bytes).unwrap()).unwrap();
+            assert_eq!(read.model_name, "m");
+            assert_eq!(read.model_version, version.unwrap_or_default());
+        }
+    }
 
     proptest! {
         #[test]

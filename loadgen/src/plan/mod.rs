@@ -217,11 +217,11 @@ impl Plan {
         Some(count.min(self.max_in_flight))
     }
 
-    /// Encoding of requests to a model.
-    pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {
+    /// Encoding of requests to a model, in a version if one is asked for.
+    pub const fn form<'a>(&self, model: &'a str, version: Option<&'a str>) -> Form<'a> {
         match self.protocol {
             Protocol::Http => Form::Http(self.encoding),
-            Protocol::Grpc => Form::Grpc(model),
+            Protocol::Grpc => Form::Grpc { model, version },
         }
     }
 

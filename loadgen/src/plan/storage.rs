@@ -3,7 +3,7 @@
 use super::fault::{Fault, check_distinct, check_range, empty};
 use super::value::{self, Within};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use tierlab_analysis::record::{ColdWay, PageCache};
 
@@ -26,7 +26,7 @@ pub struct TierPlan {
 }
 
 /// Service behind a tier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// Server that the lab starts on this machine.
@@ -40,11 +40,7 @@ pub enum Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Embedded => "embedded",
-            Self::Emulated => "emulated",
-            Self::Real => "real",
-        })
+        self.serialize(f)
     }
 }
 

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::Route;
-use tierlab_load::grpc;
 use tierlab_load::inputs::{Demand, Entities, Inputs, RowsBy};
 use tierlab_load::keys::Population;
 use tierlab_load::payload::{Body, Protocol};
@@ -39,7 +38,8 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Ve
     match target.content_of(model) {
         Content::Joined(population) => {
             check.check_ids(population)?;
-            let body = population.body(&[population.by_rank(0)], plan.form(model));
+            let form = plan.form(model, target.control.model_version());
+            let body = population.body(&[population.by_rank(0)], form);
             // Its rows are checked below, with an error that names the expected ones.
             let expected = Expected::new(model, check.declared(), None);
             let reply = check.request(&body, &expected).await?;
@@ -189,11 +189,11 @@ impl Check<'_> {
         population: Option<&Population>,
         (rows, requests): (u32, usize),
     ) -> Result<Vec<Body>, RunError> {
-        let Self { plan, model, .. } = *self;
+        let Self { plan, target, model } = *self;
         let count = rows as usize * requests;
         let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); count]);
         let wish = Demand {
-            form: plan.form(model),
+            form: plan.form(model, target.control.model_version()),
             rows,
             requests,
             seed: plan.seed,
@@ -211,11 +211,7 @@ impl Check<'_> {
         let reply = match route(plan, &target.control, model)? {
             Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
             Route::Grpc(connections) => {
-                let message = match target.control.model_version() {
-                    Some(version) => grpc::with_model_version(&body.bytes, version),
-                    None => body.bytes.clone(),
-                };
-                control::infer_over_grpc(&connections, message, expected, &limit).await?
+                control::infer_over_grpc(&connections, body.bytes.clone(), expected, &limit).await?
             }
         };
         if reply.outputs.is_empty() {

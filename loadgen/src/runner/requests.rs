@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tierlab_analysis::record::SentRequests;
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{Compress, Route, Step};
-use tierlab_load::grpc::{self, Connections};
+use tierlab_load::grpc::Connections;
 use tierlab_load::inputs::{Demand, Entities, Prepared, joined_requests, other_requests};
 use tierlab_load::keys::Population;
 use tierlab_load::live::Watch;
@@ -57,13 +57,12 @@ impl Requests<'_> {
         let (plan, target, model) = (self.plan, self.target, self.model);
         let expected = target.expected(model, self.load.batch_size);
         let requests = schedule.due_us.len();
-        let prepared = self.prepare(requests)?;
-        if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && prepared.bodies.len() < requests {
+        let Prepared { mut bodies, sent } = self.prepare(requests)?;
+        if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && bodies.len() < requests {
             let problem = "the bodies of a step exceed 128 MiB, so they cannot follow their recorded times; shorten it";
             return Err(plan.refuse("step_s", problem).into());
         }
-        let limit = limit(plan, &expected, &prepared.bodies);
-        let mut bodies = self.versioned(prepared.bodies);
+        let limit = limit(plan, &expected, &bodies);
         if plan.sending.compress.is_some_and(Compress::requests) {
             payload::compress(&mut bodies);
         }
@@ -80,7 +79,7 @@ impl Requests<'_> {
             drain: plan.drain,
             watch: watch.clone(),
         };
-        Ok((step, prepared.sent))
+        Ok((step, sent))
     }
 
     /// Prepares a closed loop of the same requests, with their statistics.
@@ -95,12 +94,12 @@ impl Requests<'_> {
     ) -> Result<(ClosedLoop, SentRequests), RunError> {
         let (plan, target, model, batch_size) = (self.plan, self.target, self.model, self.load.batch_size);
         let expected = target.expected(model, batch_size);
-        let bodies = (CLOSED_LOOP_ENTITIES / batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
-        let prepared = self.prepare(bodies)?;
+        let requests = (CLOSED_LOOP_ENTITIES / batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
+        let Prepared { bodies, sent } = self.prepare(requests)?;
         let step = ClosedLoop {
             route: route(plan, &target.control, model)?,
-            limit: limit(plan, &expected, &prepared.bodies),
-            bodies: Arc::new(self.versioned(prepared.bodies)),
+            limit: limit(plan, &expected, &bodies),
+            bodies: Arc::new(bodies),
             expected: Arc::new(expected),
             users: users as usize,
             think,
@@ -110,7 +109,7 @@ impl Requests<'_> {
             timeout: plan.timeout,
             watch: watch.clone(),
         };
-        Ok((step, prepared.sent))
+        Ok((step, sent))
     }
 
     /// Returns the population of its entities, and their number in each request.
@@ -142,19 +141,10 @@ impl Requests<'_> {
         })
     }
 
-    /// Adds the model's version to messages over gRPC.
-    fn versioned(&self, mut bodies: Vec<Body>) -> Vec<Body> {
-        if let (Protocol::Grpc, Some(version)) = (self.plan.protocol, self.target.control.model_version()) {
-            for body in &mut bodies {
-                body.bytes = grpc::with_model_version(&body.bytes, version);
-            }
-        }
-        bodies
-    }
-
     /// Builds the bodies of `requests` requests, with their statistics.
     pub(super) fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
-        let (plan, rows, form) = (self.plan, self.load.batch_size, self.plan.form(self.model));
+        let (plan, rows) = (self.plan, self.load.batch_size);
+        let form = plan.form(self.model, self.target.control.model_version());
         let (population, per_request) = self.entities();
         let ids = population.map_or_else(Vec::new, |population| {
             population.draw(requests * per_request, self.seed)

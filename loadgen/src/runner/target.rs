@@ -90,13 +90,9 @@ fn recorded_inputs(model: &ModelMetadata, joined: &JoinedMetadata, recorded: &Re
         dtype: DataType::Int64,
         shape: vec![-1],
     };
-    let is_recorded = |name: &str| {
-        let mut requests = recorded.requests.iter();
-        requests.any(|request| request.whole.is_some() || request.inputs.iter().any(|tensor| tensor.name == name))
-    };
     let candidates = model.inputs.iter().chain([&entities]);
     let required = candidates
-        .filter(|spec| is_recorded(&spec.name) || !(joined.inputs.contains(&spec.name) || spec.name == ENTITY_ID));
+        .filter(|spec| recorded.holds(&spec.name) || !(joined.inputs.contains(&spec.name) || spec.name == ENTITY_ID));
     required.cloned().collect()
 }
 

@@ -11,7 +11,6 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 
@@ -104,6 +103,13 @@ pub fn version(commit: Option<&str>) -> &'static str {
     })
 }
 
+/// Starts a program: returns its parsed arguments, or ends the process after `--help`, an error in them, or [`describe`].
+pub fn start<P: Parser>() -> P {
+    begin();
+    describe::<P>();
+    parse().unwrap_or_else(|error| error.exit())
+}
+
 /// Parses the arguments of the process. Errors about numbers say which form is expected.
 ///
 /// # Errors
@@ -132,26 +138,22 @@ fn with_form(error: clap::Error) -> clap::Error {
 }
 
 /// Answers `--completions SHELL` (to stdout) or `--man FOLDER` (a page for the program and each of its subcommands) if
-/// it is the first argument, and returns the exit code. For packagers: not part of `--help`.
-pub fn describe<P: CommandFactory>() -> Option<ExitCode> {
+/// it is the first argument, and ends the process. For packagers: not part of `--help`.
+pub fn describe<P: CommandFactory>() {
     let mut arguments = std::env::args_os().skip(1);
-    let flag = arguments.next()?;
+    let Some(flag) = arguments.next() else { return };
     let command = P::command();
     let name = command.get_name().to_owned();
-    let written = match flag.to_str()? {
-        "--completions" => completions(command, arguments.next()),
-        "--man" => man_pages(command, arguments.next()),
-        _ => return None,
+    let written = match flag.to_str() {
+        Some("--completions") => completions(command, arguments.next()),
+        Some("--man") => man_pages(command, arguments.next()),
+        _ => return,
     };
-    Some(match written {
-        Ok(()) => ExitCode::SUCCESS,
+    std::process::exit(match written {
+        Ok(()) => 0,
         Err(error) => {
             eprintln!("{name}: {error}");
-            ExitCode::from(if error.kind() == io::ErrorKind::InvalidInput {
-                2
-            } else {
-                1
-            })
+            1 + i32::from(error.kind() == io::ErrorKind::InvalidInput)
         }
     })
 }

@@ -16,7 +16,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
 /// Bytes before each message: the compression flag and the length.
-pub const PREFIX_BYTES: usize = 5;
+const PREFIX_BYTES: usize = 5;
 
 /// Returns the path of infer calls.
 pub fn infer_path() -> String {

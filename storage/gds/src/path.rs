@@ -3,11 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use strum::{IntoStaticStr, VariantArray};
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// Path from a file to device memory, as named by `path` in a tier's TOML.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DevicePath {
     /// GPUDirect Storage by cuFile: from the disk to the device without the host's memory. Reads by another path are
     /// called `cufile-posix`; they make a run that requested this path invalid.
@@ -24,24 +27,9 @@ pub enum DevicePath {
 }
 
 impl DevicePath {
-    /// Every path, best first.
-    pub const ALL: [Self; 5] = [
-        Self::Gds,
-        Self::Compat,
-        Self::Bounce,
-        Self::BounceDirect,
-        Self::Pageable,
-    ];
-
     /// Name in configs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gds => "gds",
-            Self::Compat => "compat",
-            Self::Bounce => "bounce",
-            Self::BounceDirect => "bounce-direct",
-            Self::Pageable => "pageable",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// True if cuFile reads.
@@ -108,7 +96,7 @@ mod tests {
 
     #[test]
     fn every_path_has_one_name() {
-        for path in DevicePath::ALL {
+        for &path in DevicePath::VARIANTS {
             let text = format!("\"{}\"", path.as_str());
             assert_eq!(serde_json::from_str::<DevicePath>(&text).unwrap(), path);
         }

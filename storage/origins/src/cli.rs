@@ -102,11 +102,7 @@ type Ready = BTreeMap<&'static str, String>;
 pub fn main() -> ExitCode {
     // Read first, so that a parent that ends during the start is noticed.
     let parent = std::os::unix::process::parent_id();
-    tierlab_program::begin();
-    if let Some(code) = tierlab_program::describe::<Flags>() {
-        return code;
-    }
-    let flags = tierlab_program::parse::<Flags>().unwrap_or_else(|error| error.exit());
+    let flags: Flags = tierlab_program::start();
     let filter = match EnvFilter::try_new(&flags.log) {
         Ok(filter) => filter,
         Err(e) => return refuse(&format!("--log `{}`: {e}", flags.log)),

@@ -19,6 +19,16 @@ pub struct Recorded {
     pub requests: Vec<RecordedRequest>,
 }
 
+impl Recorded {
+    /// True if any request holds an input of that name, or may hold it as a part of the whole.
+    pub fn holds(&self, name: &str) -> bool {
+        let has = |request: &RecordedRequest| {
+            request.whole.is_some() || request.inputs.iter().any(|tensor| tensor.name == name)
+        };
+        self.requests.iter().any(has)
+    }
+}
+
 /// Recorded request.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedRequest {

@@ -2,7 +2,7 @@
 //!
 //! In: recordings, and the metadata. Out: tensors, and the expected replies; errors name the place in the file.
 
-use super::recorded::{Recorded, RecordedRequest, RecordedTensor, elements, fits};
+use super::recorded::{Recorded, RecordedTensor, elements, fits};
 use super::resolved::{Declared, Source, TypedRequest, ValuesRule, Wanted};
 use super::rule::{CheckRule, Expectations, InputRules};
 use crate::reply::OutputValues;
@@ -41,12 +41,6 @@ fn check_whole(whole: &bytes::Bytes, declared: &Declared<'_>) -> Result<(), Stri
         }
     }
     Ok(())
-}
-
-pub(super) fn is_recorded(recorded: Option<&Recorded>, name: &str) -> bool {
-    let has =
-        |request: &RecordedRequest| request.whole.is_some() || request.inputs.iter().any(|tensor| tensor.name == name);
-    recorded.is_some_and(|recorded| recorded.requests.iter().any(has))
 }
 
 /// Converts recorded requests to the model's types.

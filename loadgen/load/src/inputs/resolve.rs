@@ -5,7 +5,7 @@
 //! is taken as the rows, and the result says so.
 
 use super::gaps::{Gap, gaps};
-use super::recordings::{check_names, check_of, is_recorded, typed};
+use super::recordings::{check_names, check_of, typed};
 use super::resolved::{Declared, Inputs, RowsBy, Source, Wanted};
 use super::rule::{Dim, InputRules, TensorRule, Values};
 use crate::element::{self, Number, is_float};
@@ -21,10 +21,11 @@ impl Inputs {
         check_names(rules, declared)?;
         let mut found = Vec::new();
         let mut wanted = Vec::new();
+        let recorded = rules.recorded.as_deref();
         let has_rows = declared.batched || can_assume_rows(declared);
         for spec in declared.inputs {
             let rule = rules.tensors.get(&spec.name);
-            let source = if is_recorded(rules.recorded.as_deref(), &spec.name) {
+            let source = if recorded.is_some_and(|recorded| recorded.holds(&spec.name)) {
                 if rule.is_some() {
                     return Err(format!(
                         "`inputs.tensor.{}` is unused: every recorded request has that input; remove one of them",
@@ -48,7 +49,6 @@ impl Inputs {
         }
         check_same_as(&wanted)?;
         let rows_by = rows_by(&wanted, declared);
-        let recorded = rules.recorded.as_deref();
         let recorded = recorded
             .map(|recorded| typed(recorded, rules, &wanted, declared))
             .transpose()?;

@@ -4,6 +4,7 @@
 use super::template::{Template, Value};
 use crate::driver::{HttpReply, Reply};
 use crate::grpc::{Connections, GrpcReply};
+use crate::payload::{Body, Form};
 use crate::reply::{CheckedReply, Expected, Limit, decode_message};
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
@@ -11,8 +12,6 @@ use reqwest::{Method, Request, Url};
 use serde_json::Value as Json;
 use std::sync::Arc;
 use tierlab_analysis::record::{Failure, Outcome};
-use tierlab_protocol::grpc::client::framed;
-use tierlab_protocol::grpc::messages::ModelInferRequest;
 use tierlab_protocol::infer::{Data, InferRequest};
 
 /// Prepared step.
@@ -182,11 +181,11 @@ impl GrpcCall {
     pub(super) fn message(&self, json: String) -> Result<Bytes, String> {
         let request = InferRequest::decode(&Data::from(Bytes::from(json)), None);
         let request = request.map_err(|error| format!("the request is not an infer request: {error}"))?;
-        let mut message = ModelInferRequest::of(&self.model, request);
-        if let Some(version) = &self.version {
-            message.model_version.clone_from(version);
-        }
-        Ok(framed(&message))
+        let form = Form::Grpc {
+            model: &self.model,
+            version: self.version.as_deref(),
+        };
+        Ok(Body::encode(request, form).bytes)
     }
 }
 
@@ -216,8 +215,8 @@ mod tests {
     use prost::Message as _;
     use reqwest::StatusCode;
     use serde_json::json;
-    use tierlab_protocol::grpc::client::unframed;
-    use tierlab_protocol::grpc::messages::ModelInferResponse;
+    use tierlab_protocol::grpc::client::{framed, unframed};
+    use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
     use tierlab_protocol::infer::{InferReply, Tensor};
     use tierlab_protocol::tensor::DataType;
 

@@ -17,6 +17,7 @@ use crate::request::{Reason, Refusal, Stopwatch};
 use libloading::{Library, Symbol};
 use standin::StandIn;
 use std::ffi::{CStr, c_char};
+use strum::VariantArray as _;
 use tierlab_formats::model::JoinedColumn;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::infer::Data;
@@ -188,7 +189,7 @@ fn is_on_device(part: &Part) -> bool {
 async fn rows_reach_the_session_by_every_path_without_a_copy_on_the_host() {
     let [mut plain, mut bound] = engines();
     assert_eq!(bound.signature.inputs[0].name, INPUT);
-    for path in DevicePath::ALL {
+    for &path in DevicePath::VARIANTS {
         let fixture = Fixture::new();
         let nvme = NvmeTier::open(fixture.folder.path(), 8, false).await.unwrap();
         let on_host = join(Arc::new(nvme), RowDestination::Host).await.unwrap();
