@@ -27,6 +27,9 @@ pub enum DevicePath {
 }
 
 impl DevicePath {
+    /// All paths.
+    pub const ALL: &[Self] = Self::VARIANTS;
+
     /// Name in configs.
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn every_path_has_one_name() {
-        for &path in DevicePath::VARIANTS {
+        for &path in DevicePath::ALL {
             let text = format!("\"{}\"", path.as_str());
             assert_eq!(serde_json::from_str::<DevicePath>(&text).unwrap(), path);
         }

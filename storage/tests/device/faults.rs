@@ -223,7 +223,7 @@ async fn without_libraries_there_is_one_error_that_helps() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_cut_short_or_replaced_is_noticed_on_every_path() {
-    for path in DevicePath::ALL {
+    for &path in DevicePath::ALL {
         let harness = Harness::new();
         let tier = harness.tier(path).await;
         let object = object(&tier, harness.root.path(), "x", &content(300_000)).await;

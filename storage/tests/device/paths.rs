@@ -23,7 +23,7 @@ fn expected_parts(bytes: &[u8], ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_path_brings_the_bytes_and_names_itself() {
-    for path in DevicePath::ALL {
+    for &path in DevicePath::ALL {
         let harness = Harness::new();
         let bytes = content(SIZE);
         let tier = harness.tier(path).await;
@@ -82,7 +82,7 @@ async fn every_path_brings_the_bytes_and_names_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_path_conforms() {
-    for path in DevicePath::ALL {
+    for &path in DevicePath::ALL {
         let harness = Harness::new();
         let scratch = tempfile::tempdir().unwrap();
         let suite = Suite {
@@ -107,7 +107,10 @@ fn any_ranges_of_any_path_come_right() {
     let harness = Harness::new();
     let bytes = content(300_000);
     // A process has cuFile in a single mode.
-    let paths = DevicePath::ALL.into_iter().filter(|&path| path != DevicePath::Compat);
+    let paths = DevicePath::ALL
+        .iter()
+        .copied()
+        .filter(|&path| path != DevicePath::Compat);
     let tiers: Vec<_> = paths
         .map(|path| {
             runtime.block_on(async {
@@ -274,7 +277,7 @@ fn a_stretch_without_room_is_refused_before_anything_is_read() {
     let name = harness.root.path().join("x");
     std::fs::write(&name, content(256 << 10)).unwrap();
     let file: Arc<dyn SourceFile> = Arc::new(Plain(std::fs::File::open(&name).unwrap()));
-    for path in DevicePath::ALL {
+    for &path in DevicePath::ALL {
         let search = Search::in_folders(&[harness.standin().folder()]);
         let gpu = Gpu::open(search, 0, path).unwrap();
         let options = RouteOptions {

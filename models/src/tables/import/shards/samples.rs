@@ -183,7 +183,14 @@ fn append_value(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), St
         (Arrow::UInt8, Value::Bytes(bytes)) if is_list => bytes,
         (Arrow::UInt8, Value::Text(text)) if is_list => text.into_bytes(),
         (item, Value::Numbers { dtype, bytes, .. }) if arrow_of(dtype) == *item => bytes,
-        (Arrow::Float64, Value::Numbers { dtype, bytes, .. }) if dtype == DataType::Int64 => {
+        (
+            Arrow::Float64,
+            Value::Numbers {
+                dtype: DataType::Int64,
+                bytes,
+                ..
+            },
+        ) => {
             let (values, _) = bytes.as_chunks::<8>();
             let float = |le: &[u8; 8]| exact_float(i64::from_le_bytes(*le)).map(f64::to_le_bytes);
             values.iter().map(float).collect::<Result<Vec<_>, _>>()?.concat()
