@@ -357,11 +357,7 @@ type FigurePair = (&'static str, Option<Interval>, Option<Interval>, bool);
 
 fn figures(old: &Ranked, new: &Ranked) -> [FigurePair; 3] {
     let interval = |value: Option<f64>, lo: Option<f64>, hi: Option<f64>| {
-        Some(Interval {
-            value: value?,
-            lo: lo?,
-            hi: hi.unwrap_or(f64::INFINITY),
-        })
+        Some(Interval::new(value?, lo?, hi.unwrap_or(f64::INFINITY)))
     };
     // The p99 at another rate cannot be compared.
     let at_one_rate = old.at_rps == new.at_rps;

@@ -253,6 +253,16 @@ fn the_cost_at_a_rate_above_the_highest_is_a_lower_bound() {
 }
 
 #[test]
+fn an_unknown_highest_rate_is_not_called_none_beside_the_others() {
+    let page = tierlab_report::page(&[&answered::run(AnswerOutcome::Undecided)]);
+    let (_, table) = page.split_once("against the fastest</th>").unwrap();
+    let table = table.split("</table>").next().unwrap();
+    let row = |variant: &str| table.split("<tr").find(|row| row.contains(variant)).unwrap();
+    assert!(row("s3-standard").contains("none"), "{}", row("s3-standard"));
+    assert!(!row("nfs").contains("none"), "{}", row("nfs"));
+}
+
+#[test]
 fn only_a_variant_within_the_tie_margin_costs_the_same() {
     let mut run = answered::run(AnswerOutcome::Undecided);
     let is_said = |usd: f64| {

@@ -4,7 +4,7 @@ use super::best::{self, Best};
 use super::costs::{self, Costs};
 use super::point_row::Tier;
 use super::table::{Cell, Table, figures, text};
-use super::{highest_rate, labels};
+use super::{answer_sentence, highest_rate, labels};
 use crate::units::{digits3, percent, rate};
 use tierlab_analysis::curves::{Curve, common_rate, distinct, ratio};
 use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Percentile, Point, Run, Summary};
@@ -42,6 +42,8 @@ pub(crate) struct Row<'a> {
     pub(crate) cache: String,
     /// Best point of the curve.
     pub(crate) best: Option<Best<'a>>,
+    /// Highest rate by the answer; `None` for curves that are no part of it.
+    answered: Option<Cell>,
     /// Highest rate with the interval of the boundary; `None` if only the plan ended the rates.
     pub(crate) highest: Option<Interval>,
     /// Figures at the common rate; `None` without a valid point there.
@@ -97,6 +99,7 @@ fn row<'a>(
     Row {
         tier: Tier::of(run, factors.label()),
         cache: labels::cache(factors),
+        answered: best::ranked(run, curve).map(|ranked| Cell::split_or_none(answer_sentence::highest(ranked))),
         highest: best.as_ref().and_then(server_limit),
         best,
         at_common: point.and_then(|point| point.summary.as_ref()),
@@ -159,12 +162,13 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
     };
     let latency = |of: fn(&Summary) -> Option<Interval>| Cell::latency(summary.and_then(of));
     let interval = best.filter(|best| !best.at_least).and_then(|best| best.interval);
+    let highest = || Cell {
+        interval: interval.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
+        ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))
+    };
     vec![
         first_cell,
-        Cell {
-            interval: interval.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
-            ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))
-        },
+        row.answered.clone().unwrap_or_else(highest),
         Cell::of(group.common_rps.map(|rps| format!("{}/s", rate(rps)))),
         latency(|summary| summary.p50_us),
         latency(|summary| summary.p95_us),
