@@ -8,6 +8,7 @@ use csv::Trim;
 use hyper::header::HeaderValue;
 use hyper::{Method, Uri};
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -139,9 +140,8 @@ impl RecordingSpec {
         let mut calls = calls.map_err(at)?;
         // Stable: requests of one time keep their order.
         calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-        let count = calls.len();
         let [first, .., last] = &calls[..] else {
-            return Err(at(format!("{count} requests; a recording needs at least two")));
+            return Err(at(format!("{} requests; a recording needs at least two", calls.len())));
         };
         let (first_s, last_s) = (first.at_s, last.at_s);
         if last_s <= first_s {
@@ -291,8 +291,7 @@ struct HarEntry {
 struct HarRequest {
     method: String,
     url: String,
-    #[serde(default)]
-    post_data: HarBody,
+    post_data: Option<HarBody>,
 }
 
 #[derive(Default, Deserialize)]
@@ -300,6 +299,7 @@ struct HarRequest {
 struct HarBody {
     mime_type: Option<String>,
     text: Option<String>,
+    params: Option<Vec<IgnoredAny>>,
 }
 
 /// Requests of a HAR file to the server of the first one. Requests to other servers or over other protocols, as in a
@@ -315,10 +315,14 @@ fn har(text: &str, other_servers: &mut usize) -> Result<Vec<Call>, String> {
             *other_servers += 1;
             return Ok(None);
         }
+        let body = post_data.unwrap_or_default();
+        if body.text.is_none() && body.params.is_some_and(|params| !params.is_empty()) {
+            return Err("its `postData` has `params` but no `text`; export the file with bodies".to_owned());
+        }
         Ok(Some(Call {
             at_s: seconds(&entry.started_date_time, Unit::S)?,
-            line: Some(line(&method, &url, post_data.mime_type.as_deref())?),
-            body: post_data.text,
+            line: Some(line(&method, &url, body.mime_type.as_deref())?),
+            body: body.text,
             ..Call::default()
         }))
     });
@@ -493,6 +497,13 @@ mod tests {
             ("r.jsonl", "{\"timestamp\":\"noon\"}\n", "invalid time `noon`"),
             ("r.csv", "timestamp,path\n1,a b\n", "row 1: invalid URL path: `a b`"),
             ("r.har", "{}", "missing field `log`"),
+            (
+                "r.har",
+                r#"{"log":{"entries":[{"startedDateTime":"1","request":{"method":"GET","url":"http://h/","postData":null}},
+                   {"startedDateTime":"2","request":{"method":"POST","url":"http://h/",
+                    "postData":{"mimeType":"application/x-www-form-urlencoded","params":[{"name":"a","value":"b"}]}}}]}}"#,
+                "entry 2: its `postData` has `params` but no `text`",
+            ),
             ("a.log", "hello\nyou\n", "row 1: no column `timestamp`; found hello"),
             (
                 "a.log",
