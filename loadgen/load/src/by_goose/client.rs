@@ -25,6 +25,8 @@ impl ServerClient {
             .user_agent(agent)
             .timeout(timeout)
             .no_proxy()
+            // As in open loops; goose's own features would request it.
+            .no_gzip()
             .redirect(reqwest::redirect::Policy::none());
         if let Some(config) = endpoint.tls_config() {
             builder = builder.tls_backend_preconfigured(config.clone());
@@ -36,11 +38,10 @@ impl ServerClient {
             let found = found.map_err(|error| DriverError::Client(format!("{}: {error}", address.host)))?;
             builder = builder.resolve_to_addrs(&name, &found.collect::<Vec<_>>());
         }
+        let client = builder.build();
         Ok(Self {
             origin: origin(endpoint)?,
-            client: builder
-                .build()
-                .map_err(|error| DriverError::Client(error.to_string()))?,
+            client: client.map_err(|error| DriverError::Client(error.to_string()))?,
         })
     }
 
