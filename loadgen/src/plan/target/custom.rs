@@ -48,12 +48,12 @@ pub(super) fn validate(raw: &RawTarget, scope: &Scope<'_>) -> Result<CustomSpec,
             format!("the Open Inference Protocol; write the version into `{}`", at("path")),
         );
     }
-    let recorded = scope.replay.map(|_| "/".to_owned());
-    let Some(path) = raw.path.clone().or(recorded) else {
+    let Some(path) = raw.path.clone().or_else(|| scope.replay.map(|_| "/".to_owned())) else {
         return missing(at("path"), "such as \"/v1/models/m:predict\"");
     };
-    if !path.starts_with('/') || path.contains(['#', ' ']) {
-        refuse!(at("path"), "invalid URL path `{path}`; it must begin with `/`");
+    if !path.starts_with('/') || path.contains(['#', ' ', '{']) {
+        let advice = "it must begin with `/`; {entity_id} in a path is for a `[[journey.step]]`";
+        refuse!(at("path"), "invalid URL path `{path}`: {advice}");
     }
     let spec = CustomSpec {
         method: raw.method.clone().unwrap_or_else(|| "POST".into()).to_ascii_uppercase(),

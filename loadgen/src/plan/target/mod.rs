@@ -368,6 +368,7 @@ mod tests {
             ("path = \"/x\"", "only allowed with `kind = \"http\"`"),
             ("kind = \"http\"", "`target.path` is missing"),
             ("kind = \"http\"\npath = \"x\"", "must begin with `/`"),
+            ("kind = \"http\"\npath = \"/x/{entity_id}\"", "for a `[[journey.step]]`"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{entity_id}'",
                 "`target.entities` is missing",
