@@ -67,7 +67,11 @@ pub(super) fn validate(raw: &RawTarget, scope: &Scope<'_>) -> Result<CustomSpec,
         stream: stream(raw, scope)?,
     };
     let read = open(&spec, scope.at)?;
-    if (read.needs_id() || read.needs_ids()) && spec.entities.is_none() {
+    let needs_entities = read.needs_id() || read.needs_ids();
+    if !needs_entities && raw.entities.is_some() {
+        refuse!(at("entities"), "unused: {{entity_id}} is missing in `{}`", at("body"));
+    }
+    if needs_entities && spec.entities.is_none() {
         return missing(
             at("entities"),
             "ids for {entity_id}; `entities = 100000` takes 0 to 99999 (`first_id` sets another start), drawn by `[keys]`",
@@ -89,18 +93,18 @@ fn body(raw: &RawTarget, scope: &Scope<'_>) -> Result<BodySource, Fault> {
         let path = file(path);
         std::fs::read_to_string(&path).map_err(|error| fault!(at("body_file"), "{}: {error}", path.display()))
     };
+    let template = || match (&raw.body, &raw.body_file) {
+        (text, None) => Ok(text.clone()),
+        (None, Some(path)) => text_of(path).map(Some),
+        (Some(_), Some(_)) => conflict(at("body"), at("body_file"), "leave one of them out"),
+    };
     if let Some(recorded) = scope.replay {
-        let template = match (&raw.body, &raw.body_file) {
-            (text, None) => text.clone(),
-            (None, Some(path)) => Some(text_of(path)?),
-            (Some(_), Some(_)) => return conflict(at("body"), at("body_file"), "leave one of them out"),
-        };
         let flags = [("bodies", raw.bodies.is_some()), ("rows_file", raw.rows_file.is_some())];
         let owner = "other arrivals than \"replay\", whose recording has them";
         only_with(scope.at, owner, &flags)?;
         return Ok(BodySource::Replay {
             recording: recorded.clone(),
-            template,
+            template: template()?,
         });
     }
     match (&raw.body, &raw.body_file, &raw.bodies, &raw.rows_file) {
@@ -108,18 +112,16 @@ fn body(raw: &RawTarget, scope: &Scope<'_>) -> Result<BodySource, Fault> {
         (Some(text), None, None, None) => Ok(BodySource::Text(text.clone())),
         (None, Some(path), None, None) => Ok(BodySource::File(file(path))),
         (None, None, Some(path), None) => Ok(BodySource::Recorded(file(path))),
-        (Some(text), None, None, Some(rows)) => Ok(BodySource::Rows {
-            template: text.clone(),
-            rows: file(rows),
-        }),
-        (None, Some(path), None, Some(rows)) => Ok(BodySource::Rows {
-            template: text_of(path)?,
-            rows: file(rows),
-        }),
-        (None, None, None, Some(_)) => missing(
-            at("body"),
-            format!("a template for the columns of `{}`", at("rows_file")),
-        ),
+        (_, _, None, Some(rows)) => match template()? {
+            Some(template) => Ok(BodySource::Rows {
+                template,
+                rows: file(rows),
+            }),
+            None => missing(
+                at("body"),
+                format!("a template for the columns of `{}`", at("rows_file")),
+            ),
+        },
         _ => Err(fault!(
             at("body"),
             "set one of `body`, `body_file` and `bodies`; `rows_file` goes with the first two"

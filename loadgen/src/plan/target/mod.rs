@@ -373,6 +373,10 @@ mod tests {
                 "kind = \"http\"\npath = \"/x\"\nbody = '{entity_id}'",
                 "`target.entities` is missing",
             ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nentities = 9",
+                "`target.entities`: unused: {entity_id} is missing",
+            ),
             ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "not JSON"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '1'\nbodies = \"b\"",
