@@ -11,9 +11,10 @@ use tierlab_agents::token::TokenSource;
 
 /// Maximum number of additional headers.
 const MAX_HEADERS: usize = 64;
-/// Headers that requests always have, or that determine a request's length or connection.
-const RESERVED: [&str; 9] = [
+/// Headers that the body determines, or that determine a request's length or connection.
+const RESERVED: [&str; 10] = [
     "content-length",
+    "content-type",
     "transfer-encoding",
     "connection",
     "te",
@@ -203,6 +204,7 @@ mod tests {
             ("Host", "--host-header"),
             ("authorization", "--token-env"),
             ("Content-Length", "is reserved"),
+            ("content-type", "is reserved"),
             ("a b", "invalid header name"),
         ] {
             let error = with(|spec| spec.headers = vec![header(name, "S3CRET")]).unwrap_err();
