@@ -140,9 +140,8 @@ impl RecordingSpec {
         let mut calls = calls.map_err(at)?;
         // Stable: requests of one time keep their order.
         calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-        let count = calls.len();
         let [first, .., last] = &calls[..] else {
-            return Err(at(format!("{count} requests; a recording needs at least two")));
+            return Err(at(format!("{} requests; a recording needs at least two", calls.len())));
         };
         let (first_s, last_s) = (first.at_s, last.at_s);
         if last_s <= first_s {

@@ -1,7 +1,7 @@
 //! Bodies of requests to any HTTP endpoint, built before a step. In: a specification, whose files are read once. Out:
 //! bodies in the order of sending.
 
-use super::replies::{StreamKind, StreamSpec, Success};
+use super::replies::{BOM, StreamKind, StreamSpec, Success};
 use super::spec::{BodySource, CustomSpec, Drawn};
 use crate::inputs;
 use crate::payload::Body;
@@ -213,10 +213,8 @@ fn recorded_words(
 fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
     let text = Bytes::from(read_text(file)?);
     let mut bodies = Vec::new();
-    let mut from = 0;
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        let body = text.slice(from..from + line.len());
-        from += line.len() + 1;
+        let body = text.slice_ref(line.strip_prefix(BOM).unwrap_or(line));
         if line.trim_ascii().is_empty() {
             continue;
         }
@@ -503,7 +501,7 @@ mod tests {
             let error = rows(template).unwrap_err();
             assert!(error.contains(message), "{error}");
         }
-        std::fs::write(&file, "{\"a\":1}\n\n{\"a\":2}\n").unwrap();
+        std::fs::write(&file, "\u{feff}{\"a\":1}\n\n{\"a\":2}\n").unwrap();
         let custom = Custom::open(&spec(BodySource::Recorded(file.clone()))).unwrap();
         assert_eq!(texts(&custom, 9, &[], 1), ["{\"a\":1}", "{\"a\":2}"]);
         std::fs::write(&file, "{\"a\":1}\n{\"a\":\n").unwrap();

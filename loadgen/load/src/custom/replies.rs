@@ -13,7 +13,7 @@ use tierlab_analysis::record::StreamedReply;
 /// Maximum pieces and events of one reply, which bounds its times to 5 MiB.
 const MAX_PIECES: usize = 1 << 18;
 
-const BOM: &[u8] = b"\xef\xbb\xbf";
+pub(super) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Streamed replies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

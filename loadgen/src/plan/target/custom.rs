@@ -69,11 +69,7 @@ pub(super) fn validate(raw: &RawTarget, scope: &Scope<'_>) -> Result<CustomSpec,
     let read = open(&spec, scope.at)?;
     let needs_entities = read.needs_id() || read.needs_ids();
     if !needs_entities && raw.entities.is_some() {
-        refuse!(
-            at("entities"),
-            "unused, because {{entity_id}} is missing in `{}`",
-            at("body")
-        );
+        refuse!(at("entities"), "unused: {{entity_id}} is missing in `{}`", at("body"));
     }
     if needs_entities && spec.entities.is_none() {
         return missing(

@@ -375,7 +375,7 @@ mod tests {
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nentities = 9",
-                "`target.entities`: unused, because {entity_id} is missing",
+                "`target.entities`: unused: {entity_id} is missing",
             ),
             ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "not JSON"),
             (
