@@ -116,7 +116,7 @@ fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<T
     let shape = match (&tensor.shape, inferred) {
         (Some(shape), _) => shape.dim.iter().map(size).collect(),
         (None, Some(inferred)) => inferred.shape.iter().map(|&size| size.max(-1)).collect(),
-        (None, None) => return Err(bad("has no shape in the file: run onnx.shape_inference on it first")),
+        (None, None) => return Err(bad("has no shape in the file: export it with its number of dimensions")),
     };
     Ok(TensorSpec {
         name: value.name.clone(),

@@ -23,6 +23,9 @@ pub(crate) struct Columns<'a> {
 impl<'a> Columns<'a> {
     pub(crate) fn of(header: &'a TableHeader) -> Result<Self, String> {
         let values = Arc::new(of_table(header, "file")?);
+        if values.field_with_name(CRC).is_ok() {
+            return Err(format!("column `{CRC}` is the layout's own: import without it"));
+        }
         let crc = Arc::new(Field::new(CRC, DataType::UInt32, false));
         let fields: Vec<_> = values.fields().iter().map(Arc::clone).chain([crc]).collect();
         Ok(Self {
@@ -41,10 +44,8 @@ impl<'a> Columns<'a> {
         columns.push(Arc::new(crcs));
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?;
         // A boolean that is neither 0 nor 1 would come back as another byte.
-        if sealed(self.header, &batch, &ids).is_err() {
-            return Err("columns cannot store a row exactly: write the table again".to_owned());
-        }
-        Ok(batch)
+        let checked = sealed(self.header, &batch, &ids).map(|_| batch);
+        checked.map_err(|_| "columns cannot store a row exactly: write the table again".to_owned())
     }
 }
 

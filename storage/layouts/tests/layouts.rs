@@ -299,21 +299,27 @@ async fn every_codec_is_read_by_arrows_own_reader_too() {
 async fn rows_that_columns_cannot_keep_are_refused() {
     let place = Place::new().await;
     let (_, other_rows) = table_with(1, 0xff);
-    std::fs::write(place.folder.path().join("t.rows"), other_rows).unwrap();
-    let options = Options {
-        layout: Layout::Parquet,
-        shard_bytes: 1 << 20,
-    };
-    let to = path("parquet");
-    let refused = lay_out(
-        (&*place.tier, &path("t.rows")),
-        (&*place.tier, &to),
-        options,
-        &mut |_| (),
-    )
-    .await;
-    let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("store a row exactly"), "{refused}");
+    let (_, with_checksums) = table_of(&[("row_crc32c", DataType::Uint32, &[])], 1, |_, _| ());
+    for (rows, word) in [
+        (other_rows, "store a row exactly"),
+        (with_checksums, "column `row_crc32c`"),
+    ] {
+        std::fs::write(place.folder.path().join("t.rows"), rows).unwrap();
+        let options = Options {
+            layout: Layout::Parquet,
+            shard_bytes: 1 << 20,
+        };
+        let to = path("parquet");
+        let refused = lay_out(
+            (&*place.tier, &path("t.rows")),
+            (&*place.tier, &to),
+            options,
+            &mut |_| (),
+        )
+        .await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(word), "{refused}");
+    }
 }
 
 #[tokio::test]
