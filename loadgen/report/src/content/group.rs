@@ -166,6 +166,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         interval: interval.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
         ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))
     };
+    let cost = best.and_then(Best::cost);
     vec![
         first_cell,
         row.answered.clone().unwrap_or_else(highest),
@@ -174,10 +175,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         latency(|summary| summary.p95_us),
         latency(|summary| summary.p99_us),
         against_fastest(row),
-        Cell::split_or_none(
-            best.and_then(Best::cost)
-                .map(|cost| cost.replace("at most ", "≤ ").replace("at least ", "≥ ")),
-        ),
+        Cell::split_or_none(cost.map(|cost| cost.replace("at most ", "≤ ").replace("at least ", "≥ "))),
         dominant(summary),
     ]
 }
