@@ -125,8 +125,6 @@ fn fastest<'a>(contenders: impl Iterator<Item = &'a Point>, tail: Percentile) ->
 
 /// Columns that text has no room for.
 const PAGE_ONLY: [&str; 2] = ["p95", "against the fastest"];
-/// Column that a narrow terminal leaves out first.
-pub(crate) const DOMINANT: &str = "dominant part";
 
 /// Curves side by side: highest rate, latency at the common rate, cost, and the dominant part of the slowest requests.
 pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Table {
@@ -139,7 +137,7 @@ pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Tabl
         figures("p99"),
         figures("against the fastest"),
         figures("$/10k"),
-        text(DOMINANT),
+        text("dominant part"),
     ];
     let rows = groups.into_iter().flat_map(|group| {
         let rows = group.rows.iter().zip(&group.curves);
