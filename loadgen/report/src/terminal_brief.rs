@@ -3,7 +3,6 @@
 //! In: a summarised run. Out: text of at most [`LINES`] lines of [`COLUMNS`] columns. Knows nothing of files but their names.
 
 use crate::content::Report;
-use crate::content::group::DOMINANT;
 use crate::content::table::{Cell, Table};
 use crate::terminal::{shown, text_table, wrapped};
 use std::path::Path;
@@ -76,8 +75,9 @@ fn fitted(table: &Table) -> Vec<String> {
             return lines;
         }
     }
-    if table.columns.last().is_some_and(|(name, _)| name == DOMINANT) {
-        return fitted(&table.named(|name| name != DOMINANT));
+    // A last column of text says what dominates.
+    if let [_, _, .., (last, false)] = &table.columns[..] {
+        return fitted(&table.named(|name| name != last));
     }
     let names = table.rows.iter().map(|row| row[0].text().chars().count());
     let longest = names.max().unwrap_or(0).saturating_sub(width(&lines) - COLUMNS);
@@ -144,12 +144,26 @@ fn limited(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::table::{figures, text};
 
     #[test]
     fn remarks_beyond_the_limit_are_counted() {
         let of = |count: usize| remarks(&vec!["x".to_owned(); count]);
         assert_eq!(of(REMARKS).len(), REMARKS);
         assert_eq!(of(7)[3..], ["• x", "• 3 more remarks are in the report"]);
+    }
+
+    #[test]
+    fn names_are_cut_only_where_nothing_else_can_go() {
+        let columns = [text("variant"), figures("p99"), text("slowest requests")];
+        let row = |end: &str| {
+            let name = format!("{}{end}", "x".repeat(50));
+            [name, "1.83 ms".to_owned(), "y".repeat(40)].map(|text| Cell::plain(&text))
+        };
+        let rows = ["warm", "cold"].map(|end| row(end).to_vec());
+        let lines = fitted(&Table::new(columns, rows)).join("\n");
+        assert!(lines.contains("xwarm") && lines.contains("xcold"), "{lines}");
+        assert!(!lines.contains('y'), "{lines}");
     }
 
     #[test]

@@ -238,6 +238,10 @@ pub(super) fn month(ranked: &Ranked) -> Option<String> {
 /// `$0.00168`, or `≤ $0.00118` where a higher rate of one instance would cost less.
 pub(super) fn per_10k(ranked: &Ranked) -> Option<String> {
     let usd = ranked.usd_per_10k?;
+    // Without a demand it is the price at `highest_rps`, of which only the lower end is certain.
+    let is_open = ranked.highest_is_bound && ranked.instances.is_none();
+    let certain = ranked.highest_rps.zip(ranked.highest_rps_lo).filter(|_| is_open);
+    let usd = certain.map_or(usd, |(rps, lo)| usd * rps / lo);
     Some(bound_sign(ranked).to_owned() + &dollars(usd))
 }
 
@@ -284,6 +288,12 @@ mod tests {
             ("9.05 ms [6.96–26.1] at 134/s".to_owned(), "812/s [≥ 780]".to_owned())
         );
         assert_eq!(of([None; 3], [Some(812.0), None, None]).1, "~812/s");
+        let mut bound = ranked([None; 3], [Some(400.0), Some(350.0), None]);
+        (bound.instances, bound.highest_is_bound, bound.usd_per_10k) = (None, true, Some(7e-4));
+        assert_eq!(
+            [highest(&bound), per_10k(&bound)].map(Option::unwrap),
+            ["≥ 350/s", "≤ $0.000800"]
+        );
         assert_eq!(month(&ranked([None; 3], [None; 3])).unwrap(), "$13,014 [≥ 12,883]");
     }
 

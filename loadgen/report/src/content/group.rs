@@ -125,8 +125,6 @@ fn fastest<'a>(contenders: impl Iterator<Item = &'a Point>, tail: Percentile) ->
 
 /// Columns that text has no room for.
 const PAGE_ONLY: [&str; 2] = ["p95", "against the fastest"];
-/// Column that a narrow terminal leaves out first.
-pub(crate) const DOMINANT: &str = "dominant part";
 
 /// Curves side by side: highest rate, latency at the common rate, cost, and the dominant part of the slowest requests.
 pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Table {
@@ -139,7 +137,7 @@ pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Tabl
         figures("p99"),
         figures("against the fastest"),
         figures("$/10k"),
-        text(DOMINANT),
+        text("dominant part"),
     ];
     let rows = groups.into_iter().flat_map(|group| {
         let rows = group.rows.iter().zip(&group.curves);
@@ -166,6 +164,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         interval: interval.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
         ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))
     };
+    let cost = best.and_then(Best::cost);
     vec![
         first_cell,
         row.answered.clone().unwrap_or_else(highest),
@@ -174,10 +173,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         latency(|summary| summary.p95_us),
         latency(|summary| summary.p99_us),
         against_fastest(row),
-        Cell::split_or_none(
-            best.and_then(Best::cost)
-                .map(|cost| cost.replace("at most ", "≤ ").replace("at least ", "≥ ")),
-        ),
+        Cell::split_or_none(cost.map(|cost| cost.replace("at most ", "≤ ").replace("at least ", "≥ "))),
         dominant(summary),
     ]
 }

@@ -391,7 +391,7 @@ fn failed_requests(points: &[Point]) -> Option<String> {
     let (failed, scheduled) = (thousands(failed), thousands(scheduled));
     let open = match unfinished {
         0 => String::new(),
-        _ => format!("; {} more were open at the end of a step", thousands(unfinished)),
+        _ => format!("; {} more still open at the end of a step", thousands(unfinished)),
     };
     Some(format!(
         "{failed} of {scheduled} requests failed: {reasons}{example}{open}"
@@ -614,7 +614,7 @@ mod tests {
         ];
         assert_eq!(
             failed_requests(&points).unwrap(),
-            "3 of 3,000 requests failed: 2 × 503, 1 × drain-limit; 350 more were open at the end of a step"
+            "3 of 3,000 requests failed: 2 × 503, 1 × drain-limit; 350 more still open at the end of a step"
         );
     }
 
