@@ -26,7 +26,7 @@ impl StoppedRun {
     /// # Errors
     /// No run in the folder, a finished one, or one of another plan.
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
-        let run = folder::load(folder)?;
+        let run = folder::load(folder).map_err(|error| RunError::Usage(error.to_string()))?;
         if !run.interrupted {
             let problem = "this run is finished; remove --resume to measure again";
             return Err(RunError::about(folder, problem));
