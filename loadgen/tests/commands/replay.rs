@@ -262,6 +262,8 @@ fn traces_of_mooncake_fill_a_template_with_words_of_their_blocks() {
         .map(|request| serde_json::from_slice(&request.body).unwrap())
         .collect();
     assert_eq!(bodies.len(), 22);
+    let left_out = "trace.jsonl: 2 of 24 requests left out: 2 come after the step's end";
+    assert!(ended.stderr.contains(left_out), "{}", ended.stderr);
     let words = |body: &Value| {
         body["prompt"]
             .as_str()
