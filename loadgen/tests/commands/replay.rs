@@ -329,6 +329,12 @@ fn a_ramp_has_blocks_and_stops_where_its_rate_is_not_reached() {
         blocks.windows(2).all(|pair| offered(&pair[0]) < offered(&pair[1])),
         "{blocks:?}"
     );
+    let answered = point["summary"]["achieved_rps"]["value"].as_f64().unwrap();
+    assert!(
+        ended.stderr.contains(&format!(", {answered:.0}/s, ")),
+        "{answered}: {}",
+        ended.stderr
+    );
     assert!(ended.stdout.contains("the ramp stopped, at"), "{}", ended.stdout);
     assert!(ended.stdout.contains("Ramps"), "{}", ended.stdout);
 }
