@@ -270,6 +270,17 @@ fn broken_connections_of_a_closed_loop_are_counted_with_their_reason_and_not_pri
     assert!(!ended.stdout.contains("/cut"), "{}", ended.stdout);
 }
 
+#[test]
+fn a_first_reply_above_the_plans_limit_names_the_limit() {
+    let port = site(|_| (200, "x".repeat(2_000)));
+    let target = "[target]\nkind = \"http\"\nmetrics = []\npath = \"/\"\nbody = \"1\"\n";
+    let place = Workdir::new(&format!("reply_limit_bytes = 1024\n{ONE_LOAD}{target}"));
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{port}")));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let says = "a body of more than 1024 bytes (raise `reply_limit_bytes` in the plan)";
+    assert!(ended.stderr.trim_end().ends_with(says), "{}", ended.stderr);
+}
+
 /// Counter of a replica, and the start of its process.
 struct Replica {
     count: u64,
