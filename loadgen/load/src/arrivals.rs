@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tierlab_analysis::record::RampRates;
 
 /// Arrival process and its profile.
@@ -70,10 +71,8 @@ pub enum Shape {
 impl Arrivals {
     /// Rates of a ramp; `None` at a constant mean rate.
     pub const fn ramp(&self) -> Option<RampRates> {
-        match self.shape {
-            Shape::Climb(rates) => Some(rates),
-            _ => None,
-        }
+        let Shape::Climb(rates) = self.shape else { return None };
+        Some(rates)
     }
 
     /// True if recorded requests are sent at their own times.
@@ -81,16 +80,17 @@ impl Arrivals {
         matches!(self.process, Process::Trace { speed: Some(_), .. })
     }
 
-    /// Note about recorded requests that are left out, if any.
-    pub fn left_out(&self) -> Option<String> {
-        let Process::Trace { trace, .. } = &self.process else {
+    /// Note about recorded requests that steps of this length leave out, if any.
+    pub fn left_out(&self, step: Duration) -> Option<String> {
+        let Process::Trace { trace, speed } = &self.process else {
             return None;
         };
-        let (file, all) = (trace.file.display(), trace.at_s.len() + trace.other_servers);
-        let other_servers = Some(trace.other_servers).filter(|number| *number > 0)?;
-        Some(format!(
-            "{file}: {other_servers} of {all} requests left out: they went to other servers than the first"
-        ))
+        let end_s = speed.map_or(f64::INFINITY, |speed| speed * step.as_secs_f64());
+        let late = trace.at_s.iter().filter(|at_s| **at_s >= end_s).count();
+        let (file, elsewhere) = (trace.file.display(), trace.other_servers);
+        let (left_out, all) = (late + elsewhere, trace.at_s.len() + elsewhere);
+        let why = format!("{late} come after the step's end, {elsewhere} went to other servers than the first");
+        (left_out > 0).then(|| format!("{file}: {left_out} of {all} requests left out: {why}"))
     }
 
     /// Creates equal gaps at a constant rate.

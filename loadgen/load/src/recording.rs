@@ -156,8 +156,7 @@ impl RecordingSpec {
     fn fields(&self, mut fields: Row) -> Result<Call, String> {
         let Some(time) = fields.remove(&self.column) else {
             let names: Vec<&str> = fields.keys().map(String::as_str).collect();
-            let names = names.join(", ");
-            return Err(format!("no column `{}`; found {names}", self.column));
+            return Err(format!("no column `{}`; found {}", self.column, names.join(", ")));
         };
         let is_mooncake = fields.contains_key("hash_ids");
         let default = if is_mooncake { Unit::Ms } else { Unit::S };
@@ -167,8 +166,8 @@ impl RecordingSpec {
             (None, _) => None,
             (Some(path), method) => {
                 let default = if body.is_some() { "POST" } else { "GET" };
-                let method = method.as_deref().unwrap_or(default);
-                Some(line(method, &path, fields.remove("content_type").as_deref())?)
+                let method = method.as_deref().unwrap_or(default).to_ascii_uppercase();
+                Some(line(&method, &path, fields.remove("content_type").as_deref())?)
             }
         };
         Ok(Call {
@@ -230,22 +229,26 @@ pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result
     }))
 }
 
-/// Values of a JSON object: texts without quotes, anything else as it is written.
+/// Values of a JSON object: texts without quotes, anything else as it is written. Null is no value.
 fn parse_json_line(line: &str) -> Result<Row, String> {
-    let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let read = serde_json::from_str::<BTreeMap<String, Option<Box<RawValue>>>>(line);
+    let fields = read.map_err(|error| error.to_string())?.into_iter();
     let value = |raw: Box<RawValue>| serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
-    Ok(fields.into_iter().map(|(name, raw)| (name, value(raw))).collect())
+    Ok(fields.filter_map(|(name, raw)| Some((name, value(raw?)))).collect())
 }
 
 fn line(method: &str, path: &str, content_type: Option<&str>) -> Result<Arc<Line>, String> {
     let method = method.parse().map_err(|_| format!("invalid HTTP method: `{method}`"))?;
-    let uri: Uri = path.parse().map_err(|_| format!("invalid URL path: `{path}`"))?;
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let uri = path.parse::<Uri>().ok();
+    // A name alone is read as that of a server.
+    let found = uri.as_ref().and_then(Uri::path_and_query);
+    let found = found.filter(|found| found.as_str().starts_with('/'));
+    let found = found.ok_or_else(|| format!("invalid URL path: `{path}`; begin it with `/`, and encode spaces"))?;
     let content_type = content_type.filter(|text| !text.is_empty());
     let content_type = content_type.map(HeaderValue::from_str).transpose();
     Ok(Arc::new(Line {
         method,
-        path: path.to_owned(),
+        path: found.as_str().to_owned(),
         content_type: content_type.map_err(|_| "its content type is not a valid header value".to_owned())?,
     }))
 }
@@ -397,8 +400,8 @@ mod tests {
 
     #[test]
     fn requests_of_every_form_come_in_the_order_of_their_times() {
-        let lines = "{\"timestamp\":2.5,\"path\":\"/b\",\"body\":{\"z\":1,\"a\":2.50}}\n\n\
-                     {\"timestamp\":1,\"method\":\"PUT\",\"path\":\"/a?x=1\",\"body\":\"plain\"}\n";
+        let lines = "{\"timestamp\":2.5,\"path\":\"/b\",\"method\":null,\"body\":{\"z\":1,\"a\":2.50}}\n\n\
+                     {\"timestamp\":1,\"method\":\"put\",\"path\":\"/a?x=1\",\"body\":\"plain\"}\n";
         let calls = read("r.jsonl", lines).unwrap();
         assert_eq!(summary(&calls[0]), (0.0, "PUT", "/a?x=1", "plain"));
         assert_eq!(summary(&calls[1]), (1.5, "POST", "/b", "{\"z\":1,\"a\":2.50}"));
@@ -496,6 +499,11 @@ mod tests {
             ),
             ("r.jsonl", "{\"timestamp\":\"noon\"}\n", "invalid time `noon`"),
             ("r.csv", "timestamp,path\n1,a b\n", "row 1: invalid URL path: `a b`"),
+            (
+                "r.csv",
+                "timestamp,path\n1,predict\n",
+                "row 1: invalid URL path: `predict`",
+            ),
             ("r.har", "{}", "missing field `log`"),
             (
                 "r.har",

@@ -75,13 +75,14 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
         let _ = latency.add(block);
     }
     let millis = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
-    let errors: u64 = repeat.errors.values().sum();
     let percentiles = match latency.is_empty() {
         true => "no good reply".to_owned(),
         false => format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99)),
     };
-    let (name, number, rps) = (name(factors), repeat.index + 1, repeat.achieved_rps);
-    let mut line = format!("{name}, repeat {number}: {percentiles}, {rps:.0}/s, {errors} errors");
+    let (name, number, failed) = (name(factors), repeat.index + 1, repeat.failed());
+    // As in the results: a ramp that stopped offered its rate for a part of the window.
+    let rps = repeat.achieved_rps * (repeat.window_s / repeat.offered_s(factors));
+    let mut line = format!("{name}, repeat {number}: {percentiles}, {rps:.0}/s, {failed} errors");
     if let Some(server) = &repeat.server {
         let lookups = server.cache_hits + server.cache_misses;
         if lookups > 0.0 {

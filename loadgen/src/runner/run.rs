@@ -51,7 +51,7 @@ impl<'a> Runner<'a> {
             progress: Progress::new(steps as u32, step, search_limit, self.verbose),
             unread_steps: 0,
             patience: QuietWait::default(),
-            left_out: self.plan.arrivals.left_out().into_iter().collect(),
+            left_out: self.plan.arrivals.left_out(step).into_iter().collect(),
         };
         for line in &ledger.left_out {
             ledger.progress.print(line);

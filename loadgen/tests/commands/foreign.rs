@@ -247,6 +247,40 @@ fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
     );
 }
 
+#[test]
+fn broken_connections_of_a_closed_loop_are_counted_with_their_reason_and_not_printed() {
+    let number = AtomicU64::new(0);
+    let port = site(move |_| {
+        // Ends the thread of the connection.
+        assert!(number.fetch_add(1, Ordering::Relaxed).is_multiple_of(2), "cut off");
+        (200, "{}".to_owned())
+    });
+    let load = "mode = \"realtime\"\nrates = [200]\n";
+    let plan = format!(
+        "{}[target]\nkind = \"http\"\nmetrics = []\npath = \"/cut\"\nbody = \"1\"\n",
+        ONE_LOAD.replace(load, "mode = \"concurrency\"\nusers = [2]\n")
+    );
+    let place = Workdir::new(&plan);
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{port}")));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let repeat = only_repeat(&place);
+    assert!(repeat["errors"]["broken"].as_u64().unwrap() > 10, "{repeat}");
+    let reason = repeat["examples"]["broken"].as_str().unwrap().to_lowercase();
+    assert!(reason.contains("connection"), "{repeat}");
+    assert!(!ended.stdout.contains("/cut"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_first_reply_above_the_plans_limit_names_the_limit() {
+    let port = site(|_| (200, "x".repeat(2_000)));
+    let target = "[target]\nkind = \"http\"\nmetrics = []\npath = \"/\"\nbody = \"1\"\n";
+    let place = Workdir::new(&format!("reply_limit_bytes = 1024\n{ONE_LOAD}{target}"));
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{port}")));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let says = "a body of more than 1024 bytes (raise `reply_limit_bytes` in the plan)";
+    assert!(ended.stderr.trim_end().ends_with(says), "{}", ended.stderr);
+}
+
 /// Counter of a replica, and the start of its process.
 struct Replica {
     count: u64,

@@ -262,6 +262,8 @@ fn traces_of_mooncake_fill_a_template_with_words_of_their_blocks() {
         .map(|request| serde_json::from_slice(&request.body).unwrap())
         .collect();
     assert_eq!(bodies.len(), 22);
+    let left_out = "trace.jsonl: 2 of 24 requests left out: 2 come after the step's end";
+    assert!(ended.stderr.contains(left_out), "{}", ended.stderr);
     let words = |body: &Value| {
         body["prompt"]
             .as_str()
@@ -326,6 +328,12 @@ fn a_ramp_has_blocks_and_stops_where_its_rate_is_not_reached() {
     assert!(
         blocks.windows(2).all(|pair| offered(&pair[0]) < offered(&pair[1])),
         "{blocks:?}"
+    );
+    let answered = point["summary"]["achieved_rps"]["value"].as_f64().unwrap();
+    assert!(
+        ended.stderr.contains(&format!(", {answered:.0}/s, ")),
+        "{answered}: {}",
+        ended.stderr
     );
     assert!(ended.stdout.contains("the ramp stopped, at"), "{}", ended.stdout);
     assert!(ended.stdout.contains("Ramps"), "{}", ended.stdout);

@@ -303,6 +303,8 @@ fn a_killed_run_loses_the_step_under_way_and_goes_on_to_the_same_result() {
 fn only_the_same_plan_goes_on() {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(PLAN);
+    let missing = run(resume(&place, &endpoint.url));
+    assert_eq!(missing.code, Some(2), "{}", missing.stderr);
     let ended = run_until(place.sweep(&endpoint.url), "[1/4]", interrupt);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     fs::write(place.path("plan.toml"), PLAN.replace("seed = 3", "seed = 4")).unwrap();

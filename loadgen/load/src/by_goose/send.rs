@@ -20,12 +20,13 @@ pub(crate) fn attack(
     scenario: Scenario,
     metrics: bool,
 ) -> Result<GooseAttack, DriverError> {
+    // Otherwise goose prints a line with the address of each failed request.
+    let _ = log::set_logger(log::logger());
     // Field by field: some are private, so no struct expression can be written.
     let mut configuration = GooseConfiguration::default();
     configuration.host = Some(host);
     configuration.users = Some(users);
     configuration.increase_rate = Some("1000000".into());
-    configuration.quiet = 2;
     configuration.no_metrics = !metrics;
     // Its metrics are reset once all users are up: without that goose prints a line on stdout.
     configuration.no_transaction_metrics = true;

@@ -63,10 +63,8 @@ impl Custom {
     /// A file that cannot be read or is too large, a placeholder without a column, bodies that should be JSON and are
     /// not.
     pub fn open(spec: &CustomSpec) -> Result<Self, String> {
-        let method = spec
-            .method
-            .parse()
-            .map_err(|_| format!("`target.method` = `{}` is not an HTTP method", spec.method))?;
+        let method: Result<Method, _> = spec.method.parse();
+        let method = method.map_err(|_| format!("`target.method` = `{}` is not an HTTP method", spec.method))?;
         let is_json = spec.content_type.contains("json");
         let content_type = match spec.content_type.as_str() {
             "" => None,

@@ -145,7 +145,7 @@ impl Endpoint {
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
             BodyError::Lost(error) => broken(error).into(),
             BodyError::TooLarge(what) => NoAnswer {
-                message: format!("{what}; not a reply of an inference server"),
+                message: what.to_string(),
                 is_too_large: true,
             },
         })?;
