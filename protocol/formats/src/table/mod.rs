@@ -23,11 +23,10 @@
 //! any order, texts, UUIDs. A row of a keyed table has its key after its columns, and its row number takes the place of
 //! the entity id.
 //! A row is its columns' little-endian bytes at the schema's offsets; its last four bytes are the CRC-32C, rotated right by
-//! 15 bits, of the entity id (i64 LE) followed by every byte before those four. So a single row proves both its content and its identity, and
-//! a whole block can be verified without parsing it.
+//! 15 bits, of the entity id (i64 LE) followed by every byte before those four. So a single row proves both its content and
+//! its identity, and a whole block can be verified without parsing it.
 //! The stride is a power of two up to 4096 and a multiple of 4096 above, so a row never straddles more device blocks
 //! than necessary.
-//! blocks than it must.
 
 mod header;
 mod index;
