@@ -89,6 +89,20 @@ fn every_kind_of_element_is_tried() {
     assert_eq!(config.unwrap().max_batch_size, 32);
 }
 
+/// ONNX Runtime copies no output that is an input.
+#[test]
+fn an_output_that_is_an_input_is_compared_while_it_is_in_memory() {
+    let here = tempfile::tempdir().unwrap();
+    let mut graph = GraphBuilder::new("passed");
+    let x = graph.input_of("x", FLOAT, &[N, Dim::Fixed(300)]);
+    let y = graph.node("y", "Relu", &[&x], &[]);
+    graph.output_of(&x, FLOAT, &[N, Dim::Fixed(300)]);
+    graph.output_of(&y, FLOAT, &[N, Dim::Fixed(300)]);
+    let (output, config) = import(here.path(), "passed", &graph.finish("passes on"), &["--batching"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(config.unwrap().max_batch_size, 32);
+}
+
 /// A graph of `x` [N, 2] with one node, to `y` of a shape.
 fn one_node(op: &str, constant: Option<&[i64]>, axis: Option<i64>, shape: &[Dim<'_>]) -> ModelProto {
     let mut graph = GraphBuilder::new(op);

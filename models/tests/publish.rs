@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use tierlab_formats::table::TableHeader;
 use tierlab_models::ModelsError;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::publish::{Selection, Summary, open_tier, publish};
@@ -239,6 +240,27 @@ async fn only_what_changed_is_put_again() {
     {
         assert!(read_whole(&*tier, &object).await == fs::read(file).unwrap(), "{object}");
     }
+}
+
+#[tokio::test]
+async fn a_table_with_other_values_is_put_again() {
+    let local = Local::new();
+    let tier = nvme(&local).await;
+    put(&*tier, &local).await;
+    let path = local.path("features/ctr.rows");
+    let mut file = fs::read(&path).unwrap();
+    let mut header = TableHeader::decode(&file, file.len() as u64).unwrap();
+    let range = header.row_range(7).unwrap();
+    let row = &mut file[range.start as usize..range.end as usize];
+    row[0] ^= 1;
+    header.seal_row(7, row);
+    let (block, _) = header.block(0).unwrap();
+    header.block_crcs[0] = crc32c::crc32c(&file[block.start as usize..block.end as usize]);
+    file[..header.header_len() as usize].copy_from_slice(&header.encode());
+    fs::write(&path, &file).unwrap();
+    let again = put(&*tier, &local).await;
+    assert_eq!((again.put, again.unchanged), (1, 6));
+    assert!(read_whole(&*tier, "features/ctr.rows").await == file);
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ class Table:
     def __init__(self, path):
         with open(path, "rb") as file:
             self.bytes = file.read()
-        if self.bytes[:8] != b"TLROWS01":
+        if self.bytes[:8] != b"TLROWS02":
             sys.exit(f"{path} is no table")
         fields = struct.unpack_from("<IIQQqIIQQ", self.bytes, 8)
         _, self.stride, self.start, self.rows, self.first_id, _, schema_len, _, _ = fields

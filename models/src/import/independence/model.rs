@@ -5,7 +5,6 @@ use super::elements::{Elements, InputKind, seeded_rows, tolerance};
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
-use std::borrow::Cow;
 use std::path::Path;
 use tierlab_formats::model::{SessionTensor, WarmupTensor, check_batch_axis};
 use tierlab_protocol::tensor::DataType;
@@ -151,11 +150,12 @@ impl Model {
                 shape: dims.map(|dim| dim as i64).collect(),
                 data: rows.iter().flat_map(|&row| input_rows[row].iter().copied()).collect(),
             };
-            Ok((Cow::Owned(input.name.clone()), value(input.dtype, &tensor)?))
+            value(input.dtype, &tensor)
         };
         let values = self.inputs.iter().zip(inputs).map(value);
-        let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<std::result::Result<_, String>>()?;
-        let outputs = self.session.run(values).map_err(|e| e.to_string())?;
+        // An output that is an input of the graph lies in its memory, which must outlive the outputs.
+        let values: Vec<SessionInputValue<'_>> = values.collect::<std::result::Result<_, String>>()?;
+        let outputs = self.session.run(values.as_slice()).map_err(|e| e.to_string())?;
         let outputs = (0..self.outputs.len()).map(|index| Elements::from_value(&outputs[index]));
         outputs.collect()
     }

@@ -6,7 +6,7 @@ use super::{TableError, header_error, u32_at, u64_at};
 use std::ops::Range;
 
 /// The first eight bytes of a table.
-pub const MAGIC: [u8; 8] = *b"TLROWS01";
+pub const MAGIC: [u8; 8] = *b"TLROWS02";
 /// Bytes needed to learn the header's length: [`header_len`].
 pub const PRELUDE_BYTES: usize = 64;
 /// Maximum size of a header: about 16 million block checksums.
@@ -293,7 +293,7 @@ pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
         return Err(header_error(prelude.len(), "the file ends inside the header"));
     }
     if prelude[..8] != MAGIC {
-        return Err(header_error(0, "not a feature table: it does not begin with TLROWS01"));
+        return Err(header_error(0, "not a feature table, or an old one: it lacks TLROWS02"));
     }
     let len = u64_at(prelude, 16);
     if len == 0 || !len.is_multiple_of(ALIGN) || len > MAX_HEADER_BYTES {
@@ -304,5 +304,6 @@ pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
 }
 
 fn row_crc(id: i64, payload: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), payload)
+    // Rotated, because the checksum of a block of rows with plain checksums does not depend on their values.
+    crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), payload).rotate_right(15)
 }

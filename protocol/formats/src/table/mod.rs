@@ -3,7 +3,7 @@
 //! In: header bytes and row bytes. Out: a validated [`TableHeader`] and checked row payloads. No I/O.
 //!
 //! ```text
-//! 0      8        magic "TLROWS01"
+//! 0      8        magic "TLROWS02"
 //! 8      4        CRC-32C of the header with this field zero, u32 LE
 //! 12     4        stride: bytes from one row to the next, u32 LE
 //! 16     8        header_len: where row 0 starts, a multiple of 4096, u64 LE
@@ -22,12 +22,11 @@
 //! Entities have either consecutive ids, and their rows lie in that order, or keys (`key` in the schema): integers in
 //! any order, texts, UUIDs. A row of a keyed table has its key after its columns, and its row number takes the place of
 //! the entity id.
-//! A row is its columns' little-endian bytes at the schema's offsets; its last four bytes are the CRC-32C of the entity
-//! id (i64 LE) followed by every byte before those four. So a single row proves both its content and its identity, and
-//! a whole block can be verified without parsing it.
+//! A row is its columns' little-endian bytes at the schema's offsets; its last four bytes are the CRC-32C, rotated right by
+//! 15 bits, of the entity id (i64 LE) followed by every byte before those four. So a single row proves both its content and
+//! its identity, and a whole block can be verified without parsing it.
 //! The stride is a power of two up to 4096 and a multiple of 4096 above, so a row never straddles more device blocks
 //! than necessary.
-//! blocks than it must.
 
 mod header;
 mod index;

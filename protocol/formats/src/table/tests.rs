@@ -28,6 +28,19 @@ fn ctr_rows_are_512_bytes_and_never_straddle_a_block() {
 }
 
 #[test]
+fn the_checksum_of_a_block_depends_on_its_rows() {
+    let header = ctr(2, 0);
+    let crc = |value: u8| {
+        let mut rows = vec![value; 1024];
+        for (id, row) in (0..).zip(rows.chunks_exact_mut(512)) {
+            header.seal_row(id, row);
+        }
+        crc32c::crc32c(&rows)
+    };
+    assert_ne!(crc(1), crc(2));
+}
+
+#[test]
 fn more_rows_than_a_header_holds_are_refused() {
     let schema = ctr(1, 0).schema;
     for rows in [u64::MAX, 1 << 62, 128 << 24] {
