@@ -9,13 +9,15 @@ use crate::limits::{buffer_for, check_ranges, rejoin, split_front};
 use crate::ranges;
 use crate::{ErrorKind, Object, ReadCost, ReadMany, StorageError};
 use bytes::{Bytes, BytesMut};
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Maximum repeated look-ups of a handle in one read.
 const LOOKUPS: u32 = 2;
+/// Maximum READs of a call that are in flight or wait for it: each takes about 8 KiB besides its data.
+const MAX_READS: usize = 4096;
 
 /// Result of a chain of READs.
 struct ReadBytes {
@@ -100,7 +102,7 @@ impl Reading<'_> {
     async fn joined(&self, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, ReadCost, bool), Fault> {
         let most = u64::from(self.tree.read_bytes);
         let runs = ranges::runs(ranges, self.tree.coalesce_bytes, most);
-        let mut reads = Vec::new();
+        let mut pieces = Vec::new();
         for (of, run) in runs.iter().enumerate() {
             let len = run.range.end - run.range.start;
             let mut rest = None;
@@ -110,13 +112,14 @@ impl Reading<'_> {
             for piece in ranges::pieces(&run.range, most) {
                 let len = (piece.end - piece.start) as usize;
                 let into = rest.as_mut().map(|rest| split_front(rest, len));
-                let read = self.chain(piece, into);
-                reads.push(async move { read.await.map(|read| (of, read)) });
+                pieces.push((of, piece, into));
             }
         }
+        let chain = |(of, piece, into)| async move { self.chain(piece, into).await.map(|read| (of, read)) };
+        let mut reads = stream::iter(pieces.into_iter().map(chain)).buffered(MAX_READS);
         let (mut cost, mut proven) = (ReadCost::default(), true);
         let mut wholes = vec![BytesMut::new(); runs.len()];
-        for (of, read) in try_join_all(reads).await? {
+        while let Some((of, read)) = reads.try_next().await? {
             cost.merge(&read.cost);
             proven &= read.proven;
             rejoin(&mut wholes[of], read.data);

@@ -119,7 +119,8 @@ impl Tree {
             cost: ReadCost::default(),
         };
         let info = client.fsinfo(&root).await.map_err(|fault| fault.about(&about))?;
-        let bounded = |server: u32| if server == 0 { 8192 } else { server.min(MAX_IO_BYTES) };
+        // 0 is no limit, and a READ of less than a sector costs more than it brings.
+        let bounded = |server: u32| if server < 512 { 8192 } else { server.min(MAX_IO_BYTES) };
         Ok(Self {
             url,
             pool,

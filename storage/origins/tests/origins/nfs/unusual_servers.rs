@@ -76,7 +76,13 @@ async fn the_sizes_of_fsinfo_are_kept_to() {
     let size = 100_000;
     put(&open(&url(address), "").await, "o", 1, size).await;
     // Size offered by the server, and the resulting size of a READ.
-    for (offered, used) in [(8192_u32, 8192), (1001, 1001), (0, 8192), (u32::MAX, 1 << 20)] {
+    for (offered, used) in [
+        (8192_u32, 8192),
+        (1001, 1001),
+        (0, 8192),
+        (1, 8192),
+        (u32::MAX, 1 << 20),
+    ] {
         let address = proxy(address, move |procedure| {
             if procedure != NFS_PROGRAM::NFSPROC3_FSINFO as u32 {
                 return Verdict::Pass;
