@@ -234,7 +234,8 @@ impl CachedExtents {
         let evictions = metrics.evictions.clone();
         let expired = evictions.clone();
         let mut extents = vec![
-            extents_within(config.capacity_bytes - window, ttl)
+            // Not 0 bytes, of which the library counts no evictions.
+            extents_within((config.capacity_bytes - window).max(1), ttl)
                 .eviction_policy(policy)
                 .eviction_listener(move |_, _, cause| {
                     if cause.was_evicted() {

@@ -272,6 +272,17 @@ async fn the_cache_stays_within_its_capacity() {
     until(|| metrics.bytes.get() == 0 && metrics.capacity_bytes.get() == 0).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_of_one_block_counts_what_leaves_it() {
+    let Bench {
+        cache, metrics, object, ..
+    } = bench(1000, 4096 + ENTRY_BYTES).await;
+    for at in [0, 4096, 8192] {
+        cache.read(&object, at..at + 1).await.unwrap();
+    }
+    until(|| metrics.evictions.get() == 2).await;
+}
+
 #[tokio::test]
 async fn senseless_sizes_are_refused() {
     for (capacity_bytes, block_bytes, key) in [
