@@ -137,16 +137,14 @@ impl Client<'_> {
         result: impl FnOnce(&mut Body<'_>) -> Result<T, Error>,
     ) -> Result<T, Fault> {
         let mut body = Cursor::new(reply.body.as_ref());
-        let garbled = |e| self.garbled(procedure, &e);
+        let garbled = |error: Error| -> Fault {
+            let detail = format!("invalid reply to {procedure}: {error}");
+            ErrorKind::Unavailable.error(self.about, detail).into()
+        };
         match value(&mut body).map_err(garbled)? {
             nfsstat3::NFS3_OK => result(&mut body).map_err(garbled),
             status => Err(Fault::Status(status)),
         }
-    }
-
-    fn garbled(&self, procedure: NFS_PROGRAM, error: &Error) -> Fault {
-        let detail = format!("invalid reply to {procedure}: {error}");
-        ErrorKind::Unavailable.error(self.about, detail).into()
     }
 
     pub(super) async fn fsinfo(&mut self, root: &nfs_fh3) -> Result<FSINFO3resok, Fault> {
@@ -188,8 +186,9 @@ impl Client<'_> {
             buffer,
         };
         let called = self.raw(NFSPROC3_READ, arguments, Bytes::new(), Some(landing), Repeat::Safe);
-        let reply = called.await?;
-        decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(NFSPROC3_READ, &e))?
+        let mut reply = called.await?;
+        let landed = reply.landed.take();
+        self.decode(NFSPROC3_READ, &reply, |body| read_result(body, landed, count))
     }
 
     /// Creates a file, or truncates an existing one.
@@ -344,23 +343,16 @@ fn find_read_data(result: &[u8]) -> Option<Bulk> {
     Some(Bulk { at, len })
 }
 
-/// Decodes a READ3res whose data has been received separately.
-fn decode_read(body: &Bytes, landed: Option<BytesMut>, asked: u32) -> Result<Result<ReadReply, Fault>, Error> {
-    let mut cursor = Cursor::new(body.as_ref());
-    let (status, _) = nfsstat3::unpack(&mut cursor)?;
-    let (attributes, _) = post_op_attr::unpack(&mut cursor)?;
-    if status != nfsstat3::NFS3_OK {
-        return Ok(Err(Fault::Status(status)));
-    }
-    let (count, _) = u32::unpack(&mut cursor)?;
-    let (end_of_file, _) = bool::unpack(&mut cursor)?;
-    let (len, _) = u32::unpack(&mut cursor)?;
+/// Decodes the result of a READ whose data has been received separately.
+fn read_result(body: &mut Body<'_>, landed: Option<BytesMut>, asked: u32) -> Result<ReadReply, Error> {
+    let attributes = option(value(body)?);
+    let (count, end_of_file, len): (u32, bool, u32) = (value(body)?, value(body)?, value(body)?);
     match landed {
-        Some(data) if count == len && len <= asked => Ok(Ok(ReadReply {
-            attributes: option(attributes),
+        Some(data) if count == len && len <= asked => Ok(ReadReply {
+            attributes,
             data,
             end_of_file,
-        })),
+        }),
         _ => Err(Error::InvalidLength(len as usize)),
     }
 }
@@ -454,9 +446,9 @@ mod tests {
             let decode = |count, asked| {
                 let mut body = bytes[..at].to_vec();
                 body[at - 12..at - 8].copy_from_slice(&u32::to_be_bytes(count));
-                decode_read(&body.into(), Some(BytesMut::from("hello")), asked)
+                read_result(&mut Cursor::new(&body[4..]), Some(BytesMut::from("hello")), asked)
             };
-            let read = decode(5, 10).unwrap().unwrap();
+            let read = decode(5, 10).unwrap();
             assert_eq!((read.data.as_ref(), read.end_of_file), (b"hello".as_slice(), true));
             assert!(decode(4, 10).is_err(), "count and data disagree");
             assert!(decode(5, 4).is_err(), "more than was asked for");
@@ -481,7 +473,7 @@ mod tests {
         fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = (entries(&mut Cursor::new(&bytes[..]), true), optional_handle(&mut Cursor::new(&bytes[..])));
             let _ = find_read_data(&bytes);
-            let _ = decode_read(&bytes.into(), Some(BytesMut::new()), 100);
+            let _ = read_result(&mut Cursor::new(&bytes[..]), Some(BytesMut::new()), 100);
         }
     }
 }
