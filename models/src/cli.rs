@@ -24,12 +24,15 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use table_commands::{ExportTableArgs, ImportTableArgs};
 use tierlab_storage::TierInfo;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Threads of the async runtime, which mostly waits for disks and networks.
 const WORKERS: usize = 2;
+/// Time limit for removing what a failed or stopped command has left on a tier.
+const CLEANUP_LIMIT: Duration = Duration::from_secs(5);
 
 const REPOSITORY: &str = "models/repository";
 
@@ -197,13 +200,15 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         tokio::spawn(stop_on_signal(interrupt, terminate, stop.clone()));
-        Ok(match run(command, &stop).await {
+        let code = match run(command, &stop).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("tierlab-models: {e}");
                 ExitCode::from(e.exit_code())
             }
-        })
+        };
+        tierlab_storage::cleaned_up(CLEANUP_LIMIT).await;
+        Ok(code)
     });
     // After a stop, a thread may still wait for a disk.
     runtime.shutdown_background();

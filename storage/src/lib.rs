@@ -41,6 +41,7 @@ extern crate self as tierlab_storage;
 pub use config::{TierConfig, open, open_counted};
 pub use error::{ErrorKind, StorageError};
 pub use path::ObjectPath;
+pub use tasks::cleaned_up;
 pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 
 /// Devices, the paths to them, and reads into their memory. Devices and paths come from `tierlab-gds`, which knows

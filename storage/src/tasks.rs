@@ -2,7 +2,33 @@
 
 use crate::{ErrorKind, StorageError};
 use futures::future::try_join_all;
+use std::sync::LazyLock;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+/// Number of tasks that remove what unfinished calls have left on their tiers.
+static CLEANUPS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// Removes what an unfinished call has left on its tier, on a task of its own. Does nothing outside of a runtime.
+pub(crate) fn clean_up(work: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = Handle::try_current() {
+        CLEANUPS.send_modify(|running| *running += 1);
+        runtime.spawn(async move {
+            work.await;
+            CLEANUPS.send_modify(|running| *running -= 1);
+        });
+    }
+}
+
+/// Waits until what unfinished calls have left on their tiers is removed, at most for `limit`. For programs that end
+/// after a failed or cancelled call.
+pub async fn cleaned_up(limit: Duration) {
+    let mut running = CLEANUPS.subscribe();
+    // Fails only at the limit, because the sender is never dropped.
+    let _ = tokio::time::timeout(limit, running.wait_for(|running| *running == 0)).await;
+}
 
 /// Runs `work` on a thread that may block. Dropping the future does not undo it.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -40,4 +66,25 @@ pub(crate) async fn concurrently<T: Send + 'static>(
     }
     results.sort_unstable_by_key(|(number, _)| *number);
     Ok(results.into_iter().map(|(_, done)| done).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[tokio::test]
+    async fn a_program_waits_for_what_is_being_removed_but_not_for_ever() {
+        let is_removed = Arc::new(AtomicBool::new(false));
+        let removed = Arc::clone(&is_removed);
+        clean_up(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            removed.store(true, Ordering::Relaxed);
+        });
+        cleaned_up(Duration::from_secs(60)).await;
+        assert!(is_removed.load(Ordering::Relaxed));
+        clean_up(std::future::pending());
+        cleaned_up(Duration::from_millis(20)).await;
+    }
 }

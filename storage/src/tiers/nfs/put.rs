@@ -6,6 +6,7 @@
 use super::client::Fault;
 use super::tree::{PARTIAL, Tree, describe};
 use crate::ranges;
+use crate::tasks::clean_up;
 use crate::tiers::source::Source;
 use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -162,11 +163,9 @@ struct PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        let (Some(name), Ok(runtime)) = (self.name.take(), tokio::runtime::Handle::try_current()) else {
-            return;
-        };
+        let Some(name) = self.name.take() else { return };
         let (tree, directory) = (Arc::clone(&self.tree), self.directory.clone());
-        runtime.spawn(async move {
+        clean_up(async move {
             // Long enough for a WRITE that the dropped put had sent to be over.
             tokio::time::sleep(Duration::from_millis(100)).await;
             match tree.client(&name).remove(&directory, &name).await {

@@ -2,6 +2,7 @@
 
 use super::BucketConfig;
 use super::bucket::Bucket;
+use crate::tasks::clean_up;
 use crate::tiers::source::Source;
 use crate::{Body, ErrorKind, StorageError};
 use futures::StreamExt;
@@ -87,11 +88,9 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let (Some(mut upload), Ok(runtime)) = (self.inner.take(), tokio::runtime::Handle::try_current()) else {
-            return;
-        };
+        let Some(mut upload) = self.inner.take() else { return };
         let (bucket, key) = (Arc::clone(&self.bucket), self.key.clone());
-        runtime.spawn(async move {
+        clean_up(async move {
             match bucket.within(&key, upload.abort()).await {
                 // The last call completed the upload, but its reply was lost.
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
