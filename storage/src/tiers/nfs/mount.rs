@@ -85,10 +85,7 @@ impl Server {
         let garbled = |_| ErrorKind::Unavailable.error(&about, "invalid reply to MOUNT");
         let status: mountstat3 = value(&mut body).map_err(garbled)?;
         let kind = match status {
-            mountstat3::MNT3_OK => {
-                let data = opaque(&mut body).map_err(garbled)?;
-                return Ok(nfs_fh3 { data });
-            }
+            mountstat3::MNT3_OK => return opaque(&mut body).map(|data| nfs_fh3 { data }).map_err(garbled),
             mountstat3::MNT3ERR_NOENT | mountstat3::MNT3ERR_NOTDIR => ErrorKind::NotFound,
             mountstat3::MNT3ERR_PERM | mountstat3::MNT3ERR_ACCES => ErrorKind::Denied,
             _ => ErrorKind::Unavailable,
