@@ -159,7 +159,7 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
     let endpoint = config.endpoint.as_deref();
     let endpoint = endpoint.map(|endpoint| client::checked(endpoint, config.allow_http));
     let endpoint = endpoint.transpose()?;
-    let local = config.virtual_host && endpoint.as_ref().is_some_and(client::is_local);
+    let local = endpoint.as_ref().is_some_and(client::is_local);
     let connector = CountingConnector::new(
         client::client(config, limit, local, false)?,
         client::client(config, limit, local, true)?,
