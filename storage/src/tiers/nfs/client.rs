@@ -140,7 +140,7 @@ impl Client<'_> {
             let detail = format!("invalid reply to {procedure}: {error}");
             ErrorKind::Unavailable.error(self.about, detail).into()
         };
-        match value(&mut body).map_err(garbled)? {
+        match value::<nfsstat3>(&mut body).map_err(garbled)? {
             nfsstat3::NFS3_OK => result(&mut body).map_err(garbled),
             status => Err(Fault::Status(status)),
         }
@@ -296,7 +296,7 @@ fn handle(body: &mut Body<'_>) -> Result<nfs_fh3, Error> {
 }
 
 fn optional_handle(body: &mut Body<'_>) -> Result<Option<nfs_fh3>, Error> {
-    match value(body)? {
+    match value::<bool>(body)? {
         true => handle(body).map(Some),
         false => Ok(None),
     }
@@ -308,7 +308,7 @@ fn entries(body: &mut Body<'_>, plus: bool) -> Result<(Vec<DirectoryEntry>, bool
     let _: post_op_attr = value(body)?;
     let verifier = value(body)?;
     let mut entries = Vec::new();
-    while value(body)? {
+    while value::<bool>(body)? {
         let _file_id: u64 = value(body)?;
         let (name, cookie) = (opaque(body)?.into_owned(), value(body)?);
         let (attributes, handle) = match plus {

@@ -102,10 +102,10 @@ impl Server {
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_EXPORT, Vec::new());
         let reply = pool.ask("", &call).await.ok()?;
         let (mut body, mut names) = (Cursor::new(reply.body.as_ref()), Vec::new());
-        while value(&mut body).ok()? {
+        while value::<bool>(&mut body).ok()? {
             names.push(String::from_utf8_lossy(&opaque(&mut body).ok()?).into_owned());
             // Groups that may mount it.
-            while value(&mut body).ok()? {
+            while value::<bool>(&mut body).ok()? {
                 opaque(&mut body).ok()?;
             }
         }
