@@ -21,6 +21,9 @@ use std::time::Duration;
 /// Maximum length of a key in S3, Google and Azure (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
 
+/// Environment variables with an S3 endpoint; the first that is set counts, as in AWS's own programs.
+const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+
 /// Text before the status of a reply in errors of `object_store`.
 const STATUS: &str = "non-2xx status code: ";
 
@@ -43,15 +46,18 @@ impl Bucket {
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
         let invalid = |detail: String| ErrorKind::Invalid.error(&place, detail);
-        let endpoint = config.endpoint.clone();
-        let Clients { store, reads } = service::build(config, &place).map_err(invalid)?;
+        let mut config = config.clone();
+        if place.service == Service::S3 && config.endpoint.is_none() {
+            config.endpoint = ENDPOINTS.iter().find_map(|name| std::env::var(name).ok());
+        }
+        let Clients { store, reads } = service::build(&config, &place).map_err(invalid)?;
         Ok(Self {
             store,
             reads,
-            policy: RetryPolicy::new(config),
+            policy: RetryPolicy::new(&config),
             hedging: Hedging::new(&place.to_string(), config.hedge_after_quantile, config.hedge_max_share)?,
             unreported: Arc::default(),
-            endpoint: endpoint.unwrap_or_else(|| place.service.endpoint().to_owned()),
+            endpoint: config.endpoint.unwrap_or_else(|| place.service.endpoint().to_owned()),
             place,
         })
     }
@@ -304,6 +310,24 @@ impl RetryPolicy {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Calls itself in a process of its own, with the variable.
+    #[test]
+    fn an_endpoint_of_the_environment_is_named() {
+        let (variable, endpoint) = (ENDPOINTS[0], "http://127.0.0.1:9");
+        if std::env::var(variable).as_deref() == Ok(endpoint) {
+            let config: BucketConfig = toml::from_str("bucket = 'b'\nallow_http = true\nanonymous = true").unwrap();
+            assert_eq!(Bucket::new(&config).unwrap().location(), "s3://b at http://127.0.0.1:9");
+            let config: BucketConfig = toml::from_str("bucket = 'b'\nanonymous = true").unwrap();
+            let refused = Bucket::new(&config).unwrap_err();
+            assert!(refused.detail().contains("allow_http"), "{refused}");
+            return;
+        }
+        let name = "tiers::object::bucket::tests::an_endpoint_of_the_environment_is_named";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let status = child.args(["--exact", name]).env(variable, endpoint).status();
+        assert!(status.unwrap().success());
+    }
 
     #[test]
     fn the_code_is_told_and_no_secret() {

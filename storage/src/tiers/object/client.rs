@@ -36,9 +36,7 @@ pub(super) fn addressed(
     if let Some(region) = &config.region {
         builder = builder.with_region(region);
     }
-    if config.virtual_host {
-        builder = builder.with_virtual_hosted_style_request(true);
-    }
+    builder = builder.with_virtual_hosted_style_request(config.virtual_host);
     if let Some(endpoint) = endpoint {
         let endpoint = if config.virtual_host {
             with_bucket(endpoint, bucket)?
