@@ -8,8 +8,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Time limit of removals at a program's end.
-const CLEANUP_LIMIT: Duration = Duration::from_secs(5);
 /// Number of tasks that remove what unfinished calls have left on their tiers.
 static CLEANUPS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
@@ -29,7 +27,7 @@ pub(crate) fn clean_up(work: impl Future<Output = ()> + Send + 'static) {
 pub async fn cleaned_up() {
     let mut running = CLEANUPS.subscribe();
     // Fails only at the limit, because the sender is never dropped.
-    let _ = tokio::time::timeout(CLEANUP_LIMIT, running.wait_for(|running| *running == 0)).await;
+    let _ = tokio::time::timeout(Duration::from_secs(5), running.wait_for(|running| *running == 0)).await;
 }
 
 /// Runs `work` on a thread that may block. Dropping the future does not undo it.

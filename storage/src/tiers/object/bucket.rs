@@ -21,9 +21,6 @@ use std::time::Duration;
 /// Maximum length of a key in S3, Google and Azure (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
 
-/// Environment variables with an S3 endpoint; the first that is set counts, as in AWS's own programs.
-const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
-
 /// Text before the status of a reply in errors of `object_store`.
 const STATUS: &str = "non-2xx status code: ";
 
@@ -47,9 +44,7 @@ impl Bucket {
         let place = Place::of(config)?;
         let invalid = |detail: String| ErrorKind::Invalid.error(&place, detail);
         let mut config = config.clone();
-        if place.service == Service::S3 && config.endpoint.is_none() {
-            config.endpoint = ENDPOINTS.iter().find_map(|name| std::env::var(name).ok());
-        }
+        config.endpoint = config.endpoint.or_else(|| place.service.endpoint_of_environment());
         let Clients { store, reads } = service::build(&config, &place).map_err(invalid)?;
         Ok(Self {
             store,
@@ -57,7 +52,7 @@ impl Bucket {
             policy: RetryPolicy::new(&config),
             hedging: Hedging::new(&place.to_string(), config.hedge_after_quantile, config.hedge_max_share)?,
             unreported: Arc::default(),
-            endpoint: config.endpoint.unwrap_or_else(|| place.service.endpoint().to_owned()),
+            endpoint: config.endpoint.unwrap_or_else(|| place.service.names()[2].to_owned()),
             place,
         })
     }
@@ -311,22 +306,30 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Calls itself in a process of its own, with the variable.
+    /// Calls itself in a process of its own, with the variables.
     #[test]
     fn an_endpoint_of_the_environment_is_named() {
-        let (variable, endpoint) = (ENDPOINTS[0], "http://127.0.0.1:9");
-        if std::env::var(variable).as_deref() == Ok(endpoint) {
-            let config: BucketConfig = toml::from_str("bucket = 'b'\nallow_http = true\nanonymous = true").unwrap();
-            assert_eq!(Bucket::new(&config).unwrap().location(), "s3://b at http://127.0.0.1:9");
-            let config: BucketConfig = toml::from_str("bucket = 'b'\nanonymous = true").unwrap();
-            let refused = Bucket::new(&config).unwrap_err();
-            assert!(refused.detail().contains("allow_http"), "{refused}");
+        let (variables, endpoint) = (["AWS_ENDPOINT_URL_S3", "GOOGLE_BASE_URL"], "http://127.0.0.1:9");
+        if variables
+            .iter()
+            .all(|name| std::env::var(name).as_deref() == Ok(endpoint))
+        {
+            for url in ["s3://b", "gs://b"] {
+                let keys = format!("url = '{url}'\nanonymous = true\n");
+                let bucket = |keys: &str| Bucket::new(&toml::from_str(keys).unwrap());
+                let refused = bucket(&keys).unwrap_err();
+                assert!(refused.detail().contains("allow_http"), "{refused}");
+                let named = bucket(&(keys + "allow_http = true")).unwrap().location();
+                assert_eq!(named, format!("{url} at {endpoint}"));
+            }
             return;
         }
         let name = "tiers::object::bucket::tests::an_endpoint_of_the_environment_is_named";
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        let status = child.args(["--exact", name]).env(variable, endpoint).status();
-        assert!(status.unwrap().success());
+        let child = child
+            .args(["--exact", name])
+            .envs(variables.map(|name| (name, endpoint)));
+        assert!(child.status().unwrap().success());
     }
 
     #[test]
