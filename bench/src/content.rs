@@ -111,6 +111,9 @@ impl Data {
 pub(crate) async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -> Result<Object> {
     let put = async |body: Body| {
         let object = with_retries(async || tier.put(path, body.clone()).await).await;
+        if object.is_err() {
+            tierlab_storage::cleaned_up().await;
+        }
         object.context("cannot write the data to measure")
     };
     if bytes <= PIECE_BYTES {

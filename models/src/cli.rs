@@ -24,15 +24,12 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 use table_commands::{ExportTableArgs, ImportTableArgs};
 use tierlab_storage::TierInfo;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Threads of the async runtime, which mostly waits for disks and networks.
 const WORKERS: usize = 2;
-/// Time limit for removing what a failed or stopped command has left on a tier.
-const CLEANUP_LIMIT: Duration = Duration::from_secs(5);
 
 const REPOSITORY: &str = "models/repository";
 
@@ -173,7 +170,11 @@ struct InspectArgs {
 /// Runs the program with the arguments of the process until its end or a stop. Part of the library, so that its futures
 /// are compiled once.
 pub fn main() -> ExitCode {
-    let cli: Cli = tierlab_program::start();
+    tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Cli>() {
+        return code;
+    }
+    let cli = tierlab_program::parse::<Cli>().unwrap_or_else(|error| error.exit());
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(std::io::stderr)
@@ -203,7 +204,7 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
                 ExitCode::from(e.exit_code())
             }
         };
-        tierlab_storage::cleaned_up(CLEANUP_LIMIT).await;
+        tierlab_storage::cleaned_up().await;
         Ok(code)
     });
     // After a stop, a thread may still wait for a disk.

@@ -13,10 +13,9 @@ use nfs3_types::nfs3::NFS_PROGRAM::{
     NFSPROC3_WRITE,
 };
 use nfs3_types::nfs3::{
-    COMMIT3args, COMMIT3resok, CREATE3args, FSINFO3args, FSINFO3resok, GETATTR3args, LOOKUP3args, MKDIR3args,
-    NFS_PROGRAM, Nfs3Option, PROGRAM, REMOVE3args, RENAME3args, SETATTR3args, VERSION, WRITE3resok, cookieverf3,
-    createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3, post_op_attr, sattr3, sattrguard3, stable_how,
-    writeverf3,
+    COMMIT3args, COMMIT3resok, CREATE3args, FSINFO3resok, MKDIR3args, NFS_PROGRAM, Nfs3Option, PROGRAM, RENAME3args,
+    SETATTR3args, VERSION, WRITE3resok, cookieverf3, createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3,
+    post_op_attr, sattr3, sattrguard3, stable_how, writeverf3,
 };
 use nfs3_types::xdr_codec::{Error, Opaque, Pack, Unpack};
 use std::io::Cursor;
@@ -141,27 +140,23 @@ impl Client<'_> {
             let detail = format!("invalid reply to {procedure}: {error}");
             ErrorKind::Unavailable.error(self.about, detail).into()
         };
-        match value(&mut body).map_err(garbled)? {
+        match value::<nfsstat3>(&mut body).map_err(garbled)? {
             nfsstat3::NFS3_OK => result(&mut body).map_err(garbled),
             status => Err(Fault::Status(status)),
         }
     }
 
     pub(super) async fn fsinfo(&mut self, root: &nfs_fh3) -> Result<FSINFO3resok, Fault> {
-        let arguments = FSINFO3args { fsroot: root.clone() };
-        self.call(NFSPROC3_FSINFO, &arguments, Repeat::Safe, value).await
+        self.call(NFSPROC3_FSINFO, root, Repeat::Safe, value).await
     }
 
     pub(super) async fn getattr(&mut self, file: &nfs_fh3) -> Result<fattr3, Fault> {
-        let arguments = GETATTR3args { object: file.clone() };
-        self.call(NFSPROC3_GETATTR, &arguments, Repeat::Safe, value).await
+        self.call(NFSPROC3_GETATTR, file, Repeat::Safe, value).await
     }
 
     pub(super) async fn lookup(&mut self, directory: &nfs_fh3, name: &str) -> Result<(nfs_fh3, fattr3), Fault> {
-        let arguments = LOOKUP3args {
-            what: place(directory, name),
-        };
-        let found = self.call(NFSPROC3_LOOKUP, &arguments, Repeat::Safe, |body| {
+        let place = place(directory, name);
+        let found = self.call(NFSPROC3_LOOKUP, &place, Repeat::Safe, |body| {
             Ok((handle(body)?, option::<fattr3>(value(body)?)))
         });
         match found.await? {
@@ -255,10 +250,8 @@ impl Client<'_> {
     }
 
     pub(super) async fn remove(&mut self, directory: &nfs_fh3, name: &str) -> Result<(), Fault> {
-        let arguments = REMOVE3args {
-            object: place(directory, name),
-        };
-        self.call(NFSPROC3_REMOVE, &arguments, Repeat::Never, |_| Ok(())).await
+        let place = place(directory, name);
+        self.call(NFSPROC3_REMOVE, &place, Repeat::Never, |_| Ok(())).await
     }
 
     pub(super) async fn rename(&mut self, directory: &nfs_fh3, from: &str, to: &str) -> Result<(), Fault> {
@@ -303,7 +296,7 @@ fn handle(body: &mut Body<'_>) -> Result<nfs_fh3, Error> {
 }
 
 fn optional_handle(body: &mut Body<'_>) -> Result<Option<nfs_fh3>, Error> {
-    match value(body)? {
+    match value::<bool>(body)? {
         true => handle(body).map(Some),
         false => Ok(None),
     }
@@ -315,7 +308,7 @@ fn entries(body: &mut Body<'_>, plus: bool) -> Result<(Vec<DirectoryEntry>, bool
     let _: post_op_attr = value(body)?;
     let verifier = value(body)?;
     let mut entries = Vec::new();
-    while value(body)? {
+    while value::<bool>(body)? {
         let _file_id: u64 = value(body)?;
         let (name, cookie) = (opaque(body)?.into_owned(), value(body)?);
         let (attributes, handle) = match plus {

@@ -85,10 +85,7 @@ impl Server {
         let garbled = |_| ErrorKind::Unavailable.error(&about, "invalid reply to MOUNT");
         let status: mountstat3 = value(&mut body).map_err(garbled)?;
         let kind = match status {
-            mountstat3::MNT3_OK => {
-                let data = opaque(&mut body).map_err(garbled)?;
-                return Ok(nfs_fh3 { data });
-            }
+            mountstat3::MNT3_OK => return opaque(&mut body).map(|data| nfs_fh3 { data }).map_err(garbled),
             mountstat3::MNT3ERR_NOENT | mountstat3::MNT3ERR_NOTDIR => ErrorKind::NotFound,
             mountstat3::MNT3ERR_PERM | mountstat3::MNT3ERR_ACCES => ErrorKind::Denied,
             _ => ErrorKind::Unavailable,
@@ -105,10 +102,10 @@ impl Server {
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_EXPORT, Vec::new());
         let reply = pool.ask("", &call).await.ok()?;
         let (mut body, mut names) = (Cursor::new(reply.body.as_ref()), Vec::new());
-        while value(&mut body).ok()? {
+        while value::<bool>(&mut body).ok()? {
             names.push(String::from_utf8_lossy(&opaque(&mut body).ok()?).into_owned());
             // Groups that may mount it.
-            while value(&mut body).ok()? {
+            while value::<bool>(&mut body).ok()? {
                 opaque(&mut body).ok()?;
             }
         }

@@ -43,15 +43,16 @@ impl Bucket {
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
         let invalid = |detail: String| ErrorKind::Invalid.error(&place, detail);
-        let endpoint = config.endpoint.clone();
-        let Clients { store, reads } = service::build(config, &place).map_err(invalid)?;
+        let mut config = config.clone();
+        config.endpoint = config.endpoint.or_else(|| place.service.endpoint_of_environment());
+        let Clients { store, reads } = service::build(&config, &place).map_err(invalid)?;
         Ok(Self {
             store,
             reads,
-            policy: RetryPolicy::new(config),
+            policy: RetryPolicy::new(&config),
             hedging: Hedging::new(&place.to_string(), config.hedge_after_quantile, config.hedge_max_share)?,
             unreported: Arc::default(),
-            endpoint: endpoint.unwrap_or_else(|| place.service.endpoint().to_owned()),
+            endpoint: config.endpoint.unwrap_or_else(|| place.service.names()[2].to_owned()),
             place,
         })
     }
@@ -304,6 +305,32 @@ impl RetryPolicy {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Calls itself in a process of its own, with the variables.
+    #[test]
+    fn an_endpoint_of_the_environment_is_named() {
+        let (variables, endpoint) = (["AWS_ENDPOINT_URL_S3", "GOOGLE_BASE_URL"], "http://127.0.0.1:9");
+        if variables
+            .iter()
+            .all(|name| std::env::var(name).as_deref() == Ok(endpoint))
+        {
+            for url in ["s3://b", "gs://b"] {
+                let keys = format!("url = '{url}'\nanonymous = true\n");
+                let bucket = |keys: &str| Bucket::new(&toml::from_str(keys).unwrap());
+                let refused = bucket(&keys).unwrap_err();
+                assert!(refused.detail().contains("allow_http"), "{refused}");
+                let named = bucket(&(keys + "allow_http = true")).unwrap().location();
+                assert_eq!(named, format!("{url} at {endpoint}"));
+            }
+            return;
+        }
+        let name = "tiers::object::bucket::tests::an_endpoint_of_the_environment_is_named";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let child = child
+            .args(["--exact", name])
+            .envs(variables.map(|name| (name, endpoint)));
+        assert!(child.status().unwrap().success());
+    }
 
     #[test]
     fn the_code_is_told_and_no_secret() {

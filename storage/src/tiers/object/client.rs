@@ -36,9 +36,7 @@ pub(super) fn addressed(
     if let Some(region) = &config.region {
         builder = builder.with_region(region);
     }
-    if config.virtual_host {
-        builder = builder.with_virtual_hosted_style_request(true);
-    }
+    builder = builder.with_virtual_hosted_style_request(config.virtual_host);
     if let Some(endpoint) = endpoint {
         let endpoint = if config.virtual_host {
             with_bucket(endpoint, bucket)?
@@ -109,8 +107,8 @@ pub(super) fn text(endpoint: &Url) -> String {
 }
 
 pub(super) fn is_local(endpoint: &Url) -> bool {
-    let name = endpoint.domain();
-    name.is_some_and(|name| name == "localhost" || name.ends_with(".localhost"))
+    let host = endpoint.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.ends_with(".localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// Endpoint with the bucket prepended to its host.
@@ -132,8 +130,9 @@ const SPARE_CONNECTIONS: usize = 4;
 /// Maximum redirects followed, within the endpoint.
 const REDIRECTS: usize = 4;
 
-/// Builds a client; each call may take `limit`. A `local` client resolves every name to this machine. A `plain` client
-/// may use plain HTTP, like sources of credentials that only this machine reaches.
+/// Builds a client; each call may take `limit`. A `local` client resolves every bucket's name to this machine, and uses no
+/// proxy of the environment. A `plain` client may use plain HTTP, like sources of credentials that only this machine
+/// reaches.
 pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain: bool) -> Result<Client, String> {
     let builder = Client::builder()
         .user_agent(concat!("tierlab/", env!("CARGO_PKG_VERSION")))
@@ -147,8 +146,9 @@ pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain:
         .connect_timeout(limit.min(CONNECT_LIMIT))
         .pool_max_idle_per_host(config.concurrency as usize + SPARE_CONNECTIONS)
         .redirect(Policy::custom(within_the_endpoint))
-        .dns_resolver(Resolver { local })
+        .dns_resolver(Resolver(local && config.virtual_host))
         .tls_certs_merge(certificates(config)?);
+    let builder = if local { builder.no_proxy() } else { builder };
     builder.build().map_err(|e| e.to_string())
 }
 
@@ -177,17 +177,15 @@ fn within_the_endpoint(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     }
 }
 
-/// Resolves names with the system's resolver, in random order, so that connections spread over a name's addresses.
+/// Resolves names with the system's resolver, in random order, so that connections spread over a name's addresses. If
+/// true, resolves every name to this machine: names below `localhost` are reserved for it (RFC 6761), but few resolvers
+/// know them.
 #[derive(Debug)]
-struct Resolver {
-    /// If true, resolves every name to this machine: names below `localhost` are reserved for it (RFC 6761), but few
-    /// resolvers know them.
-    local: bool,
-}
+struct Resolver(bool);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let local = self.local;
+        let local = self.0;
         Box::pin(async move {
             if local {
                 let here = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -329,8 +327,15 @@ mod tests {
         }
         assert!(with_bucket(&url("https://host"), "a b").is_err());
         let is_local = |endpoint| is_local(&url(endpoint));
-        assert!(is_local("http://localhost:9000") && is_local("http://s3.localhost/x"));
-        assert!(!is_local("http://localhost.example.com"));
+        for here in [
+            "http://localhost:9000",
+            "http://s3.localhost/x",
+            "http://127.0.0.1",
+            "http://[::1]:9000",
+        ] {
+            assert!(is_local(here), "{here}");
+        }
+        assert!(!is_local("http://localhost.example.com") && !is_local("http://10.0.0.1:9000"));
     }
 }
 

@@ -26,7 +26,7 @@ impl Service {
     const ALL: [Self; 3] = [Self::S3, Self::Google, Self::Azure];
 
     /// Kind of tier, scheme of URLs, and default name of the endpoint in messages.
-    const fn names(self) -> [&'static str; 3] {
+    pub(super) const fn names(self) -> [&'static str; 3] {
         match self {
             Self::S3 => ["s3", "s3", "AWS"],
             Self::Google => ["gcs", "gs", "Google Cloud"],
@@ -43,8 +43,14 @@ impl Service {
         self.names()[1]
     }
 
-    pub(super) const fn endpoint(self) -> &'static str {
-        self.names()[2]
+    /// Endpoint that the environment sets for the service's programs.
+    pub(super) fn endpoint_of_environment(self) -> Option<String> {
+        let variables: &[&str] = match self {
+            Self::S3 => &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
+            Self::Google => &["GOOGLE_BASE_URL"],
+            Self::Azure => &["AZURE_STORAGE_ENDPOINT"],
+        };
+        variables.iter().find_map(|name| std::env::var(name).ok())
     }
 
     /// Error and advice if no credentials are found.
@@ -159,7 +165,7 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
     let endpoint = config.endpoint.as_deref();
     let endpoint = endpoint.map(|endpoint| client::checked(endpoint, config.allow_http));
     let endpoint = endpoint.transpose()?;
-    let local = config.virtual_host && endpoint.as_ref().is_some_and(client::is_local);
+    let local = endpoint.as_ref().is_some_and(client::is_local);
     let connector = CountingConnector::new(
         client::client(config, limit, local, false)?,
         client::client(config, limit, local, true)?,

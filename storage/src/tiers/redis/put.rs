@@ -266,7 +266,7 @@ impl RedisTier {
     }
 
     fn superseded(&self, path: &ObjectPath) -> StorageError {
-        let detail = "another publisher took over this upload, or replaced the object; publish again";
+        let detail = "another publisher took over, or the store evicted the record (use `noeviction`); publish again";
         self.error(ErrorKind::Changed, path, detail)
     }
 }
