@@ -321,7 +321,7 @@ fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Durati
     let expected = end.as_secs_f64() / gap;
     anyhow::ensure!(
         expected <= MAX_CALLS,
-        "{expected:.0} calls in a repeat are more than {MAX_CALLS:.0}"
+        "cross.rate: {expected:.0} calls in a repeat, at most {MAX_CALLS:.0}: lower `rate` or `seconds`"
     );
     let mut random = Random::new(seed, 0x0073_6368_6564);
     let mut due = Vec::with_capacity(expected as usize + 1);
