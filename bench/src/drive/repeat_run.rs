@@ -12,7 +12,7 @@ use tierlab_storage::{ReadCost, StorageError};
 
 /// Maximum calls of one repeat.
 const MAX_CALLS: f64 = 20e6;
-/// Time from creating the callers to the first call.
+/// Time from creating the callers to the first call, for every 128 callers with threads of their own.
 const START_DELAY: Duration = Duration::from_millis(20);
 /// Time from the first sample of the machine to the first call, if that call counts.
 const SAMPLE_LEAD: Duration = Duration::from_millis(5);
@@ -102,7 +102,7 @@ impl RepeatRun {
             Pattern::Strided => blocks.div_ceil(access.stride as usize),
             _ => blocks,
         });
-        let start = Instant::now() + START_DELAY;
+        let start = Instant::now() + START_DELAY * (1 + u32::from(point.way.is_peer()) * point.depth / 128);
         let window = match point.operation.is_once() {
             true => MAX_REPEAT,
             false => access.window,
@@ -321,7 +321,7 @@ fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Durati
     let expected = end.as_secs_f64() / gap;
     anyhow::ensure!(
         expected <= MAX_CALLS,
-        "{expected:.0} calls in a repeat are more than {MAX_CALLS:.0}"
+        "cross.rate: {expected:.0} calls in a repeat, at most {MAX_CALLS:.0}: lower `rate` or `seconds`"
     );
     let mut random = Random::new(seed, 0x0073_6368_6564);
     let mut due = Vec::with_capacity(expected as usize + 1);
@@ -346,7 +346,23 @@ fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Durati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::CacheState;
+    use crate::plan::{CacheState, Way};
+
+    #[test]
+    fn many_callers_have_time_to_start() {
+        let delay = |way, depth| {
+            let point = Point {
+                way,
+                depth,
+                ..Point::reads("disk", 4096)
+            };
+            let access = Access::reads(4096, Duration::from_secs(1), Duration::ZERO);
+            let run = RepeatRun::new(&point, &access, 4096, 0, &Stop::default()).unwrap();
+            run.start - Instant::now()
+        };
+        assert!(delay(Way::Pread, 4096) > Duration::from_millis(400));
+        assert!(delay(Way::Pread, 1) <= START_DELAY && delay(Way::Tier, 4096) <= START_DELAY);
+    }
 
     #[test]
     fn a_seed_names_the_moments_and_the_rate_is_kept() {

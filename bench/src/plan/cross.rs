@@ -145,8 +145,8 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
     let fault = match (point.way, point.depth) {
         (_, 0) => "depth: must be at least 1",
         (_, 4097..) => "depth: at most 4096",
-        _ if files == 0 => "files: must be at least 1",
-        _ if files > MAX_FILES => "files: at most 1000000",
+        _ if point.threads > 1024 => "threads: at most 1024",
+        _ if files == 0 || files > MAX_FILES => "files: from 1 to 1000000",
         _ if block == 0 => "block: must be at least one byte",
         _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
         _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
@@ -277,6 +277,7 @@ mod tests {
             ("tier = [\"disk\"]\nblock = [\"64KiB\"]\nfiles = [32]", "larger than"),
             ("tier = [\"disk\"]\nblock = [512]\nway = [\"pread-direct\"]", "4 KiB"),
             ("tier = [\"disk\"]\nblock = [512]\ndepth = [0]", "cross.depth"),
+            ("tier = [\"disk\"]\nblock = [512]\nthreads = [1025]", "cross.threads"),
             ("tier = [\"disk\"]\nblock = []", "no point"),
         ] {
             let error = crossed(text).unwrap_err();

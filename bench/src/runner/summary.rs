@@ -220,7 +220,8 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
     if let Some(why) = entries.iter().find_map(|entry| entry.failed.clone()) {
         return Verdict::Failed(why);
     }
-    if used.iter().all(|one| one.measured.sums.calls == 0) {
+    let due = |one: &&Measurement<'_>| one.measured.sums.calls + one.measured.sums.unfinished;
+    if used.iter().map(due).sum::<u64>() == 0 {
         return Verdict::Unknown("no call ended within a repeat: raise `seconds`".to_owned());
     }
     if let Some(why) = used.iter().find_map(|one| one.measured.disturbed.clone()) {
@@ -290,6 +291,30 @@ fn drift_text(drift: &Drift) -> String {
 mod tests {
     use super::*;
     use crate::runner::record::encode;
+
+    #[test]
+    fn a_rate_of_which_only_calls_of_the_warm_up_ended_is_too_high() {
+        let verdict = |unfinished: u64| {
+            let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+            latencies.record_n(2_000_000_000, unfinished.max(1)).unwrap();
+            let measured = serde_json::json!({
+                "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 0, "ended": 500, "writes": 0, "asked_bytes": 0,
+                "ended_bytes": 2_048_000, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": unfinished, "via": "",
+                "machine": {"own_cpu_s": 0.1}
+            });
+            let point = Point {
+                rate: 1_000_000,
+                ..Point::reads("disk", 4096)
+            };
+            let entry = Entry {
+                measured: serde_json::from_value(measured).unwrap(),
+                ..Entry::new(&point, 0)
+            };
+            summaries(&[entry]).remove(0).verdict
+        };
+        assert_eq!(verdict(900_000), Verdict::Saturated);
+        assert!(matches!(verdict(0), Verdict::Unknown(_)));
+    }
 
     #[test]
     fn a_cold_point_that_was_read_from_memory_says_nothing() {
