@@ -1,5 +1,6 @@
-//! Startup and exit of every program: version and help output, file schemas, search for ONNX Runtime, a check that
-//! enough threads can start, no telemetry, and a quiet exit when standard output is closed. Independent of the programs' own work.
+//! Startup and exit of every program: version and help output, file schemas, search for ONNX Runtime without its
+//! telemetry, a check that enough threads can start, and a quiet exit when standard output is closed. Independent of
+//! the programs' own work.
 
 pub mod onnxruntime;
 pub mod schema;
