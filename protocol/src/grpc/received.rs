@@ -8,7 +8,7 @@
 //! Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::messages::{InferParameter, InferRequestedOutputTensor, InferTensor, ModelInferRequest};
-use crate::infer::{BadRequest, Data, DataReader, MAX_RANK, MAX_TENSORS, MemoryBudget, OVER_BUDGET, Unlimited};
+use crate::infer::{BadRequest, Data, DataReader, MAX_RANK, MAX_TENSORS, MemoryBudget, OVER_BUDGET};
 use bytes::{Buf, Bytes};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
@@ -23,19 +23,11 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// Reads a message. Everything except the raw contents is copied into one piece if it arrived in several.
+    /// Reads a message. Everything except the raw contents is copied into one piece if it arrived in several. Reserves
+    /// the memory of decoded values, typed contents included, before it is allocated.
     ///
     /// # Errors
-    /// Malformed messages, and too many entries.
-    pub fn decode(data: &Data) -> Result<Self, BadRequest> {
-        Self::decode_within(data, &Unlimited)
-    }
-
-    /// Same as [`ReceivedRequest::decode`], but reserves the memory of decoded values, typed contents included, before it is
-    /// allocated.
-    ///
-    /// # Errors
-    /// Same as [`ReceivedRequest::decode`], and a refusal by `budget`.
+    /// Malformed messages, too many entries, and a refusal by `budget`.
     pub fn decode_within(data: &Data, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
         let prescan = Prescan::of(data)?;
         let remaining_bytes = if data.is_whole() { 0 } else { prescan.rest.len() };
@@ -268,7 +260,12 @@ fn varints(reader: &mut DataReader<'_>, mut len: usize) -> usize {
 mod tests {
     use super::super::messages::{InferTensorContents, ParameterChoice};
     use super::*;
+    use crate::infer::Unlimited;
     use proptest::prelude::*;
+
+    fn decode(data: &Data) -> Result<ReceivedRequest, BadRequest> {
+        ReceivedRequest::decode_within(data, &Unlimited)
+    }
 
     fn cut(bytes: &Bytes, at: &[usize]) -> Data {
         let mut at: Vec<usize> = at.iter().map(|at| at % (bytes.len() + 1)).collect();
@@ -313,7 +310,7 @@ mod tests {
         ) {
             let message = message(&names, &raw);
             let wire = Bytes::from(message.encode_to_vec());
-            let read = ReceivedRequest::decode(&cut(&wire, &at)).unwrap();
+            let read = decode(&cut(&wire, &at)).unwrap();
             prop_assert_eq!(read, ReceivedRequest::from(message));
         }
 
@@ -324,7 +321,7 @@ mod tests {
         ) {
             let body = Bytes::from(body);
             // Groups, which this protocol never had, are refused where prost passes over them.
-            if let Ok(read) = ReceivedRequest::decode(&cut(&body, &at)) {
+            if let Ok(read) = decode(&cut(&body, &at)) {
                 let whole = ModelInferRequest::decode(body).map(ReceivedRequest::from);
                 prop_assert_eq!(Some(read), whole.ok());
             }
@@ -336,7 +333,7 @@ mod tests {
         let message = message(&["x".into()], &[vec![7; 1000], vec![8; 500]]);
         let wire = Bytes::from(message.encode_to_vec());
         let data = cut(&wire, &[200, 300, 1100]);
-        let read = ReceivedRequest::decode(&data).unwrap();
+        let read = decode(&data).unwrap();
         let pieces: Vec<&Bytes> = read.raw.iter().flat_map(Data::pieces).collect();
         assert!(pieces.len() > 2);
         for piece in pieces {
@@ -371,7 +368,7 @@ mod tests {
             (inside(0x2a, inside(0x1a, vec![1; 17])), "`shape` has more than 16"),
         ] {
             for data in [Data::from(wire.clone()), cut(&wire.clone().into(), &[1, 2, 7])] {
-                let error = ReceivedRequest::decode(&data).unwrap_err();
+                let error = decode(&data).unwrap_err();
                 assert!(error.to_string().contains(named), "{error}: should say {named}");
             }
         }
@@ -381,7 +378,7 @@ mod tests {
             many(0x22, MAX_PARAMETERS),
         ]
         .concat();
-        assert!(ReceivedRequest::decode(&most.into()).is_ok());
+        assert!(decode(&most.into()).is_ok());
     }
 
     /// A budget of so many bytes, with what was reserved.
@@ -439,11 +436,11 @@ mod tests {
     fn what_is_cut_short_or_too_much_is_refused() {
         let wire = Bytes::from(message(&["x".into()], &[vec![7; 100]]).encode_to_vec());
         for end in [1, wire.len() - 101, wire.len() - 1] {
-            let error = ReceivedRequest::decode(&wire.slice(..end).into()).unwrap_err();
+            let error = decode(&wire.slice(..end).into()).unwrap_err();
             assert!(error.to_string().contains("malformed request"), "{error}");
         }
         let many = message(&[], &vec![vec![]; MAX_TENSORS + 1]).encode_to_vec();
-        let error = ReceivedRequest::decode(&many.into()).unwrap_err();
+        let error = decode(&many.into()).unwrap_err();
         assert!(error.to_string().contains("raw_input_contents"), "{error}");
     }
 }

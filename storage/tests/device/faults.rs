@@ -199,8 +199,14 @@ async fn a_start_that_fails_gives_everything_back_and_says_why() {
 async fn without_libraries_there_is_one_error_that_helps() {
     let root = tempfile::tempdir().unwrap();
     let config = GdsConfig {
+        root: root.path().to_owned(),
+        device: 0,
+        path: DevicePath::Gds,
+        chunk_bytes: 4 << 20,
+        pinned_buffers: 8,
+        threads: 4,
+        device_memory_bytes: 2 << 30,
         libraries: vec![root.path().join("nowhere")],
-        ..GdsConfig::new(root.path().to_owned(), DevicePath::Gds)
     };
     let Err(error) = GdsTier::open(&config).await else {
         eprintln!("a GPU with cuFile is here: nothing is missing");

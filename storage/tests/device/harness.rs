@@ -72,11 +72,14 @@ impl Harness {
 
     pub(crate) fn config(&self, path: DevicePath) -> GdsConfig {
         GdsConfig {
-            libraries: vec![self.standin.folder()],
+            root: self.root.path().to_owned(),
+            device: 0,
+            path,
             chunk_bytes: 64 << 10,
             pinned_buffers: 2,
+            threads: 4,
             device_memory_bytes: 64 << 20,
-            ..GdsConfig::new(self.root.path().to_owned(), path)
+            libraries: vec![self.standin.folder()],
         }
     }
 

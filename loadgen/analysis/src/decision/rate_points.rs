@@ -53,15 +53,6 @@ pub(crate) struct RatePoint {
 }
 
 impl RatePoint {
-    fn new(rps: f64, objectives: usize, dependence: f64) -> Self {
-        Self {
-            rps,
-            likelihoods: vec![Likelihood::empty(); objectives + 1],
-            dependence,
-            ..Self::default()
-        }
-    }
-
     /// True if the rate looks as if it met the objectives.
     pub(crate) fn likely_met(&self) -> bool {
         self.usable > 0 && self.position < 0.0
@@ -141,7 +132,12 @@ pub(crate) fn gather(
         let rps = rate.unwrap_or(step.rps);
         let index = points.iter().position(|one| is_same(one.rps, rps));
         let index = index.unwrap_or_else(|| {
-            points.push(RatePoint::new(rps, question.objectives.len(), depends(rps)));
+            points.push(RatePoint {
+                rps,
+                likelihoods: vec![Likelihood::empty(); question.objectives.len() + 1],
+                dependence: depends(rps),
+                ..RatePoint::default()
+            });
             points.len() - 1
         });
         points[index].add(question, step);

@@ -5,7 +5,7 @@
 //! time since the last measurement. Without NVML there are no metrics, and the log gives the reason.
 
 use super::Registrar;
-use prometheus::{Counter, Gauge, Registry};
+use prometheus::{Counter, Gauge, GaugeVec, Registry};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
@@ -57,9 +57,9 @@ struct Gpu {
 fn register(registry: &Registry, nvml: &Nvml) -> Result<Vec<Gpu>, prometheus::Error> {
     let on = Registrar(registry);
     let labels = ["gpu", "name", "uuid", "driver"];
-    let info = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
-    let busy = on.float_counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
-    let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy consumed.", &["gpu"])?;
+    let info: GaugeVec = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
+    let busy = on.counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
+    let energy = on.counters(names::GPU_ENERGY_JOULES, "Energy consumed.", &["gpu"])?;
     let power = on.gauges(names::GPU_POWER_WATTS, "Power draw.", &["gpu"])?;
     let by_all = "Memory in use, by all processes.";
     let used = on.gauges(names::GPU_MEMORY_USED_BYTES, by_all, &["gpu"])?;

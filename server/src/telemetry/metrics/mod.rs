@@ -11,10 +11,10 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use parking_lot::Mutex;
 use procfs::process::Process;
-use prometheus::core::Collector;
+use prometheus::core::{Atomic, Collector, GenericCounterVec, GenericGauge, GenericGaugeVec};
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    IntGaugeVec, Opts, Registry, Result,
 };
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
@@ -71,7 +71,7 @@ impl Metrics {
     ///
     /// # Errors
     /// Fails if a name is already registered.
-    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub(crate) fn register(registry: &Registry) -> Result<Self> {
         let on = Registrar(registry);
         let metrics = Self {
             requests: on.counters(
@@ -98,15 +98,16 @@ impl Metrics {
                 "Infer requests whose client went away, by waiting point.",
                 &["stage"],
             )?,
-            in_flight: on.int_gauge(names::IN_FLIGHT, "Requests between admission and reply.")?,
-            in_flight_limit: on.int_gauge(
+            in_flight: on.gauge(names::IN_FLIGHT, "Requests between admission and reply.")?,
+            in_flight_limit: on.gauge(
                 names::IN_FLIGHT_LIMIT,
                 "Maximum requests between admission and reply; more are refused.",
             )?,
-            queue_depth: on.int_gauges(names::QUEUE_DEPTH, "Requests waiting in the batch queue.")?,
-            stuck_sessions: on.int_gauges(
+            queue_depth: on.gauges(names::QUEUE_DEPTH, "Requests waiting in the batch queue.", &["model"])?,
+            stuck_sessions: on.gauges(
                 names::STUCK_SESSIONS,
                 "Sessions whose run was interrupted but continues.",
+                &["model"],
             )?,
             interrupted_runs: on.counters(
                 names::INTERRUPTED_RUNS,
@@ -119,7 +120,7 @@ impl Metrics {
                 &ROWS_BUCKETS,
                 &["model"],
             )?,
-            session_seconds: on.float_counters(
+            session_seconds: on.counters(
                 names::SESSION_SECONDS,
                 "Time of a session's thread: computing, idle while features are read, idle without requests.",
                 &["model", "session", "state"],
@@ -218,42 +219,29 @@ impl Metrics {
 struct Registrar<'a>(&'a Registry);
 
 impl Registrar<'_> {
-    fn add<C: Collector + Clone + 'static>(&self, metric: prometheus::Result<C>) -> prometheus::Result<C> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: Result<C>) -> Result<C> {
         let metric = metric?;
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)
     }
 
-    fn counter(&self, name: &str, help: &str) -> prometheus::Result<Counter> {
+    fn counter(&self, name: &str, help: &str) -> Result<Counter> {
         self.add(Counter::new(name, help))
     }
 
-    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<Gauge> {
-        self.add(Gauge::new(name, help))
+    fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>> {
+        self.add(GenericGauge::new(name, help))
     }
 
-    fn int_gauge(&self, name: &str, help: &str) -> prometheus::Result<IntGauge> {
-        self.add(IntGauge::new(name, help))
+    fn counters<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericCounterVec<P>> {
+        self.add(GenericCounterVec::new(Opts::new(name, help), labels))
     }
 
-    fn float_counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<CounterVec> {
-        self.add(CounterVec::new(Opts::new(name, help), labels))
+    fn gauges<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericGaugeVec<P>> {
+        self.add(GenericGaugeVec::new(Opts::new(name, help), labels))
     }
 
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels))
-    }
-
-    /// Gauges of models.
-    fn int_gauges(&self, name: &str, help: &str) -> prometheus::Result<IntGaugeVec> {
-        self.add(IntGaugeVec::new(Opts::new(name, help), &["model"]))
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
-        self.add(GaugeVec::new(Opts::new(name, help), labels))
-    }
-
-    fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> prometheus::Result<HistogramVec> {
+    fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> Result<HistogramVec> {
         let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
         self.add(HistogramVec::new(opts, labels))
     }
@@ -309,27 +297,27 @@ struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
+    fn register(on: &Registrar<'_>) -> Result<Self> {
         let metrics = Self {
             cpu_seconds: on.counter(names::PROCESS_CPU_SECONDS, "CPU time of the process, user and system.")?,
-            resident_bytes: on.int_gauge(names::PROCESS_RESIDENT_BYTES, "Memory of the process in RAM.")?,
-            virtual_bytes: on.int_gauge(names::PROCESS_VIRTUAL_BYTES, "Address space of the process.")?,
-            threads: on.int_gauge(names::PROCESS_THREADS, "Threads of the process.")?,
-            open_fds: on.int_gauge(names::PROCESS_OPEN_FDS, "Open file descriptors, including connections.")?,
-            max_fds: on.int_gauge(names::PROCESS_MAX_FDS, "Maximum open file descriptors.")?,
+            resident_bytes: on.gauge(names::PROCESS_RESIDENT_BYTES, "Memory of the process in RAM.")?,
+            virtual_bytes: on.gauge(names::PROCESS_VIRTUAL_BYTES, "Address space of the process.")?,
+            threads: on.gauge(names::PROCESS_THREADS, "Threads of the process.")?,
+            open_fds: on.gauge(names::PROCESS_OPEN_FDS, "Open file descriptors, including connections.")?,
+            max_fds: on.gauge(names::PROCESS_MAX_FDS, "Maximum open file descriptors.")?,
             start_seconds: on.gauge(names::PROCESS_START_SECONDS, "When the process started, Unix time.")?,
             uptime_seconds: on.gauge(names::UPTIME_SECONDS, "Time since the start of the server.")?,
-            runtime_workers: on.int_gauge(names::RUNTIME_WORKERS, "Threads of the async runtime.")?,
-            runtime_tasks: on.int_gauge(names::RUNTIME_TASKS, "Tasks of the async runtime that have not ended.")?,
+            runtime_workers: on.gauge(names::RUNTIME_WORKERS, "Threads of the async runtime.")?,
+            runtime_tasks: on.gauge(names::RUNTIME_TASKS, "Tasks of the async runtime that have not ended.")?,
             runtime_busy_seconds: on.counter(
                 names::RUNTIME_BUSY_SECONDS,
                 "Time in which threads of the async runtime were not parked, summed over threads.",
             )?,
-            stuck_decodes: on.int_gauge(
+            stuck_decodes: on.gauge(
                 names::STUCK_DECODES,
                 "Threads stuck in decoding a damaged shard of a table.",
             )?,
-            abandoned_sessions: on.int_gauge(
+            abandoned_sessions: on.gauge(
                 names::ABANDONED_SESSIONS,
                 "Sessions of abandoned loads whose threads have not ended.",
             )?,

@@ -47,19 +47,3 @@ pub struct GdsConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<PathBuf>,
 }
-
-impl GdsConfig {
-    /// Returns the defaults for a folder and the first device.
-    pub fn new(root: PathBuf, path: DevicePath) -> Self {
-        Self {
-            root,
-            device: 0,
-            path,
-            chunk_bytes: number::<{ 4 << 20 }, _>(),
-            pinned_buffers: number::<8, _>(),
-            threads: number::<4, _>(),
-            device_memory_bytes: number::<{ 2 << 30 }, _>(),
-            libraries: Vec::new(),
-        }
-    }
-}

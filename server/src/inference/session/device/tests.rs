@@ -78,11 +78,14 @@ impl Fixture {
 
     async fn join(&self, path: DevicePath, prove_every: u32) -> Result<Join, String> {
         let config = GdsConfig {
-            libraries: vec![self.standin.folder()],
+            root: self.folder.path().to_owned(),
+            device: 0,
+            path,
             chunk_bytes: 64 << 10,
             pinned_buffers: 2,
+            threads: 4,
             device_memory_bytes: 64 << 20,
-            ..GdsConfig::new(self.folder.path().to_owned(), path)
+            libraries: vec![self.standin.folder()],
         };
         let tier = GdsTier::open(&config).await.unwrap();
         join(Arc::new(tier), RowDestination::Device { prove_every }).await
