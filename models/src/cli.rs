@@ -170,11 +170,7 @@ struct InspectArgs {
 /// Runs the program with the arguments of the process until its end or a stop. Part of the library, so that its futures
 /// are compiled once.
 pub fn main() -> ExitCode {
-    tierlab_program::end_when_unread();
-    if let Some(code) = tierlab_program::describe::<Cli>() {
-        return code;
-    }
-    let cli = tierlab_program::parse::<Cli>().unwrap_or_else(|error| error.exit());
+    let cli: Cli = tierlab_program::start();
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(std::io::stderr)
