@@ -321,9 +321,10 @@ fn unconfirmed(answer: &Answer) -> Option<String> {
 fn ties(answer: &Answer) -> Option<String> {
     let is_by_month = answer.question.minimise == Minimise::UsdPerMonth;
     let best = answer.best().filter(|_| is_by_month)?;
-    let most = best.usd_per_month? * (1.0 + answer.question.tie);
+    let (usd, margin) = (best.usd_per_month?, 1.0 + answer.question.tie);
+    let is_within = |other: f64| other <= usd * margin && usd <= other * margin;
     let is_tied =
-        |ranked: &&Ranked| ranked.outcome == MeetsObjective::Met && ranked.usd_per_month.is_some_and(|usd| usd <= most);
+        |ranked: &&Ranked| ranked.outcome == MeetsObjective::Met && ranked.usd_per_month.is_some_and(is_within);
     let others = answer.ranking.iter().filter(|ranked| ranked.variant != best.variant);
     let tied: Vec<&str> = others.filter(is_tied).map(|ranked| ranked.variant.as_str()).collect();
     let within = percent(answer.question.tie);

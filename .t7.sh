@@ -1,1 +1,0 @@
-cargo nextest run --cargo-profile tests --features tierlab-server/stopped-clock -p tierlab-server -p tierlab-models -p tierlab-storage-bench -p tierlab-program -p tierlab-storage -p tierlab-origins -p tierlab-analysis -p tierlab-report --locked --offline --no-fail-fast -E 'not (package(tierlab-server) & kind(test))'
