@@ -25,6 +25,10 @@ use tierlab_agents::worker::WorkerError;
 use tierlab_storage::{ErrorKind, StorageError};
 use tracing_subscriber::EnvFilter;
 
+/// The server's allocator, so that buffers cost here what they cost there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli: Cli = tierlab_program::start();
     let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));

@@ -106,10 +106,7 @@ fn digits_behind_a_zero_do_not_become_another_rows_key() {
     );
     assert_eq!((read.header.rows, long(&read, 7, "v")), (12_000, 1));
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
-    assert!(
-        bad.lines().count() == 2 && bad.contains("leading zeros"),
-        "{bad}"
-    );
+    assert!(bad.lines().count() == 2 && bad.contains("leading zeros"), "{bad}");
 }
 
 #[test]

@@ -253,7 +253,8 @@ async fn streams_whose_bodies_do_not_come_are_counted() {
     };
     let text = String::from_utf8_lossy(&refused.payload).into_owned();
     assert!(text.contains("`admission.max_buffered_bytes`"), "{text}");
-    assert!(refused.stream > connections::stream_id(20), "stream {}", refused.stream);
+    // There is room for about twenty; they are counted in no fixed order.
+    assert!(refused.stream > connections::stream_id(15), "stream {}", refused.stream);
     // A probe is answered beside them.
     stream
         .write_all(&connections::get(connections::stream_id(100), "/v2/health/live"))

@@ -293,7 +293,10 @@ pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
         return Err(header_error(prelude.len(), "the file ends inside the header"));
     }
     if prelude[..8] != MAGIC {
-        return Err(header_error(0, "not a feature table, or an old one: it lacks TLROWS02"));
+        return Err(header_error(
+            0,
+            "not a feature table of this version: it does not begin with TLROWS02; write the table again with tierlab-models",
+        ));
     }
     let len = u64_at(prelude, 16);
     if len == 0 || !len.is_multiple_of(ALIGN) || len > MAX_HEADER_BYTES {
