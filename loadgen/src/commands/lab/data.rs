@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
-use tierlab_formats::table::EXTENSION;
+use tierlab_formats::table::{EXTENSION, MAGIC};
 
 /// Generates missing data.
 pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError> {
@@ -122,8 +122,9 @@ fn tier_command(context: &LabContext<'_>, location: &Location, (tier, arguments)
 /// Generates the model and its table, unless they are there; returns the repository, the folder of tables, and their source.
 fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf, PathBuf, String), RunError> {
     let (model, seed) = (&context.plan.model, context.plan.seed.to_string());
-    let version = env!("CARGO_PKG_VERSION");
-    let stamp = format!("model {model} {size}, {rows} rows, seed {seed}, version {version}");
+    // Data of a build with another table format are generated again.
+    let (version, format) = (env!("CARGO_PKG_VERSION"), String::from_utf8_lossy(&MAGIC));
+    let stamp = format!("model {model} {size}, {rows} rows, seed {seed}, version {version}, {format}");
     let folder = context.lab.work.join("generated");
     let (repository, features, stamp_file) = (folder.join("repository"), folder.join("features"), folder.join("stamp"));
     if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
