@@ -1,14 +1,12 @@
 //! Ctrl-C handling. In: the signal. Out: a flag that every activity checks.
 
 use anyhow::{Context, Result};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Interval at which waits check for the signal and for their end.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time in which further signals belong to the first: `timeout` signals the process, and then its group.
-const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Flag set by a request to stop.
 #[derive(Debug, Clone, Default)]
@@ -19,15 +17,12 @@ impl Stop {
     pub(crate) fn on_signal() -> Result<Self> {
         let stop = Self::default();
         let flag = stop.0.clone();
-        let first = OnceLock::new();
-        ctrlc::set_handler(move || {
-            flag.store(true, Ordering::Relaxed);
-            if first.get_or_init(Instant::now).elapsed() > SAME_SIGNAL {
-                eprintln!("interrupted twice: the measurement's data is not removed");
-                std::process::exit(1);
-            }
-        })
-        .context("cannot handle Ctrl-C")?;
+        let again = || {
+            eprintln!("interrupted twice: the measurement's data is not removed");
+            std::process::exit(1);
+        };
+        tierlab_program::on_interrupt(move || flag.store(true, Ordering::Relaxed), again)
+            .context("cannot handle Ctrl-C")?;
         Ok(stop)
     }
 

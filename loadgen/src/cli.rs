@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tierlab_agents::options::AgentOptions;
 use tierlab_analysis::record::Run;
-use tierlab_load::interrupt::Interrupt;
+use tierlab_load::interrupt::{EXIT_CODE, Interrupt};
 
 /// Measures the effect of a storage tier on latency and cost.
 ///
@@ -197,6 +197,19 @@ impl Command {
     }
 }
 
+/// Handles signals: the first requests an orderly end, a later one ends the process at once. Installed before goose, which
+/// then cannot install its own handler.
 fn interrupt() -> Result<Interrupt, RunError> {
-    Interrupt::install().map_err(|error| RunError::Usage(format!("cannot handle Ctrl-C: {error}")))
+    let (raise, interrupt) = Interrupt::new();
+    let first = move || {
+        raise();
+        eprintln!("interrupted: dropping the step, writing finished ones; interrupt again to end at once");
+    };
+    let again = || {
+        eprintln!("interrupted again: ending at once");
+        std::process::exit(i32::from(EXIT_CODE));
+    };
+    let handled = tierlab_program::on_interrupt(first, again);
+    handled.map_err(|error| RunError::Usage(format!("cannot handle Ctrl-C: {error}")))?;
+    Ok(interrupt)
 }

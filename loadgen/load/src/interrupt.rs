@@ -1,39 +1,22 @@
-//! Handling of Ctrl-C and SIGTERM. In: the signal. Out: a flag that every step watches. The first signal requests an
-//! orderly end, the second ends the process at once.
-//!
-//! Installed before goose, so that goose cannot install its own handler.
+//! A request to end a run. In: the program's handler of signals raises it. Out: a flag that every step watches.
 
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Exit code of an interrupted run: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
-/// Time in which further signals belong to the first: `timeout` signals the process, and then its group.
-const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Signal that ends a run.
+/// Request to end a run.
 #[derive(Debug, Clone)]
 pub struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
-    /// Handles the process's SIGINT, SIGTERM and SIGHUP.
-    ///
-    /// # Errors
-    /// A handler is in place already.
-    pub fn install() -> Result<Self, ctrlc::Error> {
+    /// Creates an interrupt, and the function that raises it.
+    pub fn new() -> (impl Fn() + Send + 'static, Self) {
         let (sender, receiver) = watch::channel(false);
-        let first = OnceLock::new();
-        ctrlc::set_handler(move || {
-            if first.get_or_init(Instant::now).elapsed() > SAME_SIGNAL {
-                eprintln!("interrupted again: ending at once");
-                std::process::exit(i32::from(EXIT_CODE));
-            }
-            if !sender.send_replace(true) {
-                eprintln!("interrupted: dropping the step, writing finished ones; interrupt again to end at once");
-            }
-        })?;
-        Ok(Self(receiver))
+        let raise = move || {
+            sender.send_replace(true);
+        };
+        (raise, Self(receiver))
     }
 
     /// Creates an interrupt that is never raised.

@@ -1,6 +1,6 @@
 //! Startup and exit of every program: version and help output, file schemas, search for ONNX Runtime without its
-//! telemetry, a check that enough threads can start, and a quiet exit when standard output is closed. Independent of
-//! the programs' own work.
+//! telemetry, a check that enough threads can start, the signals that interrupt a measurement, and a quiet exit when
+//! standard output is closed. Independent of the programs' own work.
 
 pub mod onnxruntime;
 pub mod schema;
@@ -14,15 +14,18 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Threads besides a runtime's workers, for blocking calls, timers and startup.
 const SPARE_THREADS: usize = 4;
 /// Exit status that a shell reports for a program ended by SIGPIPE.
 const UNREAD: i32 = 128 + 13;
+/// Time in which further signals belong to the first: `timeout` signals the process, and then its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Prepares the process; called first in `main`, before any other thread starts.
 ///
-/// Disables ONNX Runtime's telemetry: its first environment would write files below the home folder and upload them,
+/// Disables ONNX Runtime's telemetry: its first environment would write a device id and events below the home folder,
 /// before a call could disable it.
 ///
 /// Ends the process without a panic when its standard output is closed (`... | head`), as SIGPIPE does in other
@@ -109,6 +112,24 @@ pub fn start<P: Parser>() -> P {
     begin();
     describe::<P>();
     parse().unwrap_or_else(|error| error.exit())
+}
+
+/// Handles SIGINT, SIGTERM and SIGHUP for the rest of the process: calls `first` at the first signal, and `again` at later
+/// ones.
+///
+/// # Errors
+/// A handler is in place already.
+pub fn on_interrupt(first: impl Fn() + Send + 'static, again: impl Fn() + Send + 'static) -> io::Result<()> {
+    let mut began = None::<Instant>;
+    let handler = move || match began {
+        None => {
+            began = Some(Instant::now());
+            first();
+        }
+        Some(at) if at.elapsed() > SAME_SIGNAL => again(),
+        Some(_) => {}
+    };
+    ctrlc::set_handler(handler).map_err(io::Error::other)
 }
 
 /// Parses the arguments of the process. Errors about numbers say which form is expected.

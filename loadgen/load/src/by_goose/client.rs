@@ -25,7 +25,7 @@ impl ServerClient {
             .user_agent(agent)
             .timeout(timeout)
             .no_proxy()
-            // As in open loops; goose's own features would request it.
+            // Open loops do not request it either; goose's own features would.
             .no_gzip()
             .redirect(reqwest::redirect::Policy::none());
         if let Some(config) = endpoint.tls_config() {
