@@ -12,8 +12,10 @@ use tierlab_storage::{ReadCost, StorageError};
 
 /// Maximum calls of one repeat.
 const MAX_CALLS: f64 = 20e6;
-/// Time from creating the callers to the first call, for every 128 callers with threads of their own.
+/// Time from creating the callers to the first call.
 const START_DELAY: Duration = Duration::from_millis(20);
+/// Callers with threads of their own that start in that time.
+const THREADS_PER_DELAY: u32 = 128;
 /// Time from the first sample of the machine to the first call, if that call counts.
 const SAMPLE_LEAD: Duration = Duration::from_millis(5);
 /// Maximum time for calls of an open loop after the last due time, in windows; at least [`MIN_DRAIN`].
@@ -102,13 +104,15 @@ impl RepeatRun {
             Pattern::Strided => blocks.div_ceil(access.stride as usize),
             _ => blocks,
         });
-        let start = Instant::now() + START_DELAY * (1 + u32::from(point.way.is_peer()) * point.depth / 128);
+        let threads = if point.way.is_peer() { point.depth } else { 0 };
+        let start = Instant::now() + START_DELAY * (1 + threads / THREADS_PER_DELAY);
         let window = match point.operation.is_once() {
             true => MAX_REPEAT,
             false => access.window,
         };
         let window_end = start + warmup + window;
-        let drain = (access.window * DRAIN_WINDOWS).max(if due.is_some() { MIN_DRAIN } else { MIN_CLOSED_DRAIN });
+        let min_drain = if due.is_some() { MIN_DRAIN } else { MIN_CLOSED_DRAIN };
+        let drain = (access.window * DRAIN_WINDOWS).max(min_drain);
         Ok(Self {
             picker,
             due,
@@ -357,11 +361,16 @@ mod tests {
                 ..Point::reads("disk", 4096)
             };
             let access = Access::reads(4096, Duration::from_secs(1), Duration::ZERO);
+            let before = Instant::now();
             let run = RepeatRun::new(&point, &access, 4096, 0, &Stop::default()).unwrap();
-            run.start - Instant::now()
+            [run.start - before, run.start - Instant::now()]
         };
-        assert!(delay(Way::Pread, 4096) > Duration::from_millis(400));
-        assert!(delay(Way::Pread, 1) <= START_DELAY && delay(Way::Tier, 4096) <= START_DELAY);
+        let [since_before, _] = delay(Way::Pread, 4096);
+        assert!(since_before >= 33 * START_DELAY, "{since_before:?}");
+        for (way, depth) in [(Way::Pread, 1), (Way::Tier, 4096)] {
+            let [_, since_after] = delay(way, depth);
+            assert!(since_after <= START_DELAY, "{since_after:?}");
+        }
     }
 
     #[test]

@@ -323,20 +323,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_accelerator_takes_no_longer_than_it_computes() {
+    fn an_accelerator_is_woken_without_slack() {
         let mut one = accelerators(&toml::from_str("compute_ms_per_batch = 2.0").unwrap(), 1);
         let batch = Batch {
             rows: 1,
             inputs: Vec::new(),
         };
-        let mut times = Vec::from_iter((0..100).map(|_| {
-            let started = Instant::now();
-            one[0](&batch).unwrap();
-            started.elapsed()
-        }));
-        times.sort_unstable();
-        // Most take longer on a busy machine.
-        assert!(times[10] < Duration::from_micros(2045), "{times:?}");
+        one[0](&batch).unwrap();
+        // The kernel may wake a thread of the default up to 50 µs late.
+        assert_eq!(nix::sys::prctl::get_timerslack(), Ok(1));
     }
 
     #[test]
