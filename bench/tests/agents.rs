@@ -244,7 +244,7 @@ fn a_lost_agent_ends_the_run_which_is_resumed() {
         command.output().unwrap()
     };
     let mut resumed = resume();
-    // It serves the next run soon after its clean-up.
+    // The agent serves the next run soon after its clean-up.
     while stderr(&resumed).contains("serves another run") && Instant::now() < until {
         resumed = resume();
     }

@@ -80,7 +80,7 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
         false => format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99)),
     };
     let (name, number, failed) = (name(factors), repeat.index + 1, repeat.failed());
-    // As in the results: a ramp that stopped offered its rate for a part of the window.
+    // A ramp that stopped offered its rate for a part of the window; the results say the same.
     let rps = repeat.achieved_rps * (repeat.window_s / repeat.offered_s(factors));
     let mut line = format!("{name}, repeat {number}: {percentiles}, {rps:.0}/s, {failed} errors");
     if let Some(server) = &repeat.server {

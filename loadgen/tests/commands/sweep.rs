@@ -211,7 +211,7 @@ fn an_interrupted_run_keeps_what_is_finished() {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(PLAN);
     let ended = run_until(place.sweep(&endpoint.url), "[2/4]", |child| {
-        // As `timeout` does: the process, then its group.
+        // Like `timeout`, which signals the process, and then its group.
         interrupt(child);
         std::thread::sleep(std::time::Duration::from_millis(50));
         interrupt(child);

@@ -196,7 +196,7 @@ fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() 
     assert!(page.contains("highest rate with p99 &lt; 20 ms") && page.contains("≥ 800 rps"));
     assert!(page.contains("imaginary.disk, $0.300/h, unchecked"));
     assert!(page.contains("\"crosses\":[[") && page.contains("cost the same at a hit ratio of"));
-    // Where misses are free, no cache is worth its price at any hit ratio.
+    // If misses are free, no cache is worth its price at any hit ratio.
     let mut free = run().clone();
     let pricing = free.pricing.as_mut().unwrap();
     pricing.usd_per_request.clear();

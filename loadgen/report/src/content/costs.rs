@@ -123,7 +123,7 @@ fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<
     let best = run.answer.as_ref().and_then(|answer| answer.best.as_ref());
     let is_best = |line: &CostLine| best.is_some_and(|best| *best == line.tier);
     lines.sort_by(|a, b| is_best(b).cmp(&is_best(a)).then(a.at(0.0).total_cmp(&b.at(0.0))));
-    // Where misses are free, hits change nothing.
+    // Hits change nothing if misses are free.
     let has_price = |line: &CostLine| line.states.iter().any(|state| state.misses_usd > 0.0);
     (lines.len() > 1 && lines.iter().any(has_price)).then_some(OverHitRatio { rps, lines })
 }

@@ -380,7 +380,7 @@ mod tests {
             "{\"add\":{\"path\":\"a.parquet\"}}",
             "{\"remove\":{\"path\":\"a.parquet\"}}",
         );
-        // As deltalake writes it for every table with deletion vectors.
+        // Written by deltalake for every table with deletion vectors.
         let features = r#"{"protocol":{"minReaderVersion":3,"readerFeatures":["deletionVectors","variantType"]}}"#;
         assert!(follow(&[&format!("{features}\n{add}")]).is_ok());
         // A commit may list additions before removals.
