@@ -34,7 +34,10 @@ lab: ## one question to ten variants, ten minutes of measuring: an answer and re
 lab-full: build ## the same question with an hour, a larger table and model
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
-test: setup lint doc unit ## everything that must pass: lints, docs, every test, manifests, dashboards, pages, commands of the documentation
+test: ## everything that must pass: lints, docs, every test, manifests, dashboards, pages, commands of the documentation
+	@# Downloads beside compiling.
+	@$(MAKE) --no-print-directory -j 2 setup lint
+	@$(MAKE) --no-print-directory doc unit
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; else \
 	    echo "Skipped: make deny, without cargo-deny (cargo install --locked cargo-deny)"; fi
 	scripts/run check-deploy
