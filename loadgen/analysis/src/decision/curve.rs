@@ -207,7 +207,10 @@ impl CurveFit {
         std::array::from_fn(|sigma| {
             let logs = &self.logs[sigma];
             let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weighted = logs.iter().zip(&prior[sigma]);
+            let weighted = logs
+                .iter()
+                .zip(&prior[sigma])
+                .filter(|(log, _)| **log - greatest > LEAST_LOG);
             let sum: f64 = weighted.map(|(log, prior)| prior * (log - greatest).exp()).sum();
             greatest + (sum / prior[sigma].iter().sum::<f64>()).ln()
         })
@@ -227,6 +230,8 @@ pub(crate) struct HighestRate {
 
 /// Probability below which a state is negligible.
 const NEGLIGIBLE: f64 = 1e-7;
+/// Log likelihood, relative to the greatest, below which a state vanishes in a sum.
+const LEAST_LOG: f64 = -40.0;
 
 /// Returns the curves of all candidates for one objective each; the spread of repeats is pooled over all of them.
 pub(crate) fn curves(grid: &Grid, fits: &[CurveFit]) -> Vec<HighestRate> {
@@ -252,11 +257,10 @@ impl HighestRate {
         let greatest = all.fold(f64::NEG_INFINITY, f64::max);
         let mut weights = vec![0.0; grid.states()];
         for ((logs, sigma), prior) in fit.logs.iter().zip(sigma_logs).zip(prior) {
-            // Terms far below the greatest vanish after `exp`.
             let shift = sigma - greatest;
             for ((weight, log), prior) in weights.iter_mut().zip(logs).zip(prior) {
                 let log = log + shift;
-                if log > -40.0 {
+                if log > LEAST_LOG {
                     *weight += prior * log.exp();
                 }
             }

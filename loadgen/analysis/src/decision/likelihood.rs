@@ -37,6 +37,8 @@ const ODDS: usize = (2 * ODDS_SIDE + 1).next_multiple_of(LANES);
 const CENTRE_HALVINGS: usize = 24;
 /// Products summed side by side.
 const LANES: usize = 4;
+/// Probability of log odds below which they are left out.
+const NEGLIGIBLE: f64 = 1e-18;
 /// Share of steps that were disturbed without being noticed.
 const DISTURBED_SHARE: f64 = 0.02;
 /// Mean lengths of short and long bursts, relative to that of all; half of the slow requests are in each. This fits the
@@ -104,34 +106,32 @@ impl StepCounts {
     }
 
     /// Returns the probability of this many slow requests: some of them one by one at the share `single`, the others at
-    /// the share `share` in random bursts (compound Poisson distribution, by Panjer's recursion).
+    /// the share `share` in random bursts of geometric lengths. The sum is compound Poisson: Panjer's recursion, in which
+    /// the sum over the lengths of bursts is carried from count to count.
     fn in_bursts(self, share: f64, single: f64, dependence: f64) -> f64 {
         // Large counts are scaled down.
         let coarse = (MAX_COUNTED / self.slow.max(1.0)).min(1.0);
         let length = dependence.max(self.slow / MAX_EFFECTIVE_SLOW);
         let (slow, requests) = ((self.slow * coarse).round() as usize, self.requests * coarse);
-        // Expected number of events of each length, times the length.
-        let mut expected = [0.0; MAX_COUNTED as usize + 1];
-        expected[1] = requests * single;
-        let mut none = requests * single;
-        for of_mean in LENGTHS {
+        // Expected number of bursts, and the share of slow requests that another one of the same burst follows.
+        let bursts = LENGTHS.map(|of_mean| {
             let mean = (of_mean * length * coarse).max(1.0);
-            let bursts = requests * share / (LENGTHS.len() as f64 * mean);
-            let longer = 1.0 - 1.0 / mean;
-            none += bursts;
-            let mut probability = bursts / mean;
-            for (length, expected) in expected.iter_mut().enumerate().take(slow + 1).skip(1) {
-                *expected += length as f64 * probability;
-                probability *= longer;
-            }
-        }
-        let mut probabilities = [0.0; MAX_COUNTED as usize + 1];
-        probabilities[0] = (-none).exp();
+            (requests * share / (LENGTHS.len() as f64 * mean), 1.0 - 1.0 / mean)
+        });
+        let events = bursts.iter().fold(requests * single, |sum, (bursts, _)| sum + bursts);
+        let mut probability = (-events).exp();
+        // Probabilities of the lower counts, weighted by the length of the burst that is missing and once more by it.
+        let mut sums = [(0.0, 0.0); LENGTHS.len()];
         for count in 1..=slow {
-            let of_length = |length: usize| expected[length] * probabilities[count - length];
-            probabilities[count] = (1..=count).map(of_length).sum::<f64>() / count as f64;
+            let mut sum = requests * single * probability;
+            for ((once, twice), (bursts, longer)) in sums.iter_mut().zip(bursts) {
+                *once = probability + longer * *once;
+                *twice = *once + longer * *twice;
+                sum += bursts * (1.0 - longer) * *twice;
+            }
+            probability = sum / count as f64;
         }
-        probabilities[slow]
+        probability
     }
 }
 
@@ -159,9 +159,9 @@ impl Likelihood {
             };
             let disturbed = DISTURBED_SHARE * 0.5 * (any + most);
             for (logs, kernels) in logs.iter_mut().zip(kernels) {
-                for (theta, log) in logs.iter_mut().enumerate() {
-                    let kernel = &kernels[theta * ODDS..(theta + 1) * ODDS];
-                    *log += ((1.0 - DISTURBED_SHARE) * dot(kernel, &likelihoods) + disturbed).ln();
+                for (log, kernel) in logs.iter_mut().zip(kernels) {
+                    let share = dot(&kernel.weights, &likelihoods[kernel.first..]);
+                    *log += ((1.0 - DISTURBED_SHARE) * share + disturbed).ln();
                 }
             }
         }
@@ -199,7 +199,27 @@ impl Likelihood {
 
 /// Probability of a repeat's log odds without single slow requests, by the share of these, `σ` and `θ`; `θ = 0` is a mean
 /// share of all slow requests of `limit`.
-struct Kernels([[Vec<f64>; SIGMAS.len()]; SINGLES.len()]);
+struct Kernels([[Vec<Kernel>; SIGMAS.len()]; SINGLES.len()]);
+
+/// Probabilities of a repeat's log odds, from the first that is not negligible to the last.
+struct Kernel {
+    /// Index of the first log odds.
+    first: usize,
+    weights: Vec<f64>,
+}
+
+impl Kernel {
+    fn of(weights: [f64; ODDS]) -> Self {
+        let is_relevant = |weight: &f64| *weight > NEGLIGIBLE;
+        let first = weights.iter().position(is_relevant).unwrap_or(0) / LANES * LANES;
+        let end = weights
+            .iter()
+            .rposition(is_relevant)
+            .map_or(ODDS, |last| (last + 1).next_multiple_of(LANES));
+        let weights = weights[first..end].to_vec();
+        Self { first, weights }
+    }
+}
 
 impl Kernels {
     /// Returns the kernels of a limit, computed once per limit.
@@ -216,8 +236,8 @@ impl Kernels {
         Self(SINGLES.map(|single| {
             let rest = |theta: usize| (share((theta as f64 - THETA_SIDE as f64) * ODDS_STEP) - single * limit).max(0.0);
             SIGMAS.map(|sigma| {
-                let row = |theta: usize| weights_with_mean(sigma, rest(theta), &shares);
-                (0..THETAS).flat_map(row).collect()
+                let row = |theta: usize| Kernel::of(weights_with_mean(sigma, rest(theta), &shares));
+                (0..THETAS).map(row).collect()
             })
         }))
     }
@@ -293,6 +313,19 @@ mod tests {
         assert!(below(&of(&[step(27.0)]), 2) < -2.0);
         // A single clean step among bad ones may be an unnoticed disturbance, and the reverse.
         assert!(below(&of(&[step(1_000.0)]), 8) > -6.0);
+    }
+
+    #[test]
+    fn the_counts_of_bursts_add_up_to_one_and_to_the_expected_number() {
+        let of = |slow: usize| step(slow as f64).in_bursts(0.001, 0.002, 5.0);
+        let all: f64 = (0..=40).map(of).sum();
+        let mean: f64 = (0..=40).map(|slow| slow as f64 * of(slow)).sum();
+        assert!(
+            (0.998..1.0).contains(&all) && (2.94..3.0).contains(&mean),
+            "{all} {mean}"
+        );
+        let none = step(0.0).in_bursts(0.001, 0.002, 1.0);
+        assert!((none - (-2.75_f64).exp()).abs() < 1e-12, "{none}");
     }
 
     /// Half of the allowed share, never more than a few in a step: as bursts, they would be too many.
