@@ -1,7 +1,7 @@
 //! Files opened for reading, and a bounded set of open files. In: objects. Out: open files of exactly that version.
 
 use super::buffer::BUFFER_ALIGN;
-use super::root::{FileId, FileStat, Root, c_path, not_a_file, stat_fd};
+use super::root::{FileId, Root, c_path, id_and_links, not_a_file, stat_fd};
 use super::signals::Signals;
 use super::store;
 use crate::tasks::blocking;
@@ -143,8 +143,7 @@ impl OpenFile {
     /// overlay, or in a network file system, only the path may show that.
     pub(super) fn check_soon(&self, root: &Root, now: Instant) -> Result<(), StorageError> {
         let is_recent = now.saturating_duration_since(*self.path_checked.lock()) < PATH_CHECK;
-        let is_same = |stat: FileStat| stat.id == self.id && stat.links == self.links;
-        if is_recent && stat_fd(self.fd.as_fd()).is_ok_and(is_same) {
+        if is_recent && id_and_links(self.fd.as_fd()).is_ok_and(|found| found == (self.id, self.links)) {
             return Ok(());
         }
         self.check_current(root, &root.identity(&self.c_path))?;

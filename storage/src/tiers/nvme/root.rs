@@ -1,4 +1,4 @@
-//! Folder whose boundary no path can cross. In: object paths. Out: open files and their attributes from `statx`.
+//! Folder whose boundary no path can cross. In: object paths. Out: open files and their attributes.
 //!
 //! Every look-up uses `openat2` with `RESOLVE_BENEATH`, so neither `..` nor a symbolic link leads out of the folder,
 //! not even a link swapped between a check and its use. Links that stay inside are followed.
@@ -7,7 +7,7 @@ use crate::{ErrorKind, Object, ObjectPath, StorageError};
 use nix::NixPath;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 use std::ffi::{CStr, CString};
 use std::io;
@@ -151,6 +151,19 @@ impl Root {
 
 pub(crate) fn not_a_file(path: &ObjectPath) -> StorageError {
     ErrorKind::NotFound.error(path, "not an object but a folder or special file")
+}
+
+/// Identity of an open file and the number of its names, by `fstat`, which takes less time than `statx`.
+pub(crate) fn id_and_links(fd: BorrowedFd<'_>) -> io::Result<(FileId, u32)> {
+    let stat = fstat(fd)?;
+    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    let id = FileId {
+        inode: stat.st_ino,
+        size: stat.st_size.cast_unsigned(),
+        modified_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+        changed_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+    };
+    Ok((id, u32::try_from(stat.st_nlink).unwrap_or(u32::MAX)))
 }
 
 /// Attributes of an open file.
