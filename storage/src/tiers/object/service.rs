@@ -12,6 +12,8 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 #[cfg(feature = "gcp")]
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+#[cfg(any(feature = "azure", feature = "gcp"))]
+use reqwest::Url;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,7 +205,7 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
 }
 
 #[cfg(feature = "gcp")]
-fn google(config: &BucketConfig, place: &Place, endpoint: Option<&reqwest::Url>) -> GoogleCloudStorageBuilder {
+fn google(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> GoogleCloudStorageBuilder {
     let mut builder = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(&place.bucket)
         .with_skip_signature(config.anonymous);
@@ -223,11 +225,7 @@ fn google(config: &BucketConfig, place: &Place, endpoint: Option<&reqwest::Url>)
 }
 
 #[cfg(feature = "azure")]
-fn azure(
-    config: &BucketConfig,
-    place: &Place,
-    endpoint: Option<&reqwest::Url>,
-) -> Result<MicrosoftAzureBuilder, String> {
+fn azure(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Result<MicrosoftAzureBuilder, String> {
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(&place.bucket)
         .with_skip_signature(config.anonymous);
