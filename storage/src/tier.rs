@@ -39,7 +39,7 @@ impl ReadMany {
 /// Description of a tier, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
-    /// Kind: `memory`, `nvme`, `nfs`, `s3`, `gcs`, `azure`, `redis`, `flight` or `gds`.
+    /// Kind, such as `nvme` or `s3`.
     pub kind: &'static str,
     /// Root, URL or endpoint.
     pub location: String,

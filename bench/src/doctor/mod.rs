@@ -86,13 +86,15 @@ impl Subject {
                 subject.url.clone_from(&nfs.url);
             }
             TierConfig::Object(bucket) => subject.url = bucket.address(),
-            TierConfig::Redis(redis) => subject.url = Some(redis.url.clone()),
-            TierConfig::Flight(flight) => subject.url = Some(flight.url.clone()),
             TierConfig::Gds(gds) => {
                 subject.folders.push(gds.root.clone());
                 subject.wants_gpu = true;
             }
-            _ => {}
+            // Other tiers behind a network have their address under the same key.
+            other => {
+                let keys = toml::Table::try_from(other).unwrap_or_default();
+                subject.url = keys.get("url").and_then(toml::Value::as_str).map(str::to_owned);
+            }
         }
         subject
     }

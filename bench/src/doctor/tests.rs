@@ -376,6 +376,10 @@ fn a_tiers_needs_are_those_of_what_lies_below_its_wrappers() {
     assert_eq!(of("kind = \"memory\""), Subject::default());
     let s3 = of("kind = \"s3\"\nbucket = \"b\"\nendpoint = \"http://a:9000\"");
     assert_eq!(s3.url.as_deref(), Some("http://a:9000"));
+    for (kind, url) in [("redis", "redis://a:6379"), ("flight", "grpc://a:8815")] {
+        let found = of(&format!("kind = \"{kind}\"\nurl = \"{url}\"")).url;
+        assert_eq!(found.as_deref(), Some(url));
+    }
     assert!(of("kind = \"gds\"\nroot = \"/data\"").wants_gpu);
 }
 

@@ -202,6 +202,7 @@ fn recorded_bodies_keep_their_own_times() {
             .unwrap()
     };
     noted.sort_by_key(number);
+    let mut off_s = Vec::new();
     for (index, request) in noted.iter().enumerate() {
         assert_eq!(
             (number(request), request.line.as_str()),
@@ -209,9 +210,11 @@ fn recorded_bodies_keep_their_own_times() {
         );
         assert!(request.headers.contains("content-type: text/x"), "{}", request.headers);
         let due_s = (index / 2) as f64 * 0.1;
-        let off_s = (request.at - noted[0].at).as_secs_f64() - due_s;
-        assert!(off_s.abs() < 0.5, "{index}: {off_s}");
+        off_s.push(((request.at - noted[0].at).as_secs_f64() - due_s).abs());
     }
+    off_s.sort_by(f64::total_cmp);
+    // A quarter of the gap between pairs; a busy machine may be late for some.
+    assert!(off_s[22] < 0.025, "{off_s:?}");
 }
 
 #[test]

@@ -6,9 +6,11 @@ use crate::scripted;
 use crate::site::certificates;
 use axum::http::{HeaderMap, Version};
 use axum::serve::Listener;
+use flate2::Compression;
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -20,9 +22,14 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 fn sweep(url: &str, keys: &str, args: &[&str]) -> (Ended, Workdir) {
+    sweep_for(url, keys, "", args)
+}
+
+/// Sweep whose replies follow a rule.
+fn sweep_for(url: &str, keys: &str, success: &str, args: &[&str]) -> (Ended, Workdir) {
     let place = Workdir::new(&format!(
         "{keys}\n{}repeats = 1\nstep_s = 1.0\n[[load]]\nmode = \"realtime\"\nrates = [40]\n\
-         [target]\nkind = \"http\"\nmetrics = []\npath = \"/v1/p\"\nbody = '{{\"id\": {{entity_id}}}}'\nentities = 9\n",
+         [target]\nkind = \"http\"\nmetrics = []\npath = \"/v1/p\"\nbody = '{{\"id\": {{entity_id}}}}'\nentities = 9\n{success}",
         scripted::HEAD
     ));
     let mut command = place.sweep(url);
@@ -112,6 +119,46 @@ fn a_fixed_number_of_connections_is_opened_once_and_waited_for() {
         "{}",
         ended.stderr
     );
+}
+
+#[test]
+fn every_request_has_a_connection_of_its_own_where_the_plan_says_so() {
+    let server = Noting::start(Duration::ZERO);
+    let (ended, place) = sweep(&server.url, "connections = \"new\"", &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(place.run_json()["points"][0]["repeats"][0]["completed"], 40);
+    assert_eq!(server.connections.load(Ordering::Relaxed), server.noted().len());
+    let kept = Noting::start(Duration::ZERO);
+    let (ended, _place) = sweep(&kept.url, "connections = \"kept\"", &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(kept.connections.load(Ordering::Relaxed) < kept.noted().len() / 2);
+}
+
+#[test]
+fn compressed_replies_are_checked_by_what_they_hold() {
+    let coded = |headers: HeaderMap| async move {
+        if headers.get("accept-encoding").is_none_or(|coding| coding != "gzip") {
+            // The request before the measurement.
+            let plain = b"{\"packed\": [1], \"plain\": [1]}".to_vec();
+            return ([("content-encoding", "identity")], plain);
+        }
+        let mut coder = GzEncoder::new(Vec::new(), Compression::default());
+        coder.write_all(b"{\"packed\": [1]}").unwrap();
+        ([("content-encoding", "gzip")], coder.finish().unwrap())
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let app = axum::Router::new().route("/v1/p", axum::routing::post(coded));
+    runtime.spawn(async move { axum::serve(listener, app).await });
+    for (pointer, wrong) in [("/packed/0", 0), ("/plain/0", 40)] {
+        let rule = format!("[target.success]\npointer = \"{pointer}\"\n");
+        let (ended, place) = sweep_for(&url, "compress = \"replies\"", &rule, &[]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let repeat = &place.run_json()["points"][0]["repeats"][0];
+        assert_eq!(repeat["completed"], 40 - wrong, "{repeat}");
+        assert_eq!(repeat["errors"]["wrong-reply"].as_u64().unwrap_or(0), wrong, "{repeat}");
+    }
 }
 
 #[test]

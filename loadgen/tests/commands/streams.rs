@@ -5,17 +5,22 @@ use crate::scripted::HEAD;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Times after the arrival of a request.
-const FIRST_BYTE: Duration = Duration::from_millis(30);
-const FIRST_EVENT: Duration = Duration::from_millis(90);
-const GAP: Duration = Duration::from_millis(20);
+const FIRST_BYTE: Duration = Duration::from_millis(150);
+const FIRST_EVENT: Duration = Duration::from_millis(400);
+const GAP: Duration = Duration::from_millis(100);
 /// Events of a reply, without the last one.
 const EVENTS: u32 = 6;
+const LAST_EVENT: &str = "data: [DONE]\n\n";
+
+/// Times of complete replies by the server's clock, in microseconds: of the first byte and the first event after the
+/// request's arrival, and between events.
+type Sent = Arc<Mutex<[Vec<f64>; 3]>>;
 
 /// Reply to one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,12 +35,17 @@ enum Ending {
 }
 
 fn serve(endings: &'static [Ending]) -> String {
+    serve_noting(endings, &Sent::default())
+}
+
+fn serve_noting(endings: &'static [Ending], sent: &Sent) -> String {
+    let sent = Arc::clone(sent);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let asked = Arc::new(AtomicUsize::new(0));
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let asked = Arc::clone(&asked);
+            let (asked, sent) = (Arc::clone(&asked), Arc::clone(&sent));
             thread::spawn(move || {
                 stream.set_nodelay(true).unwrap();
                 let mut stream = BufReader::new(stream);
@@ -48,7 +58,7 @@ fn serve(endings: &'static [Ending]) -> String {
                     assert!(body["max_tokens"].as_u64().is_some_and(|most| (4..=9).contains(&most)));
                     assert!(body["prompt"].as_str().is_some_and(|words| !words.is_empty()));
                     let ending = endings[asked.fetch_add(1, Ordering::Relaxed) % endings.len()];
-                    if reply(stream.get_mut(), arrived, ending).is_none() {
+                    if reply(stream.get_mut(), arrived, ending, &sent).is_none() {
                         return;
                     }
                 }
@@ -75,36 +85,49 @@ fn request(stream: &mut BufReader<TcpStream>) -> Option<String> {
     String::from_utf8(body).ok()
 }
 
+/// Text of an event.
+fn event(ending: Ending, number: u32) -> String {
+    let data = match (ending, number) {
+        (Ending::Error, 3) => "{\"error\": \"out of memory\"}".to_owned(),
+        (_, last) if last == EVENTS - 1 => format!("{{\"usage\": {{\"n\": {EVENTS}}}}}"),
+        _ => format!("{{\"choices\": [{number}]}}"),
+    };
+    format!(": {number}\ndata: {data}\n\n")
+}
+
 /// Sends a reply; `None` if the connection is of no more use.
-fn reply(stream: &mut TcpStream, arrived: Instant, ending: Ending) -> Option<()> {
+fn reply(stream: &mut TcpStream, arrived: Instant, ending: Ending, sent: &Sent) -> Option<()> {
+    // Returns the time of sending, which is late on a busy machine.
     let mut send = |after: Duration, bytes: &str| {
         thread::sleep((arrived + after).saturating_duration_since(Instant::now()));
-        stream.write_all(bytes.as_bytes()).ok()
+        let us = arrived.elapsed().as_secs_f64() * 1e6;
+        stream.write_all(bytes.as_bytes()).ok().map(|()| us)
     };
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-    send(FIRST_BYTE, head)?;
+    let first_byte = send(FIRST_BYTE, head)?;
+    let mut events = Vec::new();
     for number in 0..EVENTS {
         let at = FIRST_EVENT + GAP * number;
-        let data = match (ending, number) {
-            (Ending::Error, 3) => "{\"error\": \"out of memory\"}".to_owned(),
-            (_, last) if last == EVENTS - 1 => format!("{{\"usage\": {{\"n\": {EVENTS}}}}}"),
-            _ => format!("{{\"choices\": [{number}]}}"),
-        };
-        let text = chunk(&format!(": {number}\ndata: {data}\n\n"));
+        let text = chunk(&event(ending, number));
         // The first half comes early and completes nothing.
         let (early, rest) = text.split_at(text.len() / 2);
         send(at.saturating_sub(GAP / 4), early)?;
         if ending == Ending::Cut && number == 3 {
             return None;
         }
-        send(at, rest)?;
+        events.push(send(at, rest)?);
     }
     let last = match ending {
         Ending::NoLast => String::new(),
-        _ => chunk("data: [DONE]\n\n"),
+        _ => chunk(LAST_EVENT),
     };
-    send(Duration::ZERO, &format!("{last}0\r\n\r\n"))
+    send(Duration::ZERO, &format!("{last}0\r\n\r\n"))?;
+    let mut sent = sent.lock().unwrap();
+    sent[0].push(first_byte);
+    sent[1].push(events[0]);
+    sent[2].extend(events.windows(2).map(|pair| pair[1] - pair[0]));
+    Some(())
 }
 
 fn sweep(url: &str, reply: &str, args: &[&str]) -> (Ended, Workdir) {
@@ -124,7 +147,8 @@ const SSE: &str = "reply = \"sse\"\ntokens = \"/usage/n\"\n";
 #[test]
 fn events_are_timed_as_their_last_bytes_arrive() {
     let objectives = ["--slo", "ttft p50 < 900 ms", "--slo", "gap p50 < 900 ms"];
-    let (ended, place) = sweep(&serve(&[Ending::Good]), SSE, &objectives);
+    let sent = Sent::default();
+    let (ended, place) = sweep(&serve_noting(&[Ending::Good], &sent), SSE, &objectives);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let run = place.run_json();
     let point = &run["points"][0];
@@ -132,16 +156,21 @@ fn events_are_timed_as_their_last_bytes_arrive() {
     assert!(repeats.iter().all(|repeat| repeat["in_time"] == 40), "{repeats:?}");
     let summary = &point["summary"];
     assert_eq!(summary["goodput_share"], 1.0);
-    for (figure, us) in [("first_byte", FIRST_BYTE), ("ttft", FIRST_EVENT), ("gap", GAP)] {
+    for (figure, us) in ["first_byte", "ttft", "gap"]
+        .into_iter()
+        .zip(sent.lock().unwrap().iter_mut())
+    {
+        us.sort_by(f64::total_cmp);
+        let median = us[us.len() / 2];
         let p50 = &summary["streams"][figure]["percentiles"]["p50"]["value"];
-        let off = p50.as_f64().unwrap() / (us.as_secs_f64() * 1e6);
-        // A busy machine is late, never early.
-        assert!((0.97..1.5).contains(&off), "{figure}: {p50}");
+        let off = p50.as_f64().unwrap() / median;
+        assert!((0.98..=1.02).contains(&off), "{figure}: {p50}, sent after {median}");
     }
     for (figure, count) in [("events", EVENTS), ("tokens", EVENTS)] {
         assert_eq!(summary["streams"][figure]["mean"], f64::from(count), "{figure}");
     }
-    assert!(summary["streams"]["bytes"]["mean"].as_f64().unwrap() > 100.0);
+    let bytes: usize = (0..EVENTS).map(|number| event(Ending::Good, number).len()).sum();
+    assert_eq!(summary["streams"]["bytes"]["mean"], (bytes + LAST_EVENT.len()) as f64);
     for shown in ["Streamed replies", "ttft p50", "gap p50", "tokens/s"] {
         assert!(ended.stdout.contains(shown), "{shown}: {}", ended.stdout);
     }

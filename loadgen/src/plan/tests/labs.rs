@@ -74,6 +74,7 @@ fn the_shipped_plans_are_valid_and_the_quick_lab_is_quick() {
         "sweeps/realtime.toml",
         "sweeps/batch.toml",
         "sweeps/chat.toml",
+        "sweeps/completions.toml",
     ] {
         assert!(Plan::load(&configs.join(file)).unwrap().lab.is_none(), "{file}");
     }

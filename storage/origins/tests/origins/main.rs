@@ -28,6 +28,7 @@ mod object {
     mod google;
     mod harness;
     mod hostile;
+    mod identities;
     mod moto;
     mod peer;
     mod styles;

@@ -20,22 +20,22 @@ pub(super) fn addressed(
     endpoint: Option<&Url>,
 ) -> Result<AmazonS3Builder, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    let token = builder.get_config_value(&AmazonS3ConfigKey::ContainerAuthorizationTokenFile);
+    let token = token.and_then(|file| std::fs::read_to_string(file).ok());
+    // The client would panic: a pod's token is sent as a header.
+    if token.is_some_and(|token| token.contains('\n')) {
+        return Err("the file of AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE has a line break; remove it".into());
+    }
     builder = match &config.credentials_file {
         Some(file) => {
             let name = config.profile.as_deref().unwrap_or("default");
             let profile = Profile::read(file, name)?;
-            let builder = with_keys(builder, &profile);
-            match profile.region {
-                Some(region) => builder.with_region(region),
-                None => builder,
-            }
+            with_value(with_keys(builder, &profile), AmazonS3ConfigKey::Region, profile.region)
         }
         None if config.profile.is_some() => return Err("`profile` requires `credentials_file`: set both".into()),
         None => with_environment(builder, config.anonymous),
     };
-    if let Some(region) = &config.region {
-        builder = builder.with_region(region);
-    }
+    builder = with_value(builder, AmazonS3ConfigKey::Region, config.region.clone());
     builder = builder.with_virtual_hosted_style_request(config.virtual_host);
     if let Some(endpoint) = endpoint {
         let endpoint = if config.virtual_host {
@@ -64,10 +64,8 @@ fn with_environment(builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builde
     let without_region = missing(AmazonS3ConfigKey::Region) && missing(AmazonS3ConfigKey::DefaultRegion);
     let profile = Profile::load();
     let builder = if keyless { with_keys(builder, &profile) } else { builder };
-    match profile.region.filter(|_| without_region) {
-        Some(region) => builder.with_region(region),
-        None => builder,
-    }
+    let region = profile.region.filter(|_| without_region);
+    with_value(builder, AmazonS3ConfigKey::Region, region)
 }
 
 fn with_keys(builder: AmazonS3Builder, profile: &Profile) -> AmazonS3Builder {
@@ -75,8 +73,13 @@ fn with_keys(builder: AmazonS3Builder, profile: &Profile) -> AmazonS3Builder {
         return builder;
     };
     let builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-    match &profile.session_token {
-        Some(token) => builder.with_token(token),
+    with_value(builder, AmazonS3ConfigKey::Token, profile.session_token.clone())
+}
+
+/// Sets a value, if there is one.
+fn with_value(builder: AmazonS3Builder, key: AmazonS3ConfigKey, value: Option<String>) -> AmazonS3Builder {
+    match value {
+        Some(value) => builder.with_config(key, value),
         None => builder,
     }
 }

@@ -7,9 +7,12 @@ use super::BucketConfig;
 use super::attempts::CountingConnector;
 use super::client;
 use crate::{ErrorKind, StorageError};
+#[cfg(feature = "azure")]
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+#[cfg(feature = "gcp")]
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig, StaticCredentialProvider};
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+#[cfg(any(feature = "azure", feature = "gcp"))]
 use reqwest::Url;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,11 +192,19 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
         Service::S3 => {
             clients!(client::addressed(config, &place.bucket, endpoint)?.with_disable_bulk_delete(true))
         }
+        #[cfg(feature = "gcp")]
         Service::Google => clients!(google(config, place, endpoint)),
+        #[cfg(feature = "azure")]
         Service::Azure => clients!(azure(config, place, endpoint)?),
+        #[cfg(not(all(feature = "azure", feature = "gcp")))]
+        unsupported => {
+            let scheme = unsupported.scheme();
+            return Err(format!("{scheme}:// is not compiled in; run `make build`"));
+        }
     })
 }
 
+#[cfg(feature = "gcp")]
 fn google(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> GoogleCloudStorageBuilder {
     let mut builder = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(&place.bucket)
@@ -204,7 +215,8 @@ fn google(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Googl
     if config.anonymous {
         // Writes require a token even then.
         let bearer = String::new();
-        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential { bearer })));
+        let credential = object_store::StaticCredentialProvider::new(GcpCredential { bearer });
+        builder = builder.with_credentials(Arc::new(credential));
     }
     if let Some(endpoint) = endpoint {
         builder = builder.with_base_url(&client::text(endpoint));
@@ -212,6 +224,7 @@ fn google(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Googl
     builder
 }
 
+#[cfg(feature = "azure")]
 fn azure(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Result<MicrosoftAzureBuilder, String> {
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(&place.bucket)
