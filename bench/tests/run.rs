@@ -342,7 +342,9 @@ fn fio_runs_beside_reads_and_writes() {
     }
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
     assert!(
-        report.contains("## Beside fio") && report.contains("rate of fio's"),
+        report.contains("## Beside fio")
+            && report.contains("rate of fio's")
+            && report.contains("fio's CPU us | verdict |"),
         "{report}"
     );
 }
