@@ -221,7 +221,7 @@ fn an_interrupted_run_is_gone_on_with() {
     let folder = folder();
     plan(
         folder.path(),
-        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\nblock = [\"4KiB\"]\ndepth = [1, 2, 3, 4]\n",
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\ncache = [\"warm\"]\nblock = [\"4KiB\"]\ndepth = [1, 2, 3, 4]\n",
     );
     let out = folder.path().join("out");
     let out_text = out.to_str().unwrap();
@@ -321,6 +321,8 @@ fn fio_runs_beside_reads_and_writes() {
          [[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\", \"mixed\"]\nblock = [\"4KiB\"]\n",
     );
     change(folder.path(), "peers = false\n", "");
+    // A job of cold data runs until it has read a part of it, and fio counts milliseconds.
+    change(folder.path(), "size = \"1MiB\"", "size = \"32MiB\"");
     let out = folder.path().join("out");
     let inherited = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(fio.canonicalize().unwrap()).chain(std::env::split_paths(&inherited));
@@ -354,7 +356,8 @@ fn a_resumed_run_is_preconditioned_again() {
     let folder = folder();
     plan(
         folder.path(),
-        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\nblock = [\"4KiB\"]\n",
+        // A repeat in order ends with the data, and preconditioning does not.
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\npattern = [\"sequential\"]\nblock = [\"4KiB\"]\n",
     );
     change(folder.path(), "precondition_seconds = 0.02", "precondition_seconds = 1");
     let out = folder.path().join("out");
