@@ -90,7 +90,10 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
     let is_same = (point.operation == Operation::Read || point.way.is_peer()) && point.rate == 0 && point.files == 1;
     let is_unaligned = point.way.is_direct() && !point.block_bytes.is_multiple_of(512);
-    if !is_same || is_unaligned || (point.way.is_peer() && in_order && point.depth > 1) {
+    // Jobs of cold random reads share the data, which is read once.
+    let parts = Some(point.depth).filter(|_| point.ends_with_data() && point.way.is_peer());
+    let part_bytes = access.size / point.block_bytes / parts.map_or(1, u64::from) * point.block_bytes;
+    if !is_same || is_unaligned || (point.way.is_peer() && in_order && point.depth > 1) || part_bytes == 0 {
         return None;
     }
     let engine = match point.way {
@@ -103,7 +106,7 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
         "--name=tierlab".to_owned(),
         // A colon would begin the name of a further file.
         format!("--filename={}", file.display().to_string().replace(':', "\\:")),
-        format!("--size={}", access.size),
+        format!("--size={part_bytes}"),
         format!("--bs={}", point.block_bytes),
         format!("--ioengine={engine}"),
         format!("--direct={}", u8::from(point.way.is_direct())),
@@ -122,11 +125,9 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     if !point.skips_warmup() {
         args.push(format!("--ramp_time={}ms", access.warmup.as_millis()));
     }
-    match (point.ends_with_data(), point.pattern) {
-        (false, _) => args.push("--time_based".to_owned()),
-        // Only the first round: read-ahead has warmed the neighbouring blocks.
-        (true, Pattern::Strided) => args.push(format!("--io_size={}", access.size / u64::from(access.stride))),
-        (true, _) => {}
+    match point.ends_with_data() {
+        true => args.push(format!("--io_size={}", part_bytes / access.cold_parts(point.pattern))),
+        false => args.extend(["--time_based", "--norandommap"].map(str::to_owned)),
     }
     if point.pattern == Pattern::Zipf {
         // fio does not accept an exponent of exactly 1.
@@ -136,11 +137,12 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     }
     if point.way.is_peer() {
         args.push(format!("--numjobs={}", point.depth));
+        args.extend(parts.map(|_| format!("--offset_increment={part_bytes}")));
         args.extend(["--thread", "--group_reporting"].map(str::to_owned));
     } else {
         args.push(format!("--iodepth={}", point.depth));
     }
-    let rest = "--norandommap --unified_rw_reporting=1 --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:99 \
+    let rest = "--unified_rw_reporting=1 --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:99 \
                 --output-format=json";
     args.extend(rest.split(' ').map(str::to_owned));
     Some(args)
@@ -223,15 +225,41 @@ mod tests {
             "{cold}"
         );
         assert!(of(Pattern::Strided, CacheState::Cold).contains("--io_size=16777216"));
-        for again in [
-            of(Pattern::Sequential, CacheState::Warm),
-            of(Pattern::Random, CacheState::Cold),
-        ] {
+        for pattern in [Pattern::Sequential, Pattern::Random] {
+            let again = of(pattern, CacheState::Warm);
             assert!(
-                again.contains("--time_based") && again.contains("--ramp_time=250ms"),
+                again.contains("--time_based --norandommap") && again.contains("--ramp_time=250ms"),
                 "{again}"
             );
         }
+    }
+
+    #[test]
+    fn jobs_of_cold_random_reads_read_no_block_twice() {
+        let of = |cache, depth| {
+            args_of(&Point {
+                cache,
+                depth,
+                way: Way::Pread,
+                ..Point::reads("disk", 1 << 20)
+            })
+        };
+        // 256 blocks: 85 for each of three jobs, which read a quarter.
+        let cold = of(CacheState::Cold, 3).unwrap();
+        for wanted in ["--size=89128960 ", "--offset_increment=89128960", "--io_size=22282240"] {
+            assert!(cold.contains(wanted), "{wanted}: {cold}");
+        }
+        assert!(
+            !cold.contains("--time_based") && !cold.contains("--norandommap"),
+            "{cold}"
+        );
+        assert!(of(CacheState::Cold, 256).unwrap().contains("--size=1048576 "));
+        assert_eq!(of(CacheState::Cold, 257), None);
+        let warm = of(CacheState::Warm, 3).unwrap();
+        assert!(
+            warm.contains("--size=268435456 ") && !warm.contains("--offset_increment"),
+            "{warm}"
+        );
     }
 
     #[test]

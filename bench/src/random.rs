@@ -15,6 +15,9 @@ pub(crate) struct Pick {
     pub(crate) write: bool,
 }
 
+/// Maximum blocks in an order, whose numbers are in memory. Of more blocks, a repeat reads few twice.
+const MAX_ORDERED_BLOCKS: u64 = 1 << 24;
+
 /// Source of accesses, shared by all callers of a repeat.
 #[derive(Debug)]
 pub(crate) struct Picker {
@@ -25,16 +28,18 @@ pub(crate) struct Picker {
     stride: u64,
     write_share: f64,
     zipf: Option<Zipf>,
+    /// Blocks in random order, each once, for random accesses that end with the data; empty for others.
+    order: Vec<u32>,
     /// Index of the next access, for ordered patterns.
     next: AtomicU64,
 }
 
 impl Picker {
-    /// Creates a picker for files of `file_bytes`.
+    /// Creates a picker for files of `file_bytes`. `seed` is the repeat's.
     ///
     /// # Errors
     /// A block larger than a file, or Zipf's law over too many blocks.
-    pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64) -> Result<Self> {
+    pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64, seed: u64) -> Result<Self> {
         let block = point.block_bytes;
         // Whole blocks only: a short block at the end would have another size.
         let blocks_per_file = file_bytes / block;
@@ -47,6 +52,9 @@ impl Picker {
             Pattern::Zipf => Some(Zipf::new(blocks, access.exponent)?),
             _ => None,
         };
+        let is_once = point.pattern == Pattern::Random && point.ends_with_data() && blocks <= MAX_ORDERED_BLOCKS;
+        let mut order: Vec<u32> = is_once.then_some(0..blocks as u32).into_iter().flatten().collect();
+        Random::new(seed, 0x006f_7264_6572).shuffle(&mut order);
         Ok(Self {
             pattern: point.pattern,
             block,
@@ -59,6 +67,7 @@ impl Picker {
                 _ => 0.0,
             },
             zipf,
+            order,
             next: AtomicU64::new(0),
         })
     }
@@ -70,7 +79,8 @@ impl Picker {
             (_, Some(zipf)) => zipf.block(random.fraction()),
             (Pattern::Sequential, _) => in_order() % self.blocks,
             (Pattern::Strided, _) => strided(in_order() % self.blocks, self.blocks, self.stride),
-            _ => random.next() % self.blocks,
+            _ if self.order.is_empty() => random.next() % self.blocks,
+            _ => u64::from(self.order[(in_order() % self.blocks) as usize]),
         };
         Pick {
             file: (block / self.blocks_per_file) as u32,
@@ -174,6 +184,7 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::CacheState;
     use proptest::prelude::*;
     use std::collections::HashSet;
 
@@ -209,6 +220,35 @@ mod tests {
             let seen: HashSet<u64> = (0..blocks).map(|rank| zipf.block(middle(rank))).collect();
             assert_eq!(seen.len() as u64, blocks);
         }
+    }
+
+    #[test]
+    fn cold_random_accesses_pick_every_block_once_in_an_order_of_the_seed() {
+        let blocks = |operation, cache, seed| {
+            let point = Point {
+                operation,
+                cache,
+                files: 4,
+                ..Point::reads("t", 4096)
+            };
+            let access = Access {
+                write_share: 0.3,
+                ..Access::default()
+            };
+            let picker = Picker::new(&point, &access, 25 * 4096, seed).unwrap();
+            let mut random = Random::new(1, 1);
+            let picks = (0..100).map(|_| picker.pick(&mut random));
+            picks.map(|pick| (pick.file, pick.offset)).collect::<Vec<_>>()
+        };
+        let distinct = |picks: &[(u32, u64)]| picks.iter().collect::<HashSet<_>>().len();
+        for operation in [Operation::Read, Operation::Mixed] {
+            let [one, other] = [1, 2].map(|seed| blocks(operation, CacheState::Cold, seed));
+            assert_eq!([distinct(&one), distinct(&other)], [100, 100]);
+            assert!(one != other && !one.is_sorted());
+            assert!(distinct(&blocks(operation, CacheState::Warm, 1)) < 100);
+        }
+        // Writes find no block in memory sooner: they go on for the whole repeat.
+        assert!(distinct(&blocks(Operation::Write, CacheState::Cold, 1)) < 100);
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn two_agents_measure_a_bucket_and_their_own_disks_as_one() {
     plan(
         path,
         "[tiers.bucket]\nfile = \"tiers/bucket.toml\"\n\
-         [[cross]]\ntier = [\"disk\"]\nway = [\"buffered\", \"pread\"]\nblock = [\"4KiB\"]\ndepth = [2]\n\
+         [[cross]]\ntier = [\"disk\"]\nway = [\"buffered\", \"pread\"]\ncache = [\"warm\"]\nblock = [\"4KiB\"]\ndepth = [2]\n\
          [[cross]]\ntier = [\"bucket\"]\nblock = [\"64KiB\"]\ndepth = [2]\nrate = [0, 40]\n",
     );
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -209,7 +209,7 @@ fn a_lost_agent_ends_the_run_which_is_resumed() {
     let path = folder.path();
     plan(
         path,
-        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\nblock = [\"4KiB\"]\ndepth = [1, 2, 3]\n",
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\ncache = [\"warm\"]\nblock = [\"4KiB\"]\ndepth = [1, 2, 3]\n",
     );
     let (one, mut two) = (Agent::start(path, "one", &[]), Agent::start(path, "two", &[]));
     let out = path.join("out");

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 use std::process::{Command, Output};
+use tierlab_origins::nfs::NfsOrigin;
+use tierlab_origins::s3::S3Origin;
+use tokio::net::TcpListener;
 
 fn doctor(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
@@ -36,6 +39,48 @@ fn a_tier_is_looked_at_and_measured_and_nothing_is_left_behind() {
         assert!(level != "warning" || finding["change"].is_string(), "{finding}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_tier_behind_a_network_has_figures_of_the_network_and_of_its_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let origin = S3Origin::open(&folder.path().join("s3")).unwrap();
+    origin.ensure_bucket("tierlab").unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(origin.serve(listener, std::future::pending()));
+    let nfs = NfsOrigin::bind("127.0.0.1:0".parse().unwrap(), folder.path());
+    let nfs = runtime.block_on(nfs).unwrap();
+    let nfs_tier = format!("kind = \"nfs\"\nurl = \"{}\"\n", nfs.url());
+    runtime.spawn(nfs.serve(std::future::pending()));
+    let s3_tier = format!(
+        "kind = \"s3\"\nbucket = \"tierlab\"\nendpoint = \"http://{address}\"\nregion = \"us-east-1\"\nanonymous = true\nallow_http = true\n"
+    );
+    let tier = folder.path().join("tier.toml");
+    for text in [s3_tier, nfs_tier] {
+        std::fs::write(&tier, &text).unwrap();
+        let output = doctor(&["--tier", tier.to_str().unwrap(), "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        let measured = |name: &str| {
+            let finding = findings.iter().find(|finding| finding["about"] == name);
+            let measured = finding.and_then(|finding| finding["measured"].as_str());
+            measured.unwrap_or_else(|| panic!("no figure of `{name}` in {report}"))
+        };
+        assert!(measured("round trip").contains("median of 5 connections"), "{report}");
+        assert!(measured("MTU").contains("packets for 1 MiB"), "{report}");
+        assert!(
+            measured("TCP receive buffer").contains("MB/s per connection"),
+            "{report}"
+        );
+        let reads = measured("reads through the tier");
+        assert!(
+            reads.starts_with("4 KiB at random in ") && reads.contains("1 MiB in order in "),
+            "{reads}"
+        );
+    }
 }
 
 #[test]

@@ -5,6 +5,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tierlab_origins::nfs::NfsOrigin;
+use tierlab_origins::s3::S3Origin;
+use tokio::net::TcpListener;
 
 /// On the disk below the project's target folder: a temporary folder may lie in memory, where nothing is direct.
 fn folder() -> TempDir {
@@ -158,6 +161,57 @@ fn objects_are_looked_up_listed_removed_and_checkpoints_written_and_restored() {
 }
 
 #[test]
+fn objects_and_checkpoints_of_a_bucket_and_of_an_nfs_server_are_measured() {
+    let folder = folder();
+    let path = folder.path();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let origin = S3Origin::open(&path.join("s3")).unwrap();
+    origin.ensure_bucket("tierlab").unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(origin.serve(listener, std::future::pending()));
+    let root = path.join("nfs");
+    std::fs::create_dir(&root).unwrap();
+    let nfs = NfsOrigin::bind("127.0.0.1:0".parse().unwrap(), &root);
+    let nfs = runtime.block_on(nfs).unwrap();
+    let nfs_tier = format!("kind = \"nfs\"\nurl = \"{}\"\n", nfs.url());
+    runtime.spawn(nfs.serve(std::future::pending()));
+    std::fs::write(path.join("filer.toml"), nfs_tier).unwrap();
+    // Checkpoints are larger than the smallest part of an upload (5 MiB), so they are multipart uploads; reads have parts of 1 MiB.
+    let s3_tier = format!(
+        "kind = \"s3\"\nbucket = \"tierlab\"\nendpoint = \"http://{address}\"\nregion = \"us-east-1\"\nanonymous = true\nallow_http = true\n\
+         part_bytes = 1048576\n"
+    );
+    std::fs::write(path.join("bucket.toml"), s3_tier).unwrap();
+    plan(
+        path,
+        "[tiers.bucket]\nfile = \"bucket.toml\"\n[tiers.filer]\nfile = \"filer.toml\"\n\
+         [[cross]]\ntier = [\"bucket\", \"filer\"]\noperation = [\"stat\", \"list\", \"delete\", \"write\"]\nfiles = [20]\nblock = [512]\ndepth = [4]\n\
+         [[cross]]\ntier = [\"bucket\", \"filer\"]\noperation = [\"checkpoint\", \"restore\"]\nblock = [\"6MiB\"]\ndepth = [2]\n",
+    );
+    let out = path.join("out");
+    let output = run(path, &["--out", out.to_str().unwrap(), "--seconds", "0.2"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let points = run["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2 * (4 + 2));
+    for point in points {
+        assert_eq!(point["verdict"], "valid", "{point}");
+        let (operation, calls) = (point["operation"].as_str().unwrap(), point["calls"].as_u64().unwrap());
+        assert!(calls > 0, "{point}");
+        if ["checkpoint", "restore"].contains(&operation) {
+            assert_eq!(calls, 2 * 2, "{point}");
+            assert!(point["took_s"]["value"].as_f64().unwrap() > 0.0, "{point}");
+        }
+        if operation == "restore" && point["tier"] == "bucket" {
+            assert_eq!(point["requests_per_call"], 6.0, "{point}");
+        }
+    }
+    let left = |folder: &str| std::fs::read_dir(path.join(folder)).into_iter().flatten().count();
+    assert_eq!(left("s3/tierlab/storage-bench"), 0);
+}
+
+#[test]
 fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated() {
     let folder = folder();
     // A tier with one connection that takes 5 ms for each request: 200 a second and no more.
@@ -221,7 +275,7 @@ fn an_interrupted_run_is_gone_on_with() {
     let folder = folder();
     plan(
         folder.path(),
-        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\nblock = [\"4KiB\"]\ndepth = [1, 2, 3, 4]\n",
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\ncache = [\"warm\"]\nblock = [\"4KiB\"]\ndepth = [1, 2, 3, 4]\n",
     );
     let out = folder.path().join("out");
     let out_text = out.to_str().unwrap();
@@ -321,6 +375,8 @@ fn fio_runs_beside_reads_and_writes() {
          [[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\", \"mixed\"]\nblock = [\"4KiB\"]\n",
     );
     change(folder.path(), "peers = false\n", "");
+    // A job of cold data runs until it has read a part of it, and fio counts milliseconds.
+    change(folder.path(), "size = \"1MiB\"", "size = \"32MiB\"");
     let out = folder.path().join("out");
     let inherited = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(fio.canonicalize().unwrap()).chain(std::env::split_paths(&inherited));
@@ -342,7 +398,9 @@ fn fio_runs_beside_reads_and_writes() {
     }
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
     assert!(
-        report.contains("## Beside fio") && report.contains("rate of fio's"),
+        report.contains("## Beside fio")
+            && report.contains("rate of fio's")
+            && report.contains("fio's CPU us | verdict |"),
         "{report}"
     );
 }
@@ -352,7 +410,8 @@ fn a_resumed_run_is_preconditioned_again() {
     let folder = folder();
     plan(
         folder.path(),
-        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\nblock = [\"4KiB\"]\n",
+        // A repeat in order ends with the data, and preconditioning does not.
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\npattern = [\"sequential\"]\nblock = [\"4KiB\"]\n",
     );
     change(folder.path(), "precondition_seconds = 0.02", "precondition_seconds = 1");
     let out = folder.path().join("out");

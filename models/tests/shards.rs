@@ -135,6 +135,48 @@ fn samples_of_a_tar_become_rows_with_a_column_for_each_extension() {
 }
 
 #[test]
+fn shards_that_were_laid_out_keep_types_shapes_and_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::create_dir(at.join("tier")).unwrap();
+    let tier = format!("kind = \"nvme\"\nroot = \"{}\"\n", at.join("tier").display());
+    fs::write(at.join("tier.toml"), tier).unwrap();
+    for args in [
+        &["features", "--table", "ctr", "--rows", "50", "--out", "own"][..],
+        &["lay-out", "--features", "own", "--layout", "tar", "--to", "tier.toml"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-models"));
+        let output = command.current_dir(at).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", output_text(&output));
+    }
+    let parts = fs::read_dir(at.join("tier/features/ctr.tar")).unwrap();
+    let version = parts
+        .map(|part| part.unwrap().path())
+        .find(|part| part.is_dir())
+        .unwrap();
+    let shard = version.join("000000.tar");
+    succeed(at, &[shard.to_str().unwrap(), "--key", "__key__"]);
+    let decode = |file: &[u8]| TableHeader::decode(file, file.len() as u64).unwrap();
+    let file = fs::read(at.join("own/ctr.rows")).unwrap();
+    let (own, back) = (decode(&file), decode(&fs::read(at.join("f/t.rows")).unwrap()));
+    for name in ["dense", "categorical"] {
+        let imported = format!("{name}.npy");
+        let (before, after) = (own.schema.column(name).unwrap(), back.schema.column(&imported).unwrap());
+        assert_eq!((before.dtype, &before.shape), (after.dtype, &after.shape), "{name}");
+        for id in [0, 49] {
+            let range = own.row_range(id).unwrap();
+            let row = &file[range.start as usize..range.end as usize];
+            let key = format!("{id:012}");
+            assert_eq!(
+                column(at, key.as_bytes(), &imported),
+                before.of_row(row).unwrap(),
+                "{name} {id}"
+            );
+        }
+    }
+}
+
+#[test]
 fn files_that_cannot_be_read_matter_only_to_columns_that_need_them() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

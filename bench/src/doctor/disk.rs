@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Tree, bracketed};
 use tierlab_formats::mounts::Mount;
-use tierlab_instrument::units::bytes;
+use tierlab_instrument::units::{bytes, digits3};
 
 /// Read-ahead in KiB from which a random read through the page cache fetches far more than requested.
 const HIGH_READ_AHEAD_KB: u64 = 512;
@@ -158,7 +158,8 @@ pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool
         speed * width / (max_speed * max_width)
     };
     Finding::warning(about, found)
-        .effect(format!("at most {:.0} % of the device's bandwidth", share * 100.0))
+        .effect("the link is slower than the device")
+        .measured(format!("at most {:.0} % of the device's bandwidth", share * 100.0))
         .change("change the slot, riser or BIOS setting; power-cycle a link that lowered its speed after errors")
         .fine_if(share >= 1.0)
 }
@@ -187,21 +188,19 @@ fn rsize(mount: &Mount) -> Finding {
     let Some(rsize) = mount.option("rsize").and_then(|text| text.parse::<u64>().ok()) else {
         return Finding::unknown("rsize", "not reported by the mount");
     };
-    let reads = TYPICAL_RSIZE.div_ceil(rsize.max(1));
     Finding::warning("rsize", bytes(rsize))
-        .effect(format!("a read of 1 MiB is {reads} READs"))
+        .effect("large reads are split into many READs")
+        .measured(format!("READs for 1 MiB: {}", TYPICAL_RSIZE.div_ceil(rsize.max(1))))
         .change("mount with rsize=1048576; the server may allow less")
         .fine_if(rsize >= TYPICAL_RSIZE)
 }
 
 fn connections(mount: &Mount) -> Finding {
     let count: u32 = mount.option("nconnect").and_then(|text| text.parse().ok()).unwrap_or(1);
-    if count > 1 {
-        return Finding::fine("nconnect", count.to_string());
-    }
-    Finding::warning("nconnect", "1: one TCP connection for all reads")
+    Finding::warning("nconnect", count.to_string())
         .effect("one connection's rate and one core's network work limit the mount")
         .change("mount with nconnect=8 (Linux 5.3), after all other mounts of the server are gone")
+        .fine_if(count > 1)
 }
 
 fn attributes(mount: &Mount) -> Finding {
@@ -220,8 +219,10 @@ fn attributes(mount: &Mount) -> Finding {
 fn mount_read_ahead(tree: &Tree, mount: &Mount) -> Option<Finding> {
     let file = format!("sys/class/bdi/{}/read_ahead_kb", mount.device);
     let kb = tree.number(&file)?;
+    let most = digits3(kb as f64 * 1.024);
     let finding = Finding::warning("read-ahead of the mount", format!("{kb} KiB"))
         .effect("a sequentially read file has at most this much in flight, even on a faster network")
+        .measured(format!("at most {most} MB/s with 1 ms for each READ"))
         .change(format!("run `echo 15360 > /{file}`"));
     Some(finding.fine_if(kb >= MIN_NFS_READ_AHEAD_KB))
 }
@@ -243,8 +244,8 @@ mod tests {
         write("max_link_width", "4\n");
         let finding = link(&tree, "nvme0", ".", false);
         assert_eq!(finding.level, Level::Warning);
-        assert!(finding.effect.unwrap().contains("25 %"));
-        assert!(link(&tree, "gpu", ".", true).effect.unwrap().contains("50 %"));
+        assert!(finding.measured.unwrap().contains("25 %"));
+        assert!(link(&tree, "gpu", ".", true).measured.unwrap().contains("50 %"));
         write("current_link_width", "4\n");
         assert_eq!(link(&tree, "gpu", ".", true).level, Level::Fine);
         write("current_link_speed", "Unknown\n");

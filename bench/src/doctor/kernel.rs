@@ -98,13 +98,10 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     if let Some(locked) = limit(&text, "Max locked memory") {
-        let mut is = amount(locked, units::bytes);
-        if locked < pinned_bytes {
-            is += &format!(", but the tier registers {}", units::bytes(pinned_bytes));
-        }
-        let finding = Finding::warning("locked memory (RLIMIT_MEMLOCK)", is)
+        let finding = Finding::warning("locked memory (RLIMIT_MEMLOCK)", amount(locked, units::bytes))
             .effect("the kernel maps the memory of each read")
-            .change("run `ulimit -l unlimited`, set LimitMEMLOCK=infinity of the service, or lower `registered_buffers_bytes`");
+            .change("run `ulimit -l unlimited`, set LimitMEMLOCK=infinity of the service, or lower `registered_buffers_bytes`")
+            .measured(format!("registered buffers: {}", units::bytes(pinned_bytes)));
         found.push(finding.fine_if(locked >= pinned_bytes));
     }
     if let Some(files) = limit(&text, "Max open files") {

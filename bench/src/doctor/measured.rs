@@ -12,7 +12,7 @@ use std::time::Duration;
 use tierlab_instrument::units::{bytes, digits3, latency};
 use tierlab_storage::TierConfig;
 
-/// Bytes of the file: more than reads can bring into the page cache in half a second.
+/// Bytes of the file, of which each block is read once.
 const FILE_BYTES: u64 = 128 << 20;
 /// Bytes written to a tier without a local folder.
 const REMOTE_BYTES: u64 = 8 << 20;

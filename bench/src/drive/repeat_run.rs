@@ -1,7 +1,7 @@
 //! State shared by the callers of a repeat: start and end, the next call, the counted calls. Independent of how calls are made.
 
 use super::tally::{Faults, Second, Tally, record};
-use crate::plan::{Access, Arrivals, Pattern, Point, Share, WriteSync};
+use crate::plan::{Access, Arrivals, Point, Share, WriteSync};
 use crate::random::{Pick, Picker, Random};
 use crate::stop::Stop;
 use anyhow::{Result, bail};
@@ -38,7 +38,7 @@ pub(crate) struct RepeatRun {
     due: Option<Vec<Duration>>,
     /// Index of the next call.
     next_index: AtomicUsize,
-    /// Maximum calls: a cold sequential repeat ends with its data, whose pages are warm afterwards.
+    /// Maximum calls: a cold repeat ends with its data, whose pages are warm afterwards.
     max_calls: Option<usize>,
     /// True once a caller found no data left.
     out_of_data: AtomicBool,
@@ -83,27 +83,18 @@ pub(super) struct NextCall {
 impl RepeatRun {
     pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64, repeat: u32, stop: &Stop) -> Result<Self> {
         let seed = access.seed_of(repeat);
-        let picker = Picker::new(point, access, file_bytes)?;
+        let picker = Picker::new(point, access, file_bytes, seed)?;
         let warmup = match point.skips_warmup() {
             true => Duration::ZERO,
             false => access.warmup,
         };
+        let end = warmup + access.window;
         let due = match point.rate {
             0 => None,
-            rate => Some(due_times(
-                rate,
-                access.arrivals,
-                access.share,
-                seed,
-                warmup + access.window,
-            )?),
+            rate => Some(due_times(rate, access.arrivals, access.share, seed, end)?),
         };
         let blocks = (file_bytes / point.block_bytes).max(1) as usize * point.objects() as usize;
-        let max_calls = point.ends_with_data().then_some(match point.pattern {
-            // The first round: read-ahead has fetched the blocks of the others.
-            Pattern::Strided => blocks.div_ceil(access.stride as usize),
-            _ => blocks,
-        });
+        let max_calls = blocks.div_ceil(access.cold_parts(point.pattern) as usize);
         let threads = if point.way.is_peer() { point.depth } else { 0 };
         let start = Instant::now() + START_DELAY * (1 + threads / THREADS_PER_DELAY);
         let window = match point.operation.is_once() {
@@ -117,7 +108,7 @@ impl RepeatRun {
             picker,
             due,
             next_index: AtomicUsize::new(0),
-            max_calls,
+            max_calls: point.ends_with_data().then_some(max_calls),
             out_of_data: AtomicBool::new(false),
             ends_with_sync: point.sync == WriteSync::End,
             seed,
@@ -305,10 +296,8 @@ impl RepeatRun {
             None if is_in_window => add(call.started),
             Some(due) if due >= self.window_start => {
                 add(due);
-                record(
-                    &mut tally.lag_ns,
-                    call.started.saturating_duration_since(due).as_nanos(),
-                );
+                let lag = call.started.saturating_duration_since(due);
+                record(&mut tally.lag_ns, lag.as_nanos());
             }
             _ => {}
         }
@@ -350,7 +339,7 @@ fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Durati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{CacheState, Way};
+    use crate::plan::{CacheState, Pattern, Way};
 
     #[test]
     fn many_callers_have_time_to_start() {
@@ -438,6 +427,22 @@ mod tests {
         assert!(cold.first_sample() < cold.window_start);
         let warmed = of(Duration::from_millis(1));
         assert_eq!(warmed.first_sample(), warmed.window_start);
+    }
+
+    #[test]
+    fn cold_random_reads_end_before_read_ahead_has_warmed_the_rest() {
+        let calls = |cache| {
+            let point = Point {
+                cache,
+                ..Point::reads("t", 4096)
+            };
+            let access = Access::reads(10 * 4096, Duration::from_secs(9), Duration::ZERO);
+            let run = RepeatRun::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+            let (mut random, mut tally) = (run.random(0), Tally::default());
+            let calls = std::iter::from_fn(|| run.next_call(&mut random, &mut tally));
+            calls.take(20).count()
+        };
+        assert_eq!([CacheState::Cold, CacheState::Warm].map(calls), [3, 20]);
     }
 
     #[test]

@@ -197,6 +197,16 @@ impl Access {
         }
     }
 
+    /// Number of parts of cold data, of which a repeat accesses one: read-ahead has warmed blocks of the others.
+    pub(crate) fn cold_parts(&self, pattern: Pattern) -> u64 {
+        match pattern {
+            Pattern::Strided => self.stride.into(),
+            // Up to a quarter, the kernel reads ahead some percent more; then most reads find their block.
+            Pattern::Random => 4,
+            Pattern::Sequential | Pattern::Zipf => 1,
+        }
+    }
+
     /// Seed of a repeat's positions and arrivals.
     pub(crate) fn seed_of(&self, repeat: u32) -> u64 {
         self.seed.wrapping_add(u64::from(repeat).wrapping_mul(0x9E37_79B9))

@@ -90,7 +90,7 @@ impl Operation {
 
     /// True if calls read data, so that the state of the page cache matters.
     pub(crate) const fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::Restore)
+        matches!(self, Self::Read | Self::Mixed | Self::Restore)
     }
 
     /// True if calls move bytes of objects.
@@ -194,11 +194,15 @@ impl Point {
         self.way.is_peer() && self.operation != Operation::Read
     }
 
-    /// True for accesses that end with the data: sequential reads of cold data, whose pages are warm afterwards, and
-    /// operations that use up their objects.
+    /// True for accesses that end with the data, or a part of it: ordered accesses and random reads of cold data, whose pages are warm
+    /// afterwards, and operations that use up their objects.
     pub(crate) fn ends_with_data(&self) -> bool {
-        let in_order = matches!(self.pattern, Pattern::Sequential | Pattern::Strided);
-        in_order && (self.cache == CacheState::Cold || self.operation.takes_objects())
+        let is_cold = self.cache == CacheState::Cold;
+        match self.pattern {
+            Pattern::Sequential | Pattern::Strided => is_cold || self.operation.takes_objects(),
+            Pattern::Random => is_cold && self.operation.reads(),
+            Pattern::Zipf => false,
+        }
     }
 
     /// True if calls before the window would change the measurement.

@@ -7,7 +7,7 @@ mod summary;
 
 use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
-use crate::plan::{Access, Flags, Operation, Plan, Point, Way, bad_usage};
+use crate::plan::{Access, CacheState, Flags, Operation, Plan, Point, Way, bad_usage};
 use crate::prepared_tier::{PreparedTier, PreparedTiers, with_tiers};
 use crate::report::{RunFacts, csv, finish, results_folder};
 use crate::rounds::{Rounds, STEP_OVERHEAD, shuffled_rounds};
@@ -268,7 +268,10 @@ fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, stop: &St
         warmup: Duration::ZERO,
         ..plan.access
     };
-    let written = tier.measure(point, &access, u32::MAX, stop, Ok);
+    let mut unending = point.clone();
+    // Accesses to cold data end with the data.
+    unending.cache = CacheState::AsIs;
+    let written = tier.measure(&unending, &access, u32::MAX, stop, Ok);
     written.map(drop).context("preconditioning")
 }
 

@@ -41,7 +41,7 @@ const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % interv
                     bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
                     bytes that the kernel fetched from storage per requested byte.";
 
-const FIO_COLUMNS: [Column<Summary>; 8] = [
+const FIO_COLUMNS: [Column<Summary>; 9] = [
     ("point", |one| one.point.to_string()),
     ("rate of fio's", |one| fio(one, |fio| spread(&fio.ratio))),
     ("calls/s", |one| digits3(one.iops.value)),
@@ -52,6 +52,7 @@ const FIO_COLUMNS: [Column<Summary>; 8] = [
     ("fio's CPU us", |one| {
         fio(one, |fio| or_none(fio.cpu_us_per_call, digits3))
     }),
+    ("verdict", |one| one.verdict_name().to_owned()),
 ];
 const FIO_NOTE: &str = "rate of fio's: mean ratio over the repeats, each paired with fio's run of the same job, with its 95 % interval. CPU: of \
 each process, per call.";

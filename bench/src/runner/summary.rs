@@ -227,10 +227,12 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
     if let Some(why) = used.iter().find_map(|one| one.measured.disturbed.clone()) {
         return Verdict::Unknown(why);
     }
-    // Bytes that the kernel fetched from storage in a repeat, per requested byte.
+    // Bytes that the kernel fetched from storage in a repeat, per byte read.
     let share = |one: &&Measurement<'_>| {
+        let sums = one.measured.sums;
         let fetched = one.measured.machine.fetched_bytes? as f64;
-        Some(fetched / one.measured.sums.ended_bytes.max(1) as f64)
+        let read = sums.ended_bytes as f64 * (1.0 - sums.writes as f64 / sums.calls.max(1) as f64);
+        (read > 0.0).then_some(fetched / read)
     };
     let least = used.iter().filter_map(share).fold(1.0, f64::min);
     if point.cache == CacheState::Cold && point.operation.reads() && least < MIN_FETCHED_SHARE {
@@ -290,6 +292,7 @@ fn drift_text(drift: &Drift) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Operation;
     use crate::runner::record::encode;
 
     #[test]
@@ -320,14 +323,16 @@ mod tests {
     fn a_cold_point_that_was_read_from_memory_says_nothing() {
         let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
         latencies.record_n(1000, 100).unwrap();
-        let verdict = |cache, fetched: &[u64]| {
+        let verdict = |operation: Operation, cache, fetched: &[u64]| {
+            let writes = if operation == Operation::Mixed { 30 } else { 0 };
             let entry = |(repeat, fetched): (u32, &u64)| {
                 let measured = serde_json::json!({
-                    "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 100, "ended": 100, "writes": 0,
+                    "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 100, "ended": 100, "writes": writes,
                     "asked_bytes": 409_600, "ended_bytes": 409_600, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0, "via": "",
                     "machine": {"own_cpu_s": 0.1, "fetched_bytes": fetched}
                 });
                 let point = Point {
+                    operation,
                     cache,
                     ..Point::reads("disk", 4096)
                 };
@@ -339,10 +344,18 @@ mod tests {
             let entries: Vec<Entry> = (0..).zip(fetched).map(entry).collect();
             summaries(&entries).remove(0).verdict
         };
-        assert_eq!(verdict(CacheState::Cold, &[409_600]), Verdict::Valid);
-        assert_eq!(verdict(CacheState::Warm, &[0]), Verdict::Valid);
+        assert_eq!(verdict(Operation::Read, CacheState::Cold, &[409_600]), Verdict::Valid);
+        assert_eq!(verdict(Operation::Read, CacheState::Warm, &[0]), Verdict::Valid);
+        // Of mixed accesses, only the bytes read are fetched.
+        assert_eq!(verdict(Operation::Mixed, CacheState::Cold, &[286_720]), Verdict::Valid);
+        let mixed = verdict(Operation::Mixed, CacheState::Cold, &[143_360]);
+        assert!(
+            matches!(&mixed, Verdict::Unknown(why) if why.contains("only 50 %")),
+            "{mixed:?}"
+        );
+        assert_eq!(verdict(Operation::Write, CacheState::Cold, &[0]), Verdict::Valid);
         // Read-ahead of one repeat does not make another one cold.
-        let Verdict::Unknown(why) = verdict(CacheState::Cold, &[204_800, 4_096_000]) else {
+        let Verdict::Unknown(why) = verdict(Operation::Read, CacheState::Cold, &[204_800, 4_096_000]) else {
             panic!("half of it came from memory");
         };
         assert!(

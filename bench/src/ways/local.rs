@@ -143,3 +143,30 @@ fn each(files: &[PathBuf], what: &str, act: impl Fn(&Path) -> io::Result<()>) ->
     let one = |path: &PathBuf| act(path).with_context(|| format!("cannot {what}: {}", path.display()));
     files.iter().try_for_each(one)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd as _;
+
+    #[test]
+    fn each_write_is_durable_if_its_point_says_so() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let flags = |sync| {
+            let point = Point {
+                way: Way::Pread,
+                sync,
+                ..Point::reads("t", 4096)
+            };
+            let OpenFile::File(open) = OpenFile::new(&point, file.path()).unwrap() else {
+                panic!("a map instead of a file");
+            };
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd())).unwrap();
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+            i32::from_str_radix(flags.trim(), 8).unwrap()
+        };
+        let is_durable = |sync| flags(sync) & libc::O_DSYNC != 0;
+        let all = [WriteSync::None, WriteSync::Each, WriteSync::End];
+        assert_eq!(all.map(is_durable), [false, true, false]);
+    }
+}

@@ -324,3 +324,47 @@ impl AgentFigures {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_of_agents_are_pooled_and_starts_apart_disturb_a_repeat() {
+        let share = |agent: &str, us: u64, late_us: f64| {
+            let mut latencies = Histogram::<u64>::new(3).unwrap();
+            latencies.record_n(us * 1000, 100).unwrap();
+            let measured = serde_json::json!({
+                "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 100, "ended": 100, "writes": 0,
+                "asked_bytes": 409_600, "ended_bytes": 409_600, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0, "via": "",
+                "machine": {"own_cpu_s": 0.1}
+            });
+            let start = AgentStart {
+                agent: agent.to_owned(),
+                offset_us: 0.0,
+                uncertainty_us: 100.0,
+                late_us,
+                requests: 100,
+            };
+            (start, serde_json::from_value::<MeasuredRepeat>(measured).unwrap())
+        };
+        let both = |late_us| {
+            let limits = Limits {
+                start_skew_us: 1000,
+                ..Limits::default()
+            };
+            combined(&[share("a:1", 10, 0.0), share("b:1", 1000, late_us)], &limits).unwrap()
+        };
+        let together = both(500.0);
+        assert_eq!((together.disturbed.as_deref(), together.agents.len()), (None, 2));
+        assert_eq!(together.sums.ended_bytes, 819_200);
+        let latencies = together.latencies().unwrap();
+        let [fast, slow] = [0.4, 0.6].map(|share| latencies.value_at_quantile(share));
+        assert!(
+            latencies.len() == 200 && fast < 11_000 && slow > 990_000,
+            "{fast} {slow}"
+        );
+        let why = both(1400.0).disturbed.unwrap();
+        assert_eq!(why, "b:1: start skew of up to 1.5 ms, more than 1 ms");
+    }
+}

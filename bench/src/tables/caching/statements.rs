@@ -145,14 +145,15 @@ pub(super) fn findings(
     gaps.filter_map(largest_gap).chain(of_cases).collect()
 }
 
-/// Returns the finding for the size at which the real cache is furthest from the best, for one law and unit.
+/// Returns the finding for the size at which the real cache is furthest from the best, for one law and unit; `None` if it is nowhere far.
 fn largest_gap(computed: &[Computed]) -> Option<String> {
     let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
     let worst = computed.iter().max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
     let percent = |of: Interval| format!("{:.1} %", of.value * 100.0);
     let (law, unit, size) = (worst.law, &worst.unit, share_text(worst.ram.share));
     let [own, min, lru] = [worst.tiny_lfu, worst.min, worst.lru].map(percent);
-    (worst.min.value > 0.0).then(|| {
+    // One point: a smaller gap is no reason to change anything.
+    (gap(worst) > 0.01).then(|| {
         format!(
             "{law}, {unit}: the server's policy is furthest from the best possible at {size} of the table: its hit ratio is {own}, MIN's \
             {min}, LRU's {lru}"
@@ -200,4 +201,35 @@ fn case_findings(group: &[CachingStatement], prices: Option<&CachingPrices>) -> 
 /// Formats dollars: `$12.30`, `-$0.05`.
 pub(super) fn usd(value: f64) -> String {
     format!("{}${:.2}", if value < -0.004 { "-" } else { "" }, value.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::strategy::Unit;
+    use super::*;
+    use tierlab_storage::wrappers::cache::Policy;
+
+    #[test]
+    fn a_policy_that_hits_as_often_as_the_best_is_no_finding() {
+        let finding = |own: f64, min: f64| {
+            let [own, min] = [own, min].map(|value| Interval::new(value, value, value));
+            largest_gap(&[Computed {
+                law: Law::Scan {},
+                ram: Ram {
+                    share: 0.1,
+                    policy: Policy::TinyLfu,
+                    unit: Unit::Row,
+                },
+                unit: "rows".to_owned(),
+                entries: 10,
+                distinct: 10.0,
+                lru: own,
+                tiny_lfu: own,
+                min,
+            }])
+        };
+        assert_eq!(finding(0.875, 0.876), None);
+        let text = finding(0.4, 0.6).unwrap();
+        assert!(text.contains("is 40.0 %, MIN's 60.0 %, LRU's 40.0 %"), "{text}");
+    }
 }

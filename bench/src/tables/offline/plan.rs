@@ -276,6 +276,18 @@ mod tests {
     use tierlab_instrument::prices::ReadPrice;
 
     #[test]
+    fn every_depth_is_measured_with_every_number_of_workers() {
+        let text = include_str!("../../../../configs/storage/accelerators.toml");
+        let mut plan: OfflinePlan = toml::from_str(text).unwrap();
+        assert_eq!(plan.loaders(), [(8, 2)]);
+        plan.loader = toml::from_str("depth = [1, 8]\nworkers = [1, 2]").unwrap();
+        assert_eq!(plan.loaders(), [(1, 1), (1, 2), (8, 1), (8, 2)]);
+        assert_eq!(plan.check(), Ok(()));
+        plan.loader = toml::from_str("workers = [1, 0]").unwrap();
+        assert!(plan.check().unwrap_err().contains("loader.workers"));
+    }
+
+    #[test]
     fn a_million_samples_by_hand() {
         let price = ReadPrice {
             usd_per_request: 4e-7,

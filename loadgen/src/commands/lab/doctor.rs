@@ -25,6 +25,7 @@ struct Finding {
     about: String,
     found: String,
     effect: Option<String>,
+    measured: Option<String>,
     change: Option<String>,
 }
 
@@ -54,7 +55,8 @@ fn sentences(json: &[u8]) -> Vec<String> {
 }
 
 fn sentence(finding: Finding) -> String {
-    let effect = finding.effect.map(|effect| format!("; {effect} (not measured)"));
+    let size = finding.measured.as_deref().unwrap_or("not measured");
+    let effect = finding.effect.map(|effect| format!("; {effect} ({size})"));
     let change = finding.change.map(|change| format!(". To change it: {change}"));
     let details = effect.unwrap_or_default() + &change.unwrap_or_default();
     format!("{}: {}{details}", finding.about, finding.found)
@@ -68,12 +70,14 @@ mod tests {
     fn warnings_become_sentences_and_the_rest_is_left() {
         let json = br#"{"schema": 1, "machine": {}, "findings": [
             {"level": "warning", "about": "CPU governor", "found": "powersave", "effect": "slow", "change": "cpupower"},
+            {"level": "warning", "about": "CPU limit", "found": "1 of 4", "effect": "waits", "measured": "throttled in 3 of 9 periods"},
             {"level": "warning", "about": "a", "found": "b"},
             {"level": "fine", "about": "NUMA", "found": "one node"}]}"#;
         assert_eq!(
             sentences(json),
             [
                 "CPU governor: powersave; slow (not measured). To change it: cpupower",
+                "CPU limit: 1 of 4; waits (throttled in 3 of 9 periods)",
                 "a: b"
             ]
         );

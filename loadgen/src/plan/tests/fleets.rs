@@ -61,6 +61,12 @@ fn nonsense_fleets_are_refused_by_key() {
             variant("[fleet]\nservers = [1, 2]\n").replace("s3-standard", "s3-express"),
             "variant `a-2-servers` emulates `s3-express`, which has no limit",
         ),
+        // The path of a recorded profile, whose file is not read here.
+        (
+            variant("[fleet]\nservers = [1, 2]\n")
+                .replace("s3-standard", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")),
+            "/Cargo.toml`, which has no limit that its servers could share",
+        ),
         (
             variant("").replace("tier = \"s3\"", "tier = \"s3\"\nstaged = \"shared\""),
             "`variant[0].staged`",
