@@ -118,6 +118,7 @@ impl TicketTaker for User {
             return;
         };
         let mut state = self.state();
+        // On the pacer's thread: the first poll writes a small request at its due time; anything longer is left to the user's task.
         let is_small = self.shared.body(ticket).bytes.len() <= PACED_BYTES;
         let connection = state.connections[self.shared.server(ticket)].as_mut();
         let is_open = is_small && connection.is_some_and(|connection| connection.make_ready());

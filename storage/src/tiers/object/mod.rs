@@ -56,7 +56,8 @@ impl BucketTier {
     /// Builds the client and lists the bucket, so that a wrong bucket, endpoint or credential fails now. A bucket
     /// without permission to list is accepted.
     ///
-    /// # Errors Fails if the config is inconsistent, the bucket does not exist, or the endpoint does not answer.
+    /// # Errors
+    /// Fails if the config is inconsistent, the bucket does not exist, or the endpoint does not answer.
     pub async fn connect(config: &BucketConfig) -> Result<Self, StorageError> {
         let keys = [
             ("concurrency", u64::from(config.concurrency)),

@@ -275,6 +275,7 @@ impl Link {
         Ok(tokio::spawn(async move {
             let _slot = slot;
             let values = link.execute(&object, &address, &pipeline, max_bytes, limit).await?;
+            // The reply to each `ASKING` is skipped.
             let skip = usize::from(is_asking);
             Ok(values.into_iter().skip(skip).step_by(1 + skip).collect())
         }))
