@@ -63,7 +63,7 @@ impl RunOptions {
     /// Returns the agents with their credentials; `None` without agents.
     pub(super) fn open_agents(&self) -> Result<Option<Agents>, RunError> {
         let wait = Duration::from_secs(self.agents_wait_s.into());
-        let agents = self.agents.open(PROGRAM).map_err(RunError::Usage)?;
+        let agents = self.agents.open(PROGRAM)?;
         Ok(agents.map(|agents| Agents { wait, ..agents }))
     }
 
