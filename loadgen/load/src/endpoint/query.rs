@@ -99,8 +99,8 @@ impl Endpoint {
     fn ended(&self, error: Option<&hyper::Error>) -> String {
         let has_certificate = |config: &ClientConfig| config.client_auth_cert_resolver.has_certs();
         let message = error.map_or_else(|| "the connection was closed".to_owned(), |error| broken(error));
-        let is_known = error.is_some_and(|error| requires_certificate(&cause(error)));
-        if self.tls_config().is_none_or(has_certificate) || is_known {
+        let is_explained = error.is_some_and(|error| requires_certificate(&cause(error)));
+        if self.tls_config().is_none_or(has_certificate) || is_explained {
             return message;
         }
         format!(
@@ -174,12 +174,11 @@ pub(crate) fn broken(error: &dyn Error) -> String {
 /// Returns the innermost cause, which is the most specific, with advice if there is any.
 pub(crate) fn innermost(error: &dyn Error) -> String {
     let text = cause(error);
-    if requires_certificate(&text) {
-        return format!(
-            "{text}; the server requires a client certificate: pass --cert FILE --key FILE (`target.cert`, `target.key`)"
-        );
-    }
-    text
+    let advice = match requires_certificate(&text) {
+        true => "; the server requires a client certificate: pass --cert FILE --key FILE (`target.cert`, `target.key`)",
+        false => "",
+    };
+    text + advice
 }
 
 /// Returns the text of the innermost cause.
