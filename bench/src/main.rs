@@ -20,7 +20,9 @@ mod ways;
 
 use anyhow::Result;
 use cli::{Cli, Command};
+use std::error::Error;
 use std::process::ExitCode;
+use tierlab_agents::options::AgentError;
 use tierlab_agents::worker::WorkerError;
 use tierlab_storage::{ErrorKind, StorageError};
 use tracing_subscriber::EnvFilter;
@@ -40,9 +42,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tierlab-storage-bench: {error:#}");
-            let is_usage = |error: &StorageError| error.kind() == ErrorKind::Invalid;
-            let mut causes = error.chain();
-            if causes.any(|cause| cause.downcast_ref::<StorageError>().is_some_and(is_usage)) {
+            let is_invalid = |error: &StorageError| error.kind() == ErrorKind::Invalid;
+            let is_usage = |cause: &(dyn Error + 'static)| {
+                cause.downcast_ref::<StorageError>().is_some_and(is_invalid)
+                    || matches!(cause.downcast_ref(), Some(AgentError::Usage(_)))
+            };
+            if error.chain().any(is_usage) {
                 return ExitCode::from(2);
             }
             let mut causes = error.chain();

@@ -71,8 +71,8 @@ struct TierKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct DataKey {
     files: u32,
-    /// `Read` for data that is only read; `Write` for blocks written in place, which a tier refuses to read because it sees another
-    /// version of the object. Otherwise the operation that uses the objects.
+    /// `Read` for data that is only read; `Write` for blocks written in place. The two have their own objects, because a tier refuses
+    /// to read an object that changed after its look-up. Otherwise the operation that uses the objects.
     operation: Operation,
     /// Size of blocks written in place, since a read of another size would find unexpected bytes; size of an object for other operations;
     /// 0 for data that is only read.

@@ -280,6 +280,17 @@ fn an_invalid_address_is_named_once() {
         message.starts_with("tierlab-storage-bench: --agents: invalid address `nowhere`"),
         "{message}"
     );
+    // An error that names no flag stays whole.
+    let mut command = Command::new(BINARY);
+    command.arg("run").arg(folder.path().join("plan.toml"));
+    command.args(["--agents", "127.0.0.1:9", "--agents-token-env", "AGENTS_TOKEN"]);
+    let output = command.env("AGENTS_TOKEN", "short").output().unwrap();
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        message.starts_with("tierlab-storage-bench: the agents' token is shorter than"),
+        "{message}"
+    );
 }
 
 #[test]

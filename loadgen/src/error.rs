@@ -35,7 +35,7 @@ pub enum RunError {
     /// Link of a load process to its run.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Agent that cannot start.
+    /// Agent that cannot start, or flags for agents.
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// Agent that was lost and did not come back; finished steps are written.

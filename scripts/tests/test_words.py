@@ -34,13 +34,15 @@ class Lengths(unittest.TestCase):
         self.root = Path(folder.name)
         (self.root / "docs/how-to").mkdir(parents=True)
         (self.root / "README.md").write_text("word " * words.README_WORDS)
+        (self.root / "CHANGELOG.md").write_text("word " * words.CHANGELOG_WORDS)
 
     def test_long_pages_are_found(self):
         (self.root / "docs/how-to/page.md").write_text("word " * words.GUIDE_WORDS)
         self.assertEqual(list(words.long_pages(self.root)), [])
         (self.root / "README.md").write_text("word " * (words.README_WORDS + 1))
+        (self.root / "CHANGELOG.md").write_text("word " * (words.CHANGELOG_WORDS + 1))
         (self.root / "docs/how-to/page.md").write_text("word " * (words.GUIDE_WORDS + 1))
-        self.assertEqual([fault.split(":")[0] for fault in words.long_pages(self.root)], ["README.md", "docs/how-to/page.md"])
+        self.assertEqual([fault.split(":")[0] for fault in words.long_pages(self.root)], ["README.md", "CHANGELOG.md", "docs/how-to/page.md"])
 
     def test_all_pages_together_are_bounded_beside_the_reference(self):
         (self.root / "docs/reference").mkdir()

@@ -113,6 +113,7 @@ fn a_good_system_has_no_warnings_and_everything_was_looked_at() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
     let mountinfo = |root: &str, nfs: &str| {
         format!("22 1 259:1 / / {root}\n30 22 0:40 / /mnt rw,relatime - nfs4 filer:/a rw,{nfs}")

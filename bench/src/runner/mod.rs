@@ -121,13 +121,7 @@ fn fingerprint(plan: &Plan, is_by_agents: bool) -> String {
 /// # Errors
 /// Flags or a plan that agents cannot run, or an agent that is unreachable or refuses.
 fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
-    let agents = options.agents.open(agents::PROGRAM);
-    let usage = |why: String| {
-        // Most messages name their flag.
-        let (what, why) = why.split_once(": ").unwrap_or(("--agents", &why));
-        bad_usage(what, why)
-    };
-    let Some(agents) = agents.map_err(usage)? else {
+    let Some(agents) = options.agents.open(agents::PROGRAM)? else {
         return Ok(None);
     };
     plan.check_agents()?;

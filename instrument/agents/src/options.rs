@@ -42,10 +42,10 @@ pub struct AgentOptions {
     clock_offset_ms: i64,
 }
 
-/// Error of an agent that cannot start.
+/// Error of an agent that cannot start, or of a run's flags for agents.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Credentials are missing or unreadable.
+    /// An address is invalid, or credentials are missing or unreadable.
     #[error("{0}")]
     Usage(String),
     /// The address cannot be listened on.
@@ -136,31 +136,33 @@ impl AgentsOptions {
     ///
     /// # Errors
     /// A duplicate address or one without a port, or an unreadable token or certificate.
-    pub fn open(&self, program: &'static str) -> Result<Option<Agents>, String> {
+    pub fn open(&self, program: &'static str) -> Result<Option<Agents>, AgentError> {
         if self.agents.is_empty() {
             return Ok(None);
         }
         for (index, address) in self.agents.iter().enumerate() {
             let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none() {
-                return Err(format!("--agents: invalid address `{address}`: use HOST:PORT"));
+                let why = format!("--agents: invalid address `{address}`: use HOST:PORT");
+                return Err(AgentError::Usage(why));
             }
             if self.agents[..index].contains(address) {
-                return Err(format!("--agents: duplicate address {address}"));
+                return Err(AgentError::Usage(format!("--agents: duplicate address {address}")));
             }
         }
         if self.agents.len() > MAX_PROCESSES as usize {
-            return Err(format!("--agents: more than {MAX_PROCESSES} agents"));
+            return Err(AgentError::Usage(format!("--agents: more than {MAX_PROCESSES} agents")));
         }
         let identity = self.agents_cert.clone().zip(self.agents_key.clone());
         let identity = identity.map(|(cert, key)| Identity { cert, key });
         let ca = self.agents_ca.as_deref();
         let tls = ca.map(|ca| client_config(Some(ca), identity.as_ref()));
+        let token = token(self.agents_token_env.as_ref(), self.agents_token_file.as_ref());
         Ok(Some(Agents {
             program,
             addresses: self.agents.clone(),
-            token: token(self.agents_token_env.as_ref(), self.agents_token_file.as_ref())?,
-            tls: tls.transpose()?.map(Arc::new),
+            token: token.map_err(AgentError::Usage)?,
+            tls: tls.transpose().map_err(AgentError::Usage)?.map(Arc::new),
             start_wait: Duration::from_secs(self.agents_start_wait_s.into()),
             wait: Duration::ZERO,
             run: format!("{:032x}", rand::random::<u128>()),

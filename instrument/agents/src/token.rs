@@ -24,8 +24,7 @@ impl TokenSource {
     /// The variable or file is missing or empty. The message contains no value.
     pub fn read(&self) -> Result<String, String> {
         let text = match self {
-            Self::Env(name) => std::env::var(name)
-                .map_err(|_| format!("{self} is not set: set it to the token (--token-env, `target.token_env`)"))?,
+            Self::Env(name) => std::env::var(name).map_err(|_| format!("{self} is not set: set it to the token"))?,
             Self::File(path) => token_file(path)?,
         };
         let token = text.lines().next().unwrap_or_default().trim();
@@ -47,7 +46,7 @@ impl fmt::Display for TokenSource {
 
 fn token_file(path: &Path) -> Result<String, String> {
     use std::io::Read as _;
-    let at = |error: std::io::Error| format!("{}: {error} (--token-file, `target.token_file`)", path.display());
+    let at = |error: std::io::Error| format!("{}: cannot read the token: {error}", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(at)?;
     file.take(MAX_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;

@@ -19,19 +19,17 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
     let mut found = cpu_disturbances(foreign_cpu_share, Some(machine.steal_share), limits);
     let (disk, network) = (machine.foreign_disk_bytes_per_s, machine.foreign_network_bytes_per_s);
     let (io, memory) = (machine.foreign_io_pressure, machine.foreign_memory_pressure);
-    for (what, value, limit) in [
-        ("disk traffic", disk, limits.foreign_disk_bytes_per_s),
-        ("network traffic", network, limits.foreign_network_bytes_per_s),
-        ("I/O pressure", io, limits.foreign_io_pressure),
-        ("memory pressure", memory, limits.foreign_memory_pressure),
+    let (rate, share) = ((1e6, "MB/s"), (0.01, "%"));
+    for (what, value, limit, (one, unit)) in [
+        ("disk traffic", disk, limits.foreign_disk_bytes_per_s, rate),
+        ("network traffic", network, limits.foreign_network_bytes_per_s, rate),
+        ("I/O pressure", io, limits.foreign_io_pressure, share),
+        ("memory pressure", memory, limits.foreign_memory_pressure, share),
     ] {
         let Some(value) = value.filter(|value| server_is_known && *value > limit) else {
             continue;
         };
-        let (value, limit) = match what.ends_with("traffic") {
-            true => format_distinct(value / 1e6, limit / 1e6, "MB/s"),
-            false => format_distinct(100.0 * value, 100.0 * limit, "%"),
-        };
+        let (value, limit) = format_distinct(value / one, limit / one, unit);
         found.push(format!("foreign {what} was {value} (limit {limit})"));
     }
     (!found.is_empty()).then(|| found.join(", "))

@@ -179,7 +179,8 @@ impl Connections {
             return Ok(sender.clone());
         }
         let refused = |message: String| NoReply::new(Failure::Connect, message);
-        let stream = self.endpoint.connect(Alpn::Http2).await.map_err(refused)?;
+        let connected = self.endpoint.connect(Alpn::Http2).await;
+        let stream = connected.map_err(|error| refused(error.to_string()))?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW_BYTES)

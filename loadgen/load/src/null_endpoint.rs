@@ -63,12 +63,12 @@ impl Stalls {
 #[derive(Debug)]
 pub struct SingleServer {
     service: Duration,
-    queue: Mutex<Queue>,
+    queue: Mutex<ServiceQueue>,
 }
 
 /// Queue in front of a single server.
 #[derive(Debug)]
-struct Queue {
+struct ServiceQueue {
     /// End of the last request's service.
     busy_until: Instant,
     /// Source of exponential service times; `None` makes all of them equal.
@@ -81,7 +81,7 @@ impl SingleServer {
     pub fn new(service: Duration, exponential: Option<u64>) -> Self {
         Self {
             service,
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(ServiceQueue {
                 busy_until: Instant::now(),
                 exponential: exponential.map(ChaCha8Rng::seed_from_u64),
             }),
@@ -108,7 +108,7 @@ pub struct Script {
 }
 
 #[derive(Debug)]
-struct Endpoint {
+struct NullServer {
     started: Instant,
     script: Script,
     timing: String,
@@ -121,7 +121,7 @@ struct Endpoint {
 pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool) -> io::Result<()> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
-    let endpoint = Arc::new(Endpoint {
+    let endpoint = Arc::new(NullServer {
         started: Instant::now(),
         script,
         timing: StageTimings::default().to_header(),
@@ -152,7 +152,7 @@ pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool)
     axum::serve(listener, app).await
 }
 
-impl Endpoint {
+impl NullServer {
     /// Waits as the script requires.
     async fn wait(&self) {
         if let Some(single_server) = &self.script.single_server {
@@ -187,7 +187,7 @@ async fn model(Path(model): Path<String>) -> impl IntoResponse {
     }))
 }
 
-async fn infer(State(endpoint): State<Arc<Endpoint>>, Path(model): Path<String>, body: Bytes) -> impl IntoResponse {
+async fn infer(State(endpoint): State<Arc<NullServer>>, Path(model): Path<String>, body: Bytes) -> impl IntoResponse {
     let rows = rows(&body);
     drop(body);
     endpoint.wait().await;
@@ -216,7 +216,7 @@ fn rows(body: &[u8]) -> usize {
 }
 
 /// Answers over gRPC on the same port: HTTP/2 is detected by its first bytes.
-async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> impl IntoResponse {
+async fn infer_over_grpc(State(endpoint): State<Arc<NullServer>>, body: Bytes) -> impl IntoResponse {
     let request = unframed(&body).and_then(|message| ModelInferRequest::decode(message).ok());
     let request = request.unwrap_or_default();
     let rows = request.inputs.first().and_then(|input| input.shape.first().copied());

@@ -63,7 +63,7 @@ impl RunOptions {
     /// Returns the agents with their credentials; `None` without agents.
     pub(super) fn open_agents(&self) -> Result<Option<Agents>, RunError> {
         let wait = Duration::from_secs(self.agents_wait_s.into());
-        let agents = self.agents.open(PROGRAM).map_err(RunError::Usage)?;
+        let agents = self.agents.open(PROGRAM)?;
         Ok(agents.map(|agents| Agents { wait, ..agents }))
     }
 
@@ -202,9 +202,10 @@ fn header(text: &str) -> Result<Header, String> {
     })
 }
 
-/// Asks a server for its model. Returns the target to measure, whose tier and cache the caller sets; its metrics, empty if none are read;
-/// and the bytes of the table that its model joins, 0 without one, or if the server does not report it. Prints the properties that
-/// the server does not report.
+/// Asks a server for its model, and prints the properties that the server does not report. Returns:
+/// - the target to measure, without its tier and cache,
+/// - the metrics of the server; empty if none are read,
+/// - the bytes of the table that the model joins; 0 without a table, or if the server does not report its size.
 ///
 /// # Errors
 /// No address, no server, no such model, or files of the target that cannot be read.

@@ -39,6 +39,7 @@ fn loads_are_the_product_of_batch_sizes_and_rates() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn nonsense_is_refused_by_file_and_key() {
     let with = |more: &str| format!("{HEAD}{more}\n{LOAD}");
     for (text, named) in [

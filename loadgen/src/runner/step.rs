@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{Driven, DriverFigures, Factors, Failure, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{Driven, DriverFigures, Factors, Failure, Outcome, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
@@ -146,11 +146,10 @@ impl Runner<'_> {
         let at = (first.as_str(), step.attempt.index);
         self.check_alive(ledger, target, at, &reports).await?;
         self.keep_requests(&step, &mut sent).await?;
+        let given_up = [Failure::DrainLimit, Failure::Timeout].map(Outcome::Failed);
+        let mut samples = sent.parts.iter().flat_map(|part| &part.finished.samples);
+        let has_given_up = samples.any(|sample| given_up.contains(&sample.outcome));
         let repeats = repeats(&step, sent, &lost_before, reports.server.as_ref(), self.plan);
-        let given_up = [Failure::DrainLimit, Failure::Timeout].map(|failure| failure.to_string());
-        // Those of journeys also name their step.
-        let mut failed = repeats.iter().flat_map(|repeat| repeat.errors.keys());
-        let has_given_up = failed.any(|reason| given_up.iter().any(|kind| reason.starts_with(kind.as_str())));
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
             let earlier = ledger.points.step(&factors, repeat.index);

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::Failure;
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::HttpRoute;
-use tierlab_load::endpoint::{Access, Alpn, Answer, Endpoint, Query, TargetSpec};
+use tierlab_load::endpoint::{Access, Alpn, Answer, ConnectError, Endpoint, NoAnswer, Query, TargetSpec};
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
 use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply, unrequested_coding};
@@ -327,7 +327,7 @@ impl Control {
         }
         for server in self.servers() {
             let connected = server.endpoint.connect(Alpn::Http1).await;
-            connected.map_err(|problem| refusal(&server.base, &problem))?;
+            connected.map_err(|error| refusal(&server.base, &error.to_string()))?;
         }
         Ok(())
     }
@@ -460,7 +460,7 @@ async fn has_several(endpoint: &Endpoint) -> Result<bool, ControlError> {
 async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlError> {
     let url = endpoint.address.url();
     match endpoint.send(Query::get(""), &Limit::of(METRICS_BYTES), TIMEOUT).await {
-        Err(error) if error.is_too_large => Err(refusal(&url, &error.message)),
+        Err(error @ NoAnswer::TooLarge(_)) => Err(refusal(&url, &error.to_string())),
         _ => Ok(scrape(endpoint).await.map(|_| ())),
     }
 }
@@ -468,12 +468,11 @@ async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlE
 async fn fetch_from(endpoint: &Endpoint, url: &str, request: Query<'_>, limit: &Limit) -> Result<Answer, ControlError> {
     let response = endpoint.send(request, limit, TIMEOUT).await;
     let answer = response.map_err(|error| {
-        let hint = match ["no connection", "no answer in"]
-            .iter()
-            .any(|text| error.message.starts_with(text))
-        {
-            true => "; check that the server runs there",
-            false => "",
+        let hint = match error {
+            NoAnswer::Timeout(_) | NoAnswer::Connect(ConnectError::Unreachable(_) | ConnectError::Timeout) => {
+                "; check that the server runs there"
+            }
+            _ => "",
         };
         refusal(url, &format!("no answer: {error}{hint}"))
     })?;

@@ -11,15 +11,15 @@ struct RawMetadata {
     name: String,
     versions: Option<Vec<String>>,
     platform: Option<String>,
-    inputs: Option<Vec<RawTensor>>,
-    outputs: Option<Vec<RawTensor>>,
+    inputs: Option<Vec<RawTensorMetadata>>,
+    outputs: Option<Vec<RawTensorMetadata>>,
     batched: Option<bool>,
     max_batch_size: Option<u32>,
     joined: Option<JoinedMetadata>,
 }
 
 #[derive(Deserialize)]
-struct RawTensor {
+struct RawTensorMetadata {
     name: String,
     datatype: String,
     shape: Option<Vec<i64>>,
@@ -49,9 +49,9 @@ pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
     })
 }
 
-fn tensors(kind: &str, raw: Option<Vec<RawTensor>>) -> Result<Vec<TensorSpec>, String> {
-    let tensor = |raw: RawTensor| {
-        let RawTensor { name, datatype, shape } = raw;
+fn tensors(kind: &str, raw: Option<Vec<RawTensorMetadata>>) -> Result<Vec<TensorSpec>, String> {
+    let tensor = |raw: RawTensorMetadata| {
+        let RawTensorMetadata { name, datatype, shape } = raw;
         // Some servers pass on Triton's configurations, which write TYPE_FP32.
         let plain = datatype.strip_prefix("TYPE_").unwrap_or(&datatype);
         let plain = if plain == "STRING" { "BYTES" } else { plain };

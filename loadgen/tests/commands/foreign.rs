@@ -72,6 +72,7 @@ fn report(place: &Workdir) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "several checks of one server")]
 fn a_server_behind_tls_with_token_client_certificate_and_prefix_is_measured_and_tells_no_secret() {
     let plan = format!(
         "{ONE_LOAD}[target]\nhost = \"models.internal\"\nca = \"ca.pem\"\ncert = \"client.pem\"\nkey = \"client.key\"\n\

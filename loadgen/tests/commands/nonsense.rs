@@ -21,6 +21,7 @@ fn with(more: &str) -> String {
     format!("{PLAN}{more}\n")
 }
 
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn plans() -> [Nonsense; 17] {
     let no_load = PLAN[..PLAN.find("[[load]]").unwrap()].to_owned();
     [

@@ -74,6 +74,7 @@ fn place(plan: &str) -> Workdir {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "several checks of one run, which takes a minute")]
 fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     let place = place(PLAN);
     let mut command = lab(&place, "first");

@@ -47,6 +47,7 @@ const TIERS: [Tier; 3] = [
 ];
 
 /// A run over three tiers, two cache states and two modes. `slowdown` multiplies the wait of the `s3` tier.
+#[allow(clippy::too_many_lines, reason = "a record")]
 pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
     let mut points = Vec::new();
     for (mode, batch_size, rates) in [
@@ -236,6 +237,7 @@ fn seed(factors: &Factors, index: u32) -> u64 {
 }
 
 /// One step: Poisson arrivals through a single queue of exponential service, then the tier's lognormal wait.
+#[allow(clippy::too_many_lines, reason = "a record")]
 fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
     let seed = seed(factors, index);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);

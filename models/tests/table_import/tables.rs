@@ -302,6 +302,7 @@ fn columns_are_gathered_hashed_and_refused_by_name() {
 /// A folder of parts as Spark writes it, read by one process, by three, and by one that is stopped repeatedly: the same
 /// table.
 #[test]
+#[allow(clippy::too_many_lines, reason = "several ways to read one folder")]
 fn however_it_is_read_the_table_is_the_same() {
     use tierlab_models::ModelsError;
     let folder = tempfile::tempdir().unwrap();

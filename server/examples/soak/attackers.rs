@@ -78,6 +78,7 @@ impl Attacker {
     }
 
     /// Each one there is.
+    #[allow(clippy::too_many_lines, reason = "a table of attackers")]
     pub(crate) fn all(served: &Served) -> Vec<Self> {
         let (http, grpc) = (served.address.clone(), served.grpc_address.clone());
         let infer = format!("/v2/models/{MODEL}/infer");

@@ -157,7 +157,8 @@ pub struct Config {
 impl Config {
     /// Reads and validates the configuration.
     ///
-    /// # Errors Fails if a file cannot be read or parsed, on an unknown key, a value out of range, or a tier that is
+    /// # Errors
+    /// Fails if a file cannot be read or parsed, on an unknown key, a value out of range, or a tier that is
     /// not configured.
     pub fn read(sources: &Sources) -> Result<Self, ConfigError> {
         let mut document = read_table(&sources.config)?;

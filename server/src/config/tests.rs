@@ -100,6 +100,7 @@ fn a_tiers_own_cache_wins_in_the_files_and_a_setting_wins_over_both() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn errors_name_file_and_key() {
     let message = |server: &str, change: &dyn Fn(&mut Sources)| {
         let folder = folder(server);

@@ -102,6 +102,7 @@ const BAD: &str = "3";
 const EXHAUSTED: &str = "8";
 
 #[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::too_many_lines, reason = "one process, whose memory is measured at the end")]
 async fn the_process_stays_within_the_bound_whatever_is_sent() {
     let (_data, server) = start();
     let doubles = |count: usize| tensor("x", DataType::Fp64, &[1, count as i64], vec![0; count * 8]);

@@ -340,6 +340,7 @@ const BALLAST_FLOATS: usize = 2 << 20;
 const REPLACEMENTS: u32 = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::too_many_lines, reason = "one server under load")]
 async fn a_model_is_replaced_fifty_times_under_load_with_no_failed_request_and_no_growth() {
     let data = Data::generate(&[], 0);
     put_version(&data, "1", &adds_with_ballast(0.0));

@@ -106,6 +106,7 @@ async fn post(server: &Server, path: &str, headers: &[(&str, &str)], body: Vec<u
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 async fn malformed_requests_get_their_answer_and_the_server_goes_on() {
     let (_data, server) = server(&["admission.max_body_bytes=100000"]);
     let infer = "/v2/models/mlp/infer";

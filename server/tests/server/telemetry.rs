@@ -139,6 +139,7 @@ async fn a_grpc_call_is_a_span_as_well() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(feature = "otlp"), ignore = "spans want the feature `otlp`")]
+#[allow(clippy::too_many_lines, reason = "several checks of one trace")]
 async fn a_request_is_one_span_with_its_stages_below_it() {
     let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr], 100);
     let collector = Collector::default();

@@ -13,13 +13,13 @@ use tokio::sync::watch;
 
 /// Version of an object, with its hash, computed once for all extents of a call.
 #[derive(Debug)]
-pub(super) struct Version {
+pub(super) struct VersionKey {
     path: ObjectPath,
     version: String,
     hash: u64,
 }
 
-impl Version {
+impl VersionKey {
     pub(super) fn of(object: &Object) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
         (&object.path, &object.version).hash(&mut hasher);
@@ -41,13 +41,13 @@ impl Version {
 /// Key of an extent of a version, for caches and fetches.
 #[derive(Debug, Clone)]
 pub(super) struct ExtentKey {
-    of: Arc<Version>,
+    of: Arc<VersionKey>,
     pub(super) extent: Range<u64>,
 }
 
 impl PartialEq for ExtentKey {
     fn eq(&self, other: &Self) -> bool {
-        let same = |a: &Version, b: &Version| a.hash == b.hash && a.version == b.version && a.path == b.path;
+        let same = |a: &VersionKey, b: &VersionKey| a.hash == b.hash && a.version == b.version && a.path == b.path;
         self.extent == other.extent && (Arc::ptr_eq(&self.of, &other.of) || same(&self.of, &other.of))
     }
 }

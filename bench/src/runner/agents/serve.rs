@@ -3,7 +3,7 @@
 
 use super::{AgentHost, AgentRepeatResult, Job, LIMIT, PROGRAM};
 use crate::drive::RepeatRun;
-use crate::plan::{Flags, Plan, Point, bad_usage};
+use crate::plan::{Flags, Plan, Point};
 use crate::prepared_tier::{PreparedTiers, environment, notes, runtime, with_tiers};
 use crate::runner::record::MeasuredRepeat;
 use crate::runner::{check_space, prepare_repeat};
@@ -16,7 +16,7 @@ use std::time::Instant;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::{Link, LinkError, Orders, Output};
 use tierlab_agents::message::{ToRun, ToWorker};
-use tierlab_agents::options::{AgentError, AgentOptions};
+use tierlab_agents::options::AgentOptions;
 use tierlab_agents::session;
 use tokio::runtime::Handle;
 
@@ -41,10 +41,7 @@ pub(crate) fn run(flags: &AgentFlags) -> Result<()> {
     let runtime = runtime(1)?;
     let stop = Stop::on_signal()?;
     runtime.block_on(async {
-        let (listener, admission) = flags.agent.listen(PROGRAM).await.map_err(|error| match error {
-            AgentError::Usage(why) => bad_usage("agent", &why),
-            AgentError::Listen { .. } => error.into(),
-        })?;
+        let (listener, admission) = flags.agent.listen(PROGRAM).await?;
         // Tiers have runtimes of their own, which must be dropped on a thread that may block.
         let work = async |link: Link, clock: &WallClock| {
             let (flags, clock, handle) = (flags.clone(), *clock, Handle::current());

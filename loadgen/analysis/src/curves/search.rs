@@ -21,9 +21,10 @@ pub const MAX_PROBES: usize = 60;
 pub const MAX_TRIES: u32 = 3;
 /// Relative positions of candidate rates in a gap, by ratio: the middle, then beside it if the middle gives no answer.
 const SPLITS: [f64; 3] = [0.5, 0.75, 0.25];
-/// Steps on either side of the boundary in search of certainty.
+/// Maximum steps away from the boundary, on either side, to find a rate that certainly meets or misses the objective.
 const MARGIN_STEPS: usize = 3;
-/// Resolution steps within which a rate with all repeats is not weighed against rates with a single repeat.
+/// Maximum width of a gap, in steps of the resolution, within which a rate gets all repeats if one of its neighbours has
+/// them: a single repeat would be too little evidence beside it.
 const CLOSE_STEPS: i32 = 4;
 
 /// Rate to measure.
@@ -38,7 +39,7 @@ pub struct RateProbe {
 /// Range and resolution of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
-    /// First rate without any evidence, in requests per second.
+    /// First rate to measure while there is no evidence, in requests per second.
     pub start_rps: f64,
     /// Lowest rate, in requests per second.
     pub lowest_rps: f64,
@@ -55,7 +56,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Returns the next rate given the evidence, by rising rate; `None` at the end.
+    /// Returns the next rate to measure; `None` at the end. `measured` is the evidence, sorted by rising rate.
     pub fn next(&self, measured: &[RateEvidence]) -> Option<RateProbe> {
         let (judged, unjudged): (Vec<RateEvidence>, Vec<RateEvidence>) =
             measured.iter().partition(|one| one.answer != MeetsObjective::Unknown);

@@ -298,6 +298,7 @@ impl HighestRate {
         };
         for other in curves {
             let lower = other.mean(grid) < all.mean(grid);
+            // Probabilities that the highest rate is at least the grid's, from the top: the smaller of the two counts.
             let (mut above, mut above_other) = (0.0, 0.0);
             let mut least = 0.0;
             for (mass, more) in all.mass.iter_mut().zip(&other.mass).rev() {

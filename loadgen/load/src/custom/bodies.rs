@@ -49,7 +49,7 @@ enum Content {
     Ready(Arc<[Body]>),
     /// Template filled for each request.
     Filled {
-        template: Template,
+        template: BodyTemplate,
         /// Rows of a CSV file, or recorded requests.
         rows: Arc<[Call]>,
         drawn: BTreeMap<String, Drawn>,
@@ -240,7 +240,7 @@ fn filled(
     is_json: bool,
     drawn: &BTreeMap<String, Drawn>,
 ) -> Result<Content, String> {
-    let template = Template::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
+    let template = BodyTemplate::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
     let (file, rows) = rows.map_or((None, Vec::new()), |(file, rows)| (Some(file), rows));
     let is_filled = |name: &str| name == ENTITY_ID || name == ENTITY_IDS || drawn.contains_key(name);
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
@@ -359,12 +359,12 @@ const MAX_PLACEHOLDERS: usize = 10_000;
 
 /// Body with placeholders.
 #[derive(Debug, Clone)]
-pub(super) struct Template {
+pub(super) struct BodyTemplate {
     parts: Vec<Part>,
     is_json: bool,
 }
 
-impl Template {
+impl BodyTemplate {
     /// Parses a text.
     ///
     /// # Errors
@@ -547,7 +547,9 @@ mod tests {
     }
 
     fn filled(text: &str, value: &str) -> String {
-        Template::parse(text, true).unwrap().fill(|_| value.to_owned().into())
+        BodyTemplate::parse(text, true)
+            .unwrap()
+            .fill(|_| value.to_owned().into())
     }
 
     #[test]
@@ -569,7 +571,7 @@ mod tests {
         ] {
             assert_eq!(filled(text, value), body);
         }
-        let template = Template::parse("{a}{b}", false).unwrap();
+        let template = BodyTemplate::parse("{a}{b}", false).unwrap();
         assert!(template.placeholders().eq(["a", "b"]) && template.has("b") && !template.has("c"));
     }
 
@@ -583,7 +585,7 @@ mod tests {
 
         #[test]
         fn any_text_is_a_template(text in "[{}a\"\\\\ü ]{0,40}") {
-            let placeholders = Template::parse(&text, true).unwrap().placeholders().count();
+            let placeholders = BodyTemplate::parse(&text, true).unwrap().placeholders().count();
             prop_assert!(placeholders <= text.len());
         }
     }

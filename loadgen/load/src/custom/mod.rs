@@ -13,6 +13,6 @@ mod spec;
 
 pub use bodies::Custom;
 pub use replies::{StreamKind, StreamSpec, Success};
-pub use spec::{BodySource, CustomSpec, Drawn, Entities};
+pub use spec::{BodySource, CustomSpec, Drawn, EntityRange};
 
 pub(crate) use replies::Pieces;

@@ -21,7 +21,7 @@ pub struct CustomSpec {
     /// Inferences of one request.
     pub rows_per_request: u32,
     /// Entities for `{entity_id}`.
-    pub entities: Option<Entities>,
+    pub entities: Option<EntityRange>,
     /// Values drawn for each request, by the names of their placeholders in the template.
     pub values: BTreeMap<String, Drawn>,
     /// Rule for a successful reply.
@@ -99,7 +99,7 @@ impl BodySource {
 
 /// Entities `first_id .. first_id + count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entities {
+pub struct EntityRange {
     /// First id.
     pub first_id: i64,
     /// Number of ids.

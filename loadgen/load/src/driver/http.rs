@@ -228,7 +228,8 @@ impl HttpConnection {
     /// Connects; over TLS with the handshake done.
     pub(super) async fn open(target: &Target, send_time: Arc<SendTime>) -> Result<Box<Self>, NoReply> {
         let refused = |message: String| NoReply::new(Failure::Connect, message);
-        let stream = target.route.endpoint.connect(Alpn::Http1).await.map_err(refused)?;
+        let connected = target.route.endpoint.connect(Alpn::Http1).await;
+        let stream = connected.map_err(|error| refused(error.to_string()))?;
         let io = TokioIo::new(stream);
         let mut http = http1::Builder::new();
         http.max_buf_size(HEAD_BYTES);

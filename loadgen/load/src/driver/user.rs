@@ -56,13 +56,13 @@ enum Activity {
     Idle,
     /// Ticket that the task has to begin.
     Assigned(Ticket),
-    Waiting(Call),
+    Waiting(CallInFlight),
     /// No more tickets.
     Ended,
 }
 
 /// Request in flight.
-struct Call {
+struct CallInFlight {
     ticket: Ticket,
     /// Time limit of the request.
     limit_us: u64,
@@ -118,6 +118,7 @@ impl TicketTaker for User {
             return;
         };
         let mut state = self.state();
+        // On the pacer's thread: the first poll writes a small request at its due time; anything longer is left to the user's task.
         let is_small = self.shared.body(ticket).bytes.len() <= PACED_BYTES;
         let connection = state.connections[self.shared.server(ticket)].as_mut();
         let is_open = is_small && connection.is_some_and(|connection| connection.make_ready());
@@ -264,7 +265,7 @@ impl User {
         }))
     }
 
-    fn begin(&self, state: &mut UserState, ticket: Ticket, clock: Clock) -> Call {
+    fn begin(&self, state: &mut UserState, ticket: Ticket, clock: Clock) -> CallInFlight {
         let send_time = &state.send_time;
         send_time.begin(clock);
         let step = &self.shared.step;
@@ -272,7 +273,7 @@ impl User {
         let connection = state.connections[server].take();
         let connection = connection.filter(|connection| !connection.ended);
         let limit_us = clock.now_us() + micros(step.timeout);
-        Call {
+        CallInFlight {
             ticket,
             limit_us: limit_us.min(self.shared.open_loop.drain_end_us),
             exchange: self.shared.clients[server].exchange(self.shared.body(ticket), connection, send_time),

@@ -18,4 +18,4 @@ pub(crate) mod tests;
 pub use access::{Access, AccessSpec, Header, TargetSpec};
 pub use query::{Answer, NoAnswer, Query};
 pub(crate) use query::{broken, innermost};
-pub use stream::{Address, Alpn, Endpoint, Stream};
+pub use stream::{Address, Alpn, ConnectError, Endpoint, Stream};

@@ -14,11 +14,25 @@ use tierlab_agents::tls::client_config;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError, ClientConfig};
 use tokio_util::either::Either;
 
 /// Time limit for a connection, its handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Reason for a failed connection, with advice if there is any.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The server cannot be reached.
+    #[error("no connection ({0})")]
+    Unreachable(io::Error),
+    /// No connection within the time limit, its handshake included.
+    #[error("no connection in {} s", CONNECT_LIMIT.as_secs())]
+    Timeout,
+    /// Failed handshake.
+    #[error("no TLS connection: {0}")]
+    Tls(String),
+}
 
 /// An open connection, without or with TLS.
 pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
@@ -209,18 +223,18 @@ impl Endpoint {
     ///
     /// # Errors
     /// The reason for the failed connection, with advice if there is any.
-    pub async fn connect(&self, alpn: Alpn) -> Result<Stream, String> {
+    pub async fn connect(&self, alpn: Alpn) -> Result<Stream, ConnectError> {
         let opened = tokio::time::timeout(CONNECT_LIMIT, self.open(alpn)).await;
-        opened.unwrap_or_else(|_| Err(format!("no connection in {} s", CONNECT_LIMIT.as_secs())))
+        opened.unwrap_or(Err(ConnectError::Timeout))
     }
 
-    async fn open(&self, alpn: Alpn) -> Result<Stream, String> {
+    async fn open(&self, alpn: Alpn) -> Result<Stream, ConnectError> {
         let Address { host, port, .. } = &self.address;
         let stream = TcpStream::connect((host.as_str(), *port))
             .await
-            .map_err(|error| format!("no connection ({error})"))?;
+            .map_err(ConnectError::Unreachable)?;
         // Otherwise small requests wait for the other side's acknowledgement.
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(ConnectError::Unreachable)?;
         let Some(tls) = &self.tls else {
             return Ok(Stream::Left(stream));
         };
@@ -229,9 +243,9 @@ impl Endpoint {
             Alpn::Http2 => &tls.http2,
         };
         let handshake = connector.connect(tls.name.clone(), stream).await;
-        let stream = handshake.map_err(|error| format!("no TLS connection: {}", explain(&error)))?;
+        let stream = handshake.map_err(|error| ConnectError::Tls(explain(&error)))?;
         if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
-            return Err("no TLS connection: the server does not offer HTTP/2".to_owned());
+            return Err(ConnectError::Tls("the server does not offer HTTP/2".to_owned()));
         }
         Ok(Stream::Right(Box::new(stream)))
     }
@@ -247,23 +261,28 @@ fn without_port(host: &str) -> &str {
 
 /// Describes a failed handshake, with advice.
 fn explain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let hint = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
-        "; pass the certificate of its CA by --ca FILE (`target.ca`)"
-    } else if text.contains("not valid for name") || text.contains("NotValidForName") {
-        "; its certificate is for another name: pass that name by --host-header NAME (`target.host`)"
-    } else if text.contains("CaUsedAsEndEntity") {
-        "; it is a CA certificate: create a server certificate with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`"
-    } else if text.contains("Expired") {
-        "; its certificate has expired, by this machine's clock"
-    } else if text.contains("CertificateRequired") || text.contains("certificate required") {
-        "; it requires a client certificate: pass --cert FILE --key FILE (`target.cert`, `target.key`)"
-    } else if text.contains("InvalidContentType") || text.contains("corrupt message") {
-        "; the server does not use TLS: try http://"
-    } else {
-        ""
+    use CertificateError as Bad;
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let hint = match cause {
+        Some(rustls::Error::InvalidCertificate(bad)) => match bad {
+            Bad::UnknownIssuer | Bad::BadSignature => "; pass the certificate of its CA by --ca FILE (`target.ca`)",
+            Bad::NotValidForName | Bad::NotValidForNameContext { .. } => {
+                "; its certificate is for another name: pass that name by --host-header NAME (`target.host`)"
+            }
+            Bad::Expired | Bad::ExpiredContext { .. } => "; its certificate has expired, by this machine's clock",
+            // An error of a crate below rustls, which only shows its text.
+            Bad::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+                "; it is a CA certificate: create a server certificate with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`"
+            }
+            _ => "",
+        },
+        Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
+            "; it requires a client certificate: pass --cert FILE --key FILE (`target.cert`, `target.key`)"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "; the server does not use TLS: try http://",
+        _ => "",
     };
-    format!("{text}{hint}")
+    format!("{error}{hint}")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Connections over TLS, with servers in the test's own runtime.
 
-use super::{AccessSpec, Alpn, Endpoint, Query};
+use super::{AccessSpec, Alpn, ConnectError, Endpoint, NoAnswer, Query};
 use crate::reply::Limit;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
@@ -112,5 +112,19 @@ async fn a_server_without_http2_is_no_grpc_server() {
     let endpoint = Endpoint::new(&format!("https://{address}"), &access).unwrap();
     assert!(endpoint.connect(Alpn::Http1).await.is_ok());
     let error = endpoint.connect(Alpn::Http2).await.unwrap_err();
-    assert!(error.contains("TLS"), "{error}");
+    assert!(matches!(error, ConnectError::Tls(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_closed_port_is_unreachable() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let endpoint = Endpoint::new(&format!("http://{closed}"), &AccessSpec::default().open().unwrap()).unwrap();
+    let answered = endpoint
+        .send(Query::get("/"), &Limit::of(100), Duration::from_secs(20))
+        .await;
+    let is_unreachable = matches!(answered, Err(NoAnswer::Connect(ConnectError::Unreachable(_))));
+    assert!(is_unreachable, "{answered:?}");
 }

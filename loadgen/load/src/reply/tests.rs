@@ -66,6 +66,7 @@ fn good_replies_pass_in_any_order_and_with_white_space() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn what_is_no_reply_is_told_apart() {
     let good = document(&[Y, LABEL]);
     for (text, what) in [

@@ -26,7 +26,7 @@ pub type SentTimings = ([u64; Stage::COUNT + 3], [u32; 4], u16);
 /// Message of a run.
 pub type ToWorker = shared::ToWorker<Job>;
 /// Message of a load process.
-pub type ToRun = shared::ToRun<Reply>;
+pub type ToRun = shared::ToRun<WorkerReply>;
 
 /// Job of a load process.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -41,14 +41,14 @@ pub enum Job {
 
 /// Reply of a load process.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum Reply {
+pub enum WorkerReply {
     /// End of a step.
     Done(Done),
     /// Some of a step's samples.
     Samples(Vec<SentSample>),
 }
 
-impl Reply {
+impl WorkerReply {
     /// Returns samples as a message.
     pub fn samples(samples: &[Sample]) -> ToRun {
         let sent = |sample: &Sample| {
@@ -252,7 +252,7 @@ mod tests {
     proptest! {
         #[test]
         fn samples_come_over_as_they_are(samples in prop::collection::vec(sample(), 0..50)) {
-            let Ok(ToRun::Reply(Reply::Samples(sent))) = decode(&encode(&Reply::samples(&samples)).unwrap()) else {
+            let Ok(ToRun::Reply(WorkerReply::Samples(sent))) = decode(&encode(&WorkerReply::samples(&samples)).unwrap()) else {
                 panic!("another message");
             };
             prop_assert_eq!(sent.into_iter().map(super::sample).collect::<Vec<_>>(), samples);
@@ -269,7 +269,7 @@ mod tests {
 
         #[test]
         fn what_is_cut_off_is_refused(sample in sample(), cut in 1_usize..8) {
-            let bytes = encode(&Reply::samples(&[sample])).unwrap();
+            let bytes = encode(&WorkerReply::samples(&[sample])).unwrap();
             prop_assert!(decode::<ToRun>(&bytes[..bytes.len() - cut.min(bytes.len())]).is_err());
         }
     }
@@ -279,14 +279,14 @@ mod tests {
         let timings = ([u64::MAX; Stage::COUNT + 3], [u32::MAX; 4], u16::MAX);
         let failed = Outcome::Failed(Failure::Status(u16::MAX));
         let longest: SentSample = (u64::MAX, u64::MAX, u64::MAX, failed, Some(timings));
-        let message = ToRun::Reply(Reply::Samples(vec![longest; SAMPLES_AT_ONCE]));
+        let message = ToRun::Reply(WorkerReply::Samples(vec![longest; SAMPLES_AT_ONCE]));
         assert!(encode(&message).unwrap().len() < MAX_TO_RUN);
         assert!(super::sample(longest).timings.unwrap().total() > Duration::from_micros(u64::MAX));
     }
 
     #[test]
     fn a_message_comes_over_as_it_is() {
-        let done = ToRun::Reply(Reply::Done(Done {
+        let done = ToRun::Reply(WorkerReply::Done(Done {
             observed: Observed {
                 limit_hit: true,
                 mean_in_flight: 3.25,

@@ -16,7 +16,7 @@ pub use share::StepShare;
 use crate::driver::Finished;
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
-use message::{FileHead, Job, Reply, Setup, StepOrder, ToWorker};
+use message::{FileHead, Job, Setup, StepOrder, ToWorker, WorkerReply};
 use share::Share;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -159,7 +159,7 @@ impl Workers {
             };
             worker.check(sent).await?;
         }
-        let start = start_together::<Reply>(&mut self.workers, &self.clock, PREPARE_LIMIT).await?;
+        let start = start_together::<WorkerReply>(&mut self.workers, &self.clock, PREPARE_LIMIT).await?;
         let to_window = start.at.saturating_duration_since(Instant::now());
         let window_began = SystemTime::now() + to_window + Duration::from_micros(schedule.window_start_us);
         let of = self.workers.len();

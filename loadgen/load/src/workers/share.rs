@@ -1,6 +1,6 @@
 //! Share of one load process in a step, from the run's view. In: a process. Out: the samples of its share, checked.
 
-use super::message::{self, Reply, ToRun};
+use super::message::{self, ToRun, WorkerReply};
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ pub(super) async fn finished(
 }
 
 async fn read_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit: Duration) -> Result<Share, LinkError> {
-    let ToRun::Reply(Reply::Done(done)) = link.answer(limit).await? else {
+    let ToRun::Reply(WorkerReply::Done(done)) = link.answer(limit).await? else {
         return Err(LinkError::Unexpected("Done"));
     };
     let requests = schedule.due_us.len();
@@ -86,10 +86,10 @@ async fn read_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
     let mut all = Vec::with_capacity(whole);
     while all.len() < whole {
         match link.answer(limit).await? {
-            ToRun::Reply(Reply::Samples(some)) if (1..=whole - all.len()).contains(&some.len()) => {
+            ToRun::Reply(WorkerReply::Samples(some)) if (1..=whole - all.len()).contains(&some.len()) => {
                 all.extend(some.into_iter().map(message::sample));
             }
-            ToRun::Reply(Reply::Samples(_)) => {
+            ToRun::Reply(WorkerReply::Samples(_)) => {
                 let what = "it sent no samples, or more than its share of the schedule";
                 return Err(LinkError::Reported(what.to_owned()));
             }

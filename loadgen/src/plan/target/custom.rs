@@ -7,7 +7,7 @@ use crate::plan::inputs::drawn_length;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
-use tierlab_load::custom::{BodySource, Custom, CustomSpec, Drawn, Entities, StreamKind, StreamSpec, Success};
+use tierlab_load::custom::{BodySource, Custom, CustomSpec, Drawn, EntityRange, StreamKind, StreamSpec, Success};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
 use tierlab_load::schedule::Load;
@@ -129,7 +129,7 @@ fn body(raw: &RawTarget, scope: &Scope<'_>) -> Result<BodySource, Fault> {
     }
 }
 
-fn entities(raw: &RawTarget, scope: &Scope<'_>) -> Result<Option<Entities>, Fault> {
+fn entities(raw: &RawTarget, scope: &Scope<'_>) -> Result<Option<EntityRange>, Fault> {
     let first_id = raw.first_id.unwrap_or(0);
     // Ids of a file are the file's own.
     let of_file = matches!(scope.keys, KeyDistribution::File { .. }).then_some(1);
@@ -140,7 +140,7 @@ fn entities(raw: &RawTarget, scope: &Scope<'_>) -> Result<Option<Entities>, Faul
         let key = format!("{}.first_id", scope.at);
         refuse!(key, "the last id would need more than 64 bits");
     }
-    Ok(Some(Entities { first_id, count }))
+    Ok(Some(EntityRange { first_id, count }))
 }
 
 /// Values drawn for places of the body.

@@ -32,7 +32,7 @@ use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::schedule::Schedule;
 use tierlab_load::workers::message::{
-    Done, Job, JourneyOrder, Reply, SAMPLES_AT_ONCE, Setup, StepDone, StepOrder, ToRun, ToWorker,
+    Done, Job, JourneyOrder, SAMPLES_AT_ONCE, Setup, StepDone, StepOrder, ToRun, ToWorker, WorkerReply,
 };
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -165,10 +165,10 @@ async fn work(
         if let Some((done, samples)) = finished {
             let late_us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
             output
-                .send(&ToRun::Reply(Reply::Done(Done { late_us, ..done })))
+                .send(&ToRun::Reply(WorkerReply::Done(Done { late_us, ..done })))
                 .await?;
             for chunk in samples.chunks(SAMPLES_AT_ONCE) {
-                output.send(&Reply::samples(chunk)).await?;
+                output.send(&WorkerReply::samples(chunk)).await?;
             }
         }
         cached = Some((order.target, target));

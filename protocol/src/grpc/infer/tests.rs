@@ -43,6 +43,7 @@ fn raw_inputs_share_the_memory_of_the_message() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn typed_contents_of_every_type_are_what_raw_ones_would_be() {
     let none = InferTensorContents::default;
     let texts = vec![Bytes::from_static(b"a"), Bytes::from_static(b"")];
@@ -150,6 +151,7 @@ fn typed_contents_of_every_type_are_what_raw_ones_would_be() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn bad_requests_are_refused_by_field() {
     let int = |values: &[i32]| {
         Some(InferTensorContents {

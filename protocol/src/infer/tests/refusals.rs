@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn bad_requests_are_refused_by_field() {
     let tensor = |rest: &str| format!(r#"{{"inputs":[{{"name":"x",{rest}}}]}}"#);
     for (json, named) in [

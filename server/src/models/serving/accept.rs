@@ -375,6 +375,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of cases")]
     fn misfits_are_refused_by_input() {
         let dense = || tensor("dense", DataType::Fp32, &[3, 13]);
         let user = || tensor("user", DataType::Int64, &[3, 2]);

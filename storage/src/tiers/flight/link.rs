@@ -24,7 +24,7 @@ const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(50), Duration::fr
 
 /// The connections.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct FlightLink {
     /// URL of the server.
     pub(super) url: String,
     endpoint: Endpoint,
@@ -41,7 +41,7 @@ struct FlightConnection {
     generation: u64,
 }
 
-pub(super) type Client = FlightServiceClient<Channel>;
+pub(super) type FlightClient = FlightServiceClient<Channel>;
 
 impl FlightConfig {
     /// Returns the address in gRPC's form. Checks that no key is zero.
@@ -73,7 +73,7 @@ impl FlightConfig {
     }
 }
 
-impl Link {
+impl FlightLink {
     /// Prepares the connections; each is opened at its first use.
     pub(super) fn new(config: &FlightConfig) -> Result<Self, StorageError> {
         let endpoint = Endpoint::from_shared(config.checked_address()?)
@@ -130,7 +130,7 @@ impl Link {
 /// A call with its retries.
 #[derive(Debug)]
 pub(super) struct RetriedCall<'a> {
-    link: &'a Link,
+    link: &'a FlightLink,
     /// Name of the object in errors.
     pub(super) object: String,
     pub(super) retries: Retries,
@@ -140,7 +140,7 @@ pub(super) struct RetriedCall<'a> {
 
 impl RetriedCall<'_> {
     /// Returns the client of the next attempt.
-    pub(super) fn client(&mut self) -> Client {
+    pub(super) fn client(&mut self) -> FlightClient {
         let link = self.link;
         let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
         let connection = link.connections[index].lock();

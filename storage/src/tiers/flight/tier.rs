@@ -3,7 +3,7 @@
 //! messages that carry a checksum are checked.
 
 use super::FlightConfig;
-use super::link::{Client, Link, RetriedCall};
+use super::link::{FlightClient, FlightLink, RetriedCall};
 use super::message::{self, TableTicket, from_flight, table_name, table_path};
 use super::rows::lay_out;
 use super::schema::to_table;
@@ -34,7 +34,7 @@ const MAX_TABLES: usize = 256;
 /// Tier over an Arrow Flight server.
 #[derive(Debug)]
 pub struct FlightTier {
-    link: Arc<Link>,
+    link: Arc<FlightLink>,
     tables: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
 
@@ -44,7 +44,7 @@ impl FlightTier {
     /// # Errors
     /// Fails if the config is inconsistent or the server does not answer.
     pub async fn connect(config: &FlightConfig) -> Result<Self, StorageError> {
-        let link = Arc::new(Link::new(config)?);
+        let link = Arc::new(FlightLink::new(config)?);
         let mut call = link.begin("");
         loop {
             let mut client = call.client();
@@ -218,7 +218,7 @@ impl Tier for FlightTier {
 }
 
 /// Reads the rows of one DoGet, with retries.
-async fn get_rows(link: &Link, table: &Table, ids: &[i64]) -> Result<(Vec<u8>, ReadCost), StorageError> {
+async fn get_rows(link: &FlightLink, table: &Table, ids: &[i64]) -> Result<(Vec<u8>, ReadCost), StorageError> {
     let queued = Instant::now();
     let _slot = link.slot().await;
     let sent = Instant::now();
@@ -300,7 +300,7 @@ impl ReplyRows<'_> {
 /// Sends a ticket and lays out the reply. Adds the bytes received to `wire_bytes`.
 async fn get(
     call: &RetriedCall<'_>,
-    client: &mut Client,
+    client: &mut FlightClient,
     ticket: Vec<u8>,
     rows: &mut ReplyRows<'_>,
     wire_bytes: &mut u64,

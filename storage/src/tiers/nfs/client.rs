@@ -2,7 +2,7 @@
 //! nothing of paths or objects.
 
 use super::pool::{Pool, Repeat};
-use super::rpc::{Body, Call, opaque, pack, value, word};
+use super::rpc::{Call, ReplyBytes, opaque, pack, value, word};
 use super::waiting::{Bulk, Landing, Reply};
 use crate::retry::{Backoff, Retries};
 use crate::{ErrorKind, ReadCost, StorageError};
@@ -123,7 +123,7 @@ impl Client<'_> {
         procedure: NFS_PROGRAM,
         arguments: &(impl Pack + Sync),
         repeat: Repeat,
-        result: impl FnOnce(&mut Body<'_>) -> Result<T, Error>,
+        result: impl FnOnce(&mut ReplyBytes<'_>) -> Result<T, Error>,
     ) -> Result<T, Fault> {
         let reply = self.raw(procedure, pack(arguments), Bytes::new(), None, repeat).await?;
         self.decode(procedure, &reply, result)
@@ -133,7 +133,7 @@ impl Client<'_> {
         &self,
         procedure: NFS_PROGRAM,
         reply: &Reply,
-        result: impl FnOnce(&mut Body<'_>) -> Result<T, Error>,
+        result: impl FnOnce(&mut ReplyBytes<'_>) -> Result<T, Error>,
     ) -> Result<T, Fault> {
         let mut body = Cursor::new(reply.body.as_ref());
         let garbled = |error: Error| -> Fault {
@@ -291,11 +291,11 @@ impl Client<'_> {
     }
 }
 
-fn handle(body: &mut Body<'_>) -> Result<nfs_fh3, Error> {
+fn handle(body: &mut ReplyBytes<'_>) -> Result<nfs_fh3, Error> {
     Ok(nfs_fh3 { data: opaque(body)? })
 }
 
-fn optional_handle(body: &mut Body<'_>) -> Result<Option<nfs_fh3>, Error> {
+fn optional_handle(body: &mut ReplyBytes<'_>) -> Result<Option<nfs_fh3>, Error> {
     match value::<bool>(body)? {
         true => handle(body).map(Some),
         false => Ok(None),
@@ -304,7 +304,7 @@ fn optional_handle(body: &mut Body<'_>) -> Result<Option<nfs_fh3>, Error> {
 
 /// Decodes the result of READDIR, or of READDIRPLUS if `plus` is true: the entries of a page, true if it is the last, and
 /// the directory's verifier.
-fn entries(body: &mut Body<'_>, plus: bool) -> Result<(Vec<DirectoryEntry>, bool, cookieverf3), Error> {
+fn entries(body: &mut ReplyBytes<'_>, plus: bool) -> Result<(Vec<DirectoryEntry>, bool, cookieverf3), Error> {
     let _: post_op_attr = value(body)?;
     let verifier = value(body)?;
     let mut entries = Vec::new();
@@ -337,7 +337,7 @@ fn find_read_data(result: &[u8]) -> Option<Bulk> {
 }
 
 /// Decodes the result of a READ whose data has been received separately.
-fn read_result(body: &mut Body<'_>, landed: Option<BytesMut>, asked: u32) -> Result<ReadReply, Error> {
+fn read_result(body: &mut ReplyBytes<'_>, landed: Option<BytesMut>, asked: u32) -> Result<ReadReply, Error> {
     let attributes = option(value(body)?);
     let (count, end_of_file, len): (u32, bool, u32) = (value(body)?, value(body)?, value(body)?);
     match landed {

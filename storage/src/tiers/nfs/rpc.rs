@@ -82,14 +82,14 @@ pub(super) fn pack(value: &impl Pack) -> Vec<u8> {
 }
 
 /// Bytes of a result that are not decoded yet.
-pub(super) type Body<'a> = Cursor<&'a [u8]>;
+pub(super) type ReplyBytes<'a> = Cursor<&'a [u8]>;
 
-pub(super) fn value<T: Unpack>(body: &mut Body<'_>) -> Result<T, Error> {
+pub(super) fn value<T: Unpack>(body: &mut ReplyBytes<'_>) -> Result<T, Error> {
     Ok(T::unpack(body)?.0)
 }
 
 /// Decodes bytes that follow their length. The library's own function allocates whatever length is announced.
-pub(super) fn opaque(body: &mut Body<'_>) -> Result<Opaque<'static>, Error> {
+pub(super) fn opaque(body: &mut ReplyBytes<'_>) -> Result<Opaque<'static>, Error> {
     let len: u32 = value(body)?;
     let (len, padded) = (len as usize, u64::from(len).next_multiple_of(4));
     let mut bytes = Vec::new();

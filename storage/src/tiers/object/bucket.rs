@@ -185,6 +185,11 @@ impl Bucket {
     }
 }
 
+/// True if the credentials are valid and lack a permission; a wrong key or signature has another code.
+pub(super) fn is_access_denied(error: &object_store::Error) -> bool {
+    element(&with_causes(error.to_string(), error), "Code") == Some("AccessDenied")
+}
+
 /// HTTP status of a failed call. Calls other than GET and PUT report it only in their text.
 fn status(error: &object_store::Error, text: &str) -> Option<u16> {
     match error {

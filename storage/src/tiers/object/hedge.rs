@@ -100,7 +100,7 @@ impl Hedging {
 const DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-type Request = BoxFuture<'static, object_store::Result<GetResult>>;
+type Get = BoxFuture<'static, object_store::Result<GetResult>>;
 
 /// Waits for the first bytes of the reply to a GET of `bytes`.
 pub(super) async fn reply(
@@ -134,15 +134,15 @@ pub(super) async fn reply(
     result
 }
 
-fn send(store: &Arc<dyn ObjectStore>, key: &Key, options: GetOptions) -> Request {
+fn send(store: &Arc<dyn ObjectStore>, key: &Key, options: GetOptions) -> Get {
     let (store, key) = (Arc::clone(store), key.clone());
     Box::pin(async move { store.get_opts(&key, options).await })
 }
 
 /// Returns the first reply that is not an error. If one GET fails, the other decides.
-async fn race(first: Request, second: Request, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
+async fn race(first: Get, second: Get, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
     let hedge = attempts.clone();
-    let second: Request = Box::pin(async move {
+    let second: Get = Box::pin(async move {
         hedge.lock().hedges += 1;
         second.await
     });
@@ -254,7 +254,7 @@ mod reply_tests {
             // The first GET went out before the race.
             attempts.lock().requests += 1;
             let (counted, reply) = (attempts.clone(), get(second == Second::Replied));
-            let sent: Request = Box::pin(async move {
+            let sent: Get = Box::pin(async move {
                 if second == Second::HeldUp {
                     pending::<()>().await;
                 }

@@ -19,7 +19,7 @@ use crate::tiers::{check_not_zero, cut, number};
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
-use bucket::Bucket;
+use bucket::{Bucket, is_access_denied};
 use bytes::{Bytes, BytesMut};
 use fetch::Wanted;
 use futures::{StreamExt, TryStreamExt};
@@ -56,7 +56,8 @@ impl BucketTier {
     /// Builds the client and lists the bucket, so that a wrong bucket, endpoint or credential fails now. A bucket
     /// without permission to list is accepted.
     ///
-    /// # Errors Fails if the config is inconsistent, the bucket does not exist, or the endpoint does not answer.
+    /// # Errors
+    /// Fails if the config is inconsistent, the bucket does not exist, or the endpoint does not answer.
     pub async fn connect(config: &BucketConfig) -> Result<Self, StorageError> {
         let keys = [
             ("concurrency", u64::from(config.concurrency)),
@@ -72,14 +73,14 @@ impl BucketTier {
             notes.push("unsigned requests".to_owned());
         }
         let prefix = bucket.list_prefix(None)?;
-        let first = async { bucket.store.list(prefix.as_ref()).next().await.transpose() };
-        match bucket.within(&Key::default(), first).await {
-            Ok(_) => {}
-            // Valid credentials without permission to list; a wrong key or signature has another code.
-            Err(e) if e.kind() == ErrorKind::Denied && e.detail().contains("the server says AccessDenied") => {
-                notes.push("the bucket cannot be listed".to_owned());
+        let first = async {
+            match bucket.store.list(prefix.as_ref()).next().await.transpose() {
+                Err(e) if is_access_denied(&e) => Ok(false),
+                listed => listed.map(|_| true),
             }
-            Err(e) => return Err(e),
+        };
+        if !bucket.within(&Key::default(), first).await? {
+            notes.push("the bucket cannot be listed".to_owned());
         }
         Ok(Self {
             bucket: Arc::new(bucket),

@@ -55,7 +55,7 @@ pub(super) struct Command {
 }
 
 /// Connections to a store.
-pub(super) struct Link {
+pub(super) struct RedisLink {
     pub(super) config: RedisConfig,
     /// Host and port from the config, in the form of all node addresses.
     seed: String,
@@ -64,7 +64,7 @@ pub(super) struct Link {
     login: Option<Cmd>,
     slots: Arc<Semaphore>,
     owners: Mutex<Arc<Owners>>,
-    nodes: Mutex<HashMap<String, Arc<[Slot]>>>,
+    nodes: Mutex<HashMap<String, Arc<[RedisSlot]>>>,
     next: AtomicUsize,
     pub(super) unreported: UnreportedCost,
 }
@@ -73,24 +73,24 @@ pub(super) struct Link {
 type Owners = Vec<(u16, u16, String)>;
 
 /// Slot of a node's connection, which is opened on first use.
-type Slot = tokio::sync::Mutex<Option<Arc<Connection>>>;
+type RedisSlot = tokio::sync::Mutex<Option<Arc<RedisConnection>>>;
 
 /// A connection, shared by the requests in flight on it.
-struct Connection {
+struct RedisConnection {
     inner: MultiplexedConnection,
     allowance: Arc<Allowance>,
     /// Task that moves the bytes.
     driver: JoinHandle<()>,
 }
 
-impl Drop for Connection {
+impl Drop for RedisConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
 /// Commands with their replies so far.
-struct Call<'a> {
+struct RedisCall<'a> {
     object: &'a str,
     commands: &'a [Command],
     retries: Retries,
@@ -99,7 +99,7 @@ struct Call<'a> {
     replies: Vec<Option<Value>>,
 }
 
-impl Link {
+impl RedisLink {
     /// Prepares the connections; each is opened on first use.
     pub(super) fn new(config: &RedisConfig) -> Result<Self, StorageError> {
         let (seed, is_tls) = config.checked_address()?;
@@ -155,7 +155,7 @@ impl Link {
             .map(|command| command.sent_bytes + command.reply_bytes)
             .sum();
         let limit = deadline::remaining(Duration::from_millis(self.config.timeout_ms) + of_bytes(bytes));
-        let mut call = Call {
+        let mut call = RedisCall {
             object,
             commands,
             retries: Retries::new(BACKOFF, Instant::now(), limit, self.config.retries),
@@ -184,7 +184,7 @@ impl Link {
 
     /// Sends the missing commands once, and stores their replies. Commands on keys that are being moved are sent on at
     /// once to the node in the `ASK` reply, which already has them.
-    async fn round(self: &Arc<Self>, call: &mut Call<'_>, cost: &mut PendingCost<'_>) -> Result<(), StorageError> {
+    async fn round(self: &Arc<Self>, call: &mut RedisCall<'_>, cost: &mut PendingCost<'_>) -> Result<(), StorageError> {
         let mut requests = self.requests(call)?;
         let mut failure: Option<StorageError> = None;
         for is_asking in [false, true] {
@@ -239,7 +239,7 @@ impl Link {
     /// Sends commands to a node once a slot is free; each after `ASKING` if its keys are being moved to that node.
     async fn send(
         self: &Arc<Self>,
-        call: &mut Call<'_>,
+        call: &mut RedisCall<'_>,
         address: String,
         (members, is_asking): (&[usize], bool),
         cost: &mut PendingCost<'_>,
@@ -275,13 +275,14 @@ impl Link {
         Ok(tokio::spawn(async move {
             let _slot = slot;
             let values = link.execute(&object, &address, &pipeline, max_bytes, limit).await?;
+            // The reply to each `ASKING` is skipped.
             let skip = usize::from(is_asking);
             Ok(values.into_iter().skip(skip).step_by(1 + skip).collect())
         }))
     }
 
     /// Groups missing commands by node, at most `part_bytes` per group unless a single command is larger.
-    fn requests(&self, call: &Call<'_>) -> Result<Vec<(String, Vec<usize>)>, StorageError> {
+    fn requests(&self, call: &RedisCall<'_>) -> Result<Vec<(String, Vec<usize>)>, StorageError> {
         let owners = Arc::clone(&self.owners.lock());
         let mut requests: Vec<(String, Vec<usize>)> = Vec::new();
         // Index and bytes of the last request to each node.
@@ -391,8 +392,8 @@ impl Link {
     }
 
     /// Returns the next connection to a node, and opens it if it is missing or broken.
-    async fn connection(&self, address: &str) -> Result<Arc<Connection>, RedisError> {
-        let unused = || (0..self.config.connections).map(|_| Slot::default()).collect();
+    async fn connection(&self, address: &str) -> Result<Arc<RedisConnection>, RedisError> {
+        let unused = || (0..self.config.connections).map(|_| RedisSlot::default()).collect();
         let slots = Arc::clone(self.nodes.lock().entry(address.to_owned()).or_insert_with(unused));
         let index = self.next.fetch_add(1, Ordering::Relaxed) % slots.len();
         let mut slot = slots[index].lock().await;
@@ -402,7 +403,7 @@ impl Link {
         }
     }
 
-    async fn connect(&self, address: &str) -> Result<Connection, RedisError> {
+    async fn connect(&self, address: &str) -> Result<RedisConnection, RedisError> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         match &self.tls {
@@ -415,7 +416,7 @@ impl Link {
         }
     }
 
-    async fn begin(&self, stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Result<Connection, RedisError> {
+    async fn begin(&self, stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Result<RedisConnection, RedisError> {
         let allowance = Arc::new(Allowance::default());
         let expected = allowance.expect(SETUP_BYTES);
         let (inner, writer) = tokio::io::split(stream);
@@ -437,7 +438,7 @@ impl Link {
             inner.send_packed_command(login).await?.extract_error()?;
         }
         expected.arrived();
-        Ok(Connection {
+        Ok(RedisConnection {
             inner,
             allowance,
             driver,

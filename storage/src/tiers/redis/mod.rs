@@ -15,7 +15,7 @@ use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
-use link::{Command, Link};
+use link::{Command, RedisLink};
 use redis::{Cmd, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -40,7 +40,7 @@ const ENTRY_BYTES: u64 = 4 << 10;
 
 /// Tier over a key-value store.
 pub struct RedisTier {
-    link: Arc<Link>,
+    link: Arc<RedisLink>,
 }
 
 impl RedisTier {
@@ -49,7 +49,7 @@ impl RedisTier {
     /// # Errors
     /// Fails if the config is inconsistent, or if the store does not answer or refuses the user.
     pub async fn connect(config: &RedisConfig) -> Result<Self, StorageError> {
-        let link = Arc::new(Link::new(config)?);
+        let link = Arc::new(RedisLink::new(config)?);
         let tier = Self { link };
         let url = tier.link.url();
         tier.link.find_owners(url).await?;

@@ -8,7 +8,7 @@
 //! - A range of more than [`BYPASS_BLOCKS`] blocks bypasses the cache: a model file would only displace rows.
 
 use super::Fetched;
-use super::single_flight::{ExtentKey, Lead, SharedFetches, SingleFlight, Version, share_of};
+use super::single_flight::{ExtentKey, Lead, SharedFetches, SingleFlight, VersionKey, share_of};
 use crate::limits::check_ranges;
 use crate::metrics::CacheMetrics;
 use crate::ranges;
@@ -75,7 +75,7 @@ impl Cache {
 
     /// Gets the needed extents, ascending, from cache and tier. Also returns the time spent waiting for the tier.
     async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(Fetched, Duration), StorageError> {
-        let version = Version::of(object);
+        let version = VersionKey::of(object);
         let mut gathered = Fetched::default();
         let mut missing: Vec<ExtentKey> = Vec::new();
         for extent in needed {
@@ -183,7 +183,7 @@ impl Tier for Cache {
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
-        let version = Version::of(object);
+        let version = VersionKey::of(object);
         for extent in ranges.iter().flat_map(|range| self.extents_of(object, range)) {
             self.extents.forget(&version.extent(&extent)).await;
         }

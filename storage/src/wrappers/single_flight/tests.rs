@@ -7,7 +7,7 @@
 mod flight;
 
 use crate::{ErrorKind, Object, ObjectPath};
-use flight::{SharedFetches, SingleFlight, Version};
+use flight::{SharedFetches, SingleFlight, VersionKey};
 use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 use std::collections::HashSet;
@@ -70,7 +70,7 @@ fn caller(
     let (flight, origin) = (Arc::clone(flight), Arc::clone(origin));
     thread::spawn(move || {
         let object = object();
-        let version = Version::of(&object);
+        let version = VersionKey::of(&object);
         let keys = requested.iter().map(|&block| version.extent(&extent(block))).collect();
         let SharedFetches { tickets, lead, .. } = flight.join(keys);
         if let Some(mut lead) = lead {

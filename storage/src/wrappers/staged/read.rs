@@ -8,7 +8,7 @@ use super::ledger::{Lookup, StagedBlock};
 use super::neighbours::Claim;
 use super::{PENDING_BYTES, Stage, WriterTask};
 use crate::wrappers::Fetched;
-use crate::wrappers::single_flight::{Lead, Version, share_of};
+use crate::wrappers::single_flight::{Lead, VersionKey, share_of};
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, ranges};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -151,7 +151,7 @@ impl Stage {
     /// damage came from the tier. Blocks still in the queue are removed once they are written.
     pub(super) fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         let (header, blocks) = (self.header(object), self.blocks_of(ranges));
-        let version = Version::of(object);
+        let version = VersionKey::of(object);
         for block in &blocks {
             self.flights.forget(&version.extent(&self.extent(object, *block)));
         }
@@ -211,7 +211,7 @@ impl Stage {
         if blocks.is_empty() {
             return Ok(data);
         }
-        let version = Version::of(object);
+        let version = VersionKey::of(object);
         let keys = blocks.iter().map(|block| version.extent(&self.extent(object, *block)));
         let mut shared = self.flights.join(keys.collect());
         let caller = shared.lead.take().map(|lead| {

@@ -97,7 +97,7 @@ struct Cycle {
 }
 
 /// State shared by the users of a step.
-struct Shared {
+struct LoopShared {
     step: ClosedLoop,
     transport: Transport,
     think_times_us: Vec<u64>,
@@ -113,7 +113,7 @@ struct Shared {
     examples: Examples,
 }
 
-impl Shared {
+impl LoopShared {
     fn new(step: ClosedLoop) -> Result<Self, DriverError> {
         let window_start_us = micros(step.warmup);
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Run of a closed loop by goose, its users, and the terms of its law. A transaction is one request with the pause
 //! before it; users deliver their cycles after the window.
 
-use super::{ClosedLoop, ClosedLoopRun, Cycle, LAST_BYTE, Shared, Transport};
+use super::{ClosedLoop, ClosedLoopRun, Cycle, LAST_BYTE, LoopShared, Transport};
 use crate::by_goose::send::{Sent, attack, send};
 use crate::driver::{DriverError, Finished, LEAD, Reply, Route, check_reply};
 use crate::interrupt::Interrupt;
@@ -27,9 +27,9 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// See [`DriverError`]; if the server does not answer, its requests fail one by one without an error here.
 pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<ClosedLoopRun>, DriverError> {
-    let shared = Arc::new(Shared::new(step)?);
+    let shared = Arc::new(LoopShared::new(step)?);
     // Ends the users on every return.
-    let _stop = Stop(&shared);
+    let _stop = LoopStop(&shared);
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
     let conducted = shared
@@ -51,9 +51,9 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Close
     Ok(Some(collect(&shared, window_began, &metrics)))
 }
 
-struct Stop<'a>(&'a Shared);
+struct LoopStop<'a>(&'a LoopShared);
 
-impl Drop for Stop<'_> {
+impl Drop for LoopStop<'_> {
     fn drop(&mut self) {
         self.0.stopped.store(true, Ordering::Relaxed);
         // Releases users that wait for the start.
@@ -62,7 +62,7 @@ impl Drop for Stop<'_> {
 }
 
 /// Waits for the users, starts their clock, and waits for their end.
-async fn conduct(shared: &Shared) -> Result<SystemTime, DriverError> {
+async fn conduct(shared: &LoopShared) -> Result<SystemTime, DriverError> {
     shared.users.all_ready().await?;
     let start = Instant::now() + LEAD;
     let clock = *shared.users.clock.get_or_init(|| Clock::starting_at(start));
@@ -76,7 +76,7 @@ async fn conduct(shared: &Shared) -> Result<SystemTime, DriverError> {
 }
 
 /// Creates a scenario of one transaction, which goose repeats.
-fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
+fn scenario_of(shared: &Arc<LoopShared>) -> Result<goose::GooseAttack, DriverError> {
     let own = Arc::clone(shared);
     let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
         let shared = Arc::clone(&own);
@@ -90,7 +90,7 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
     attack(host, shared.users.count, scenario, true)
 }
 
-fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> ClosedLoopRun {
+fn collect(shared: &LoopShared, window_began: SystemTime, metrics: &GooseMetrics) -> ClosedLoopRun {
     let mut cycles = std::mem::take(&mut *lock(&shared.cycles));
     cycles.sort_unstable_by_key(|cycle| cycle.sample.sent_us);
     let window_s = (shared.window_end_us - shared.window_start_us) as f64 / 1e6;
@@ -148,15 +148,15 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
 /// State that a user carries from one transaction to the next.
 #[derive(Clone, Default)]
-struct State {
+struct LoopState {
     cycles: Vec<Cycle>,
     last_done_us: Option<u64>,
     next_think: usize,
 }
 
 /// Runs one request with its pause. After the window it ends the user.
-async fn run_cycle(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
-    let mut state = match user.get_session_data_mut::<State>() {
+async fn run_cycle(user: &mut GooseUser, shared: &Arc<LoopShared>) -> TransactionResult {
+    let mut state = match user.get_session_data_mut::<LoopState>() {
         Some(state) => std::mem::take(state),
         None => begin(user, shared).await,
     };
@@ -207,7 +207,7 @@ impl Transport {
 }
 
 /// Prepares a user's first transaction: sets the step's client, and waits for all others.
-async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
+async fn begin(user: &mut GooseUser, shared: &LoopShared) -> LoopState {
     shared.transport.begin(user).await;
     let number = shared.next_user.fetch_add(1, Ordering::Relaxed);
     let mut started = shared.started.subscribe();
@@ -217,15 +217,15 @@ async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
     if let Some(clock) = shared.users.clock() {
         tokio::time::sleep_until(clock.at(0).into()).await;
     }
-    State {
+    LoopState {
         cycles: Vec::with_capacity(256),
         // Distinct offsets, because otherwise all users would pause alike.
         next_think: number * shared.think_times_us.len() / shared.step.users.max(1),
-        ..State::default()
+        ..LoopState::default()
     }
 }
 
-async fn pause(shared: &Shared, clock: Clock, until_us: u64) {
+async fn pause(shared: &LoopShared, clock: Clock, until_us: u64) {
     let until = clock.at(until_us.min(shared.window_end_us));
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -238,9 +238,9 @@ async fn pause(shared: &Shared, clock: Clock, until_us: u64) {
 
 async fn request(
     user: &mut GooseUser,
-    shared: &Arc<Shared>,
+    shared: &Arc<LoopShared>,
     clock: Clock,
-    state: &State,
+    state: &LoopState,
     think_us: u64,
 ) -> Result<Cycle, Box<goose::goose::TransactionError>> {
     let (body, expected) = shared.next();
@@ -274,7 +274,7 @@ async fn request(
 }
 
 /// Delivers the cycles, and lets goose end the user after this transaction.
-fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
+fn end(user: &mut GooseUser, shared: &LoopShared, mut state: LoopState) -> TransactionResult {
     lock(&shared.cycles).append(&mut state.cycles);
     // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
     user.config.iterations = Some(1);

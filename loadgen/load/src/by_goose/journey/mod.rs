@@ -146,32 +146,32 @@ impl StepSample {
 }
 
 /// State shared by the users of a step.
-struct Shared {
+struct JourneyShared {
     step: Journey,
     /// goose's client for the server; absent if every step uses gRPC.
     client: Option<ServerClient>,
     open_loop: OpenLoop,
     /// Results of all users; locked once per user, at its end.
-    done: Mutex<Done>,
+    done: Mutex<EndedJourneys>,
     /// Examples of failures, by step.
     examples: Vec<Examples>,
 }
 
 /// Results of users.
 #[derive(Debug, Clone, Default)]
-struct Done {
+struct EndedJourneys {
     journeys: Vec<JourneySample>,
     steps: Vec<Vec<StepSample>>,
 }
 
-impl Shared {
+impl JourneyShared {
     fn new(step: Journey) -> Result<Self, DriverError> {
         let by_goose = step.steps.iter().any(|step| step.grpc().is_none());
         let client = by_goose.then(|| ServerClient::new(&step.endpoint, step.timeout));
         Ok(Self {
             client: client.transpose()?,
             open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),
-            done: Mutex::new(Done {
+            done: Mutex::new(EndedJourneys {
                 journeys: Vec::with_capacity(step.schedule.due_us.len()),
                 steps: vec![Vec::with_capacity(step.schedule.due_us.len()); step.steps.len()],
             }),

@@ -6,7 +6,7 @@
 
 use super::step::{CheckedStep, StepRequest};
 use super::template::Value;
-use super::{Done, Journey, JourneyResults, JourneySample, JourneyStep, Shared, StepSample};
+use super::{EndedJourneys, Journey, JourneyResults, JourneySample, JourneyShared, JourneyStep, StepSample};
 use crate::by_goose::send::{Sent, attack, send};
 use crate::driver::{DriverError, Examples, LEAD, Reply};
 use crate::interrupt::Interrupt;
@@ -39,7 +39,7 @@ pub async fn run_from<E: From<DriverError>>(
     start: impl Future<Output = Result<Instant, E>>,
     interrupt: &Interrupt,
 ) -> Result<Option<JourneyResults>, E> {
-    let shared = Arc::new(Shared::new(step)?);
+    let shared = Arc::new(JourneyShared::new(step)?);
     for call in shared.step.steps.iter().filter_map(JourneyStep::grpc) {
         // Steps share the connections, so only the first step opens them.
         call.connections.warm(false).await;
@@ -51,7 +51,7 @@ pub async fn run_from<E: From<DriverError>>(
         .run(Box::pin(attack.execute().map_err(DriverError::from)), start, interrupt)
         .await?;
     Ok(ran.map(|(observed, window_began)| {
-        let Done { journeys, steps } = std::mem::take(&mut *lock(&shared.done));
+        let EndedJourneys { journeys, steps } = std::mem::take(&mut *lock(&shared.done));
         JourneyResults {
             journeys,
             steps,
@@ -63,7 +63,7 @@ pub async fn run_from<E: From<DriverError>>(
 }
 
 /// Creates the scenario of a journey, with its steps as transactions.
-fn scenario_of(shared: &Arc<Shared>) -> Scenario {
+fn scenario_of(shared: &Arc<JourneyShared>) -> Scenario {
     let mut scenario = Scenario::new("journey");
     for (index, step) in shared.step.steps.iter().enumerate() {
         let own = Arc::clone(shared);
@@ -82,9 +82,9 @@ fn scenario_of(shared: &Arc<Shared>) -> Scenario {
 
 /// State that a user carries from one transaction to the next.
 #[derive(Clone, Default)]
-struct State {
+struct JourneyState {
     waiter: Arc<Waiter>,
-    done: Done,
+    done: EndedJourneys,
     active: Option<ActiveJourney>,
 }
 
@@ -132,7 +132,7 @@ struct StepResult {
 }
 
 /// Transaction of a step.
-async fn run_step(user: &mut GooseUser, shared: &Arc<Shared>, index: usize) -> TransactionResult {
+async fn run_step(user: &mut GooseUser, shared: &Arc<JourneyShared>, index: usize) -> TransactionResult {
     let mut state = take_state(user, shared);
     if index == 0 {
         match next_ticket(&state.waiter, shared).await {
@@ -172,8 +172,8 @@ async fn run_step(user: &mut GooseUser, shared: &Arc<Shared>, index: usize) -> T
 }
 
 /// Takes the user's state, or creates it at the first transaction.
-fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
-    if let Some(state) = user.get_session_data_mut::<State>() {
+fn take_state(user: &mut GooseUser, shared: &JourneyShared) -> JourneyState {
+    if let Some(state) = user.get_session_data_mut::<JourneyState>() {
         return std::mem::take(state);
     }
     if let Some(client) = &shared.client {
@@ -181,17 +181,17 @@ fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
     }
     shared.open_loop.users.ready.add_permits(1);
     let steps = vec![Vec::new(); shared.step.steps.len()];
-    State {
-        done: Done {
+    JourneyState {
+        done: EndedJourneys {
             steps,
-            ..Done::default()
+            ..EndedJourneys::default()
         },
-        ..State::default()
+        ..JourneyState::default()
     }
 }
 
 /// Returns the next ticket; `None` after the last.
-async fn next_ticket(waiter: &Arc<Waiter>, shared: &Shared) -> Option<Ticket> {
+async fn next_ticket(waiter: &Arc<Waiter>, shared: &JourneyShared) -> Option<Ticket> {
     let taker: Arc<dyn TicketTaker> = Arc::<Waiter>::clone(waiter);
     let mut next = shared.open_loop.tickets.next(&taker);
     while next == Next::Queued {
@@ -204,7 +204,7 @@ async fn next_ticket(waiter: &Arc<Waiter>, shared: &Shared) -> Option<Ticket> {
     }
 }
 
-fn begin(shared: &Shared, ticket: Ticket) -> ActiveJourney {
+fn begin(shared: &JourneyShared, ticket: Ticket) -> ActiveJourney {
     let mut values = vec![None; shared.step.values];
     let entities = &shared.step.entities;
     if let (Some(first), false) = (values.first_mut(), entities.is_empty()) {
@@ -221,7 +221,7 @@ fn begin(shared: &Shared, ticket: Ticket) -> ActiveJourney {
 }
 
 /// Ends a journey, at its last or its failed step.
-fn finish_journey(shared: &Shared, active: &ActiveJourney, last: Sample, index: usize) -> JourneySample {
+fn finish_journey(shared: &JourneyShared, active: &ActiveJourney, last: Sample, index: usize) -> JourneySample {
     shared.open_loop.tickets.finish();
     let sample = Sample {
         due_us: active.ticket.due_us,
@@ -242,7 +242,7 @@ fn finish_journey(shared: &Shared, active: &ActiveJourney, last: Sample, index: 
 /// Sends one step's request, unless the drain limit has passed; reads and checks its reply.
 async fn request(
     user: &mut GooseUser,
-    shared: &Arc<Shared>,
+    shared: &Arc<JourneyShared>,
     clock: Clock,
     index: usize,
     active: &ActiveJourney,
@@ -290,7 +290,7 @@ async fn request(
     result(checked, done_us, sent.goose_us)
 }
 
-async fn check_reply(reply: Reply, shared: &Arc<Shared>, index: usize) -> CheckedStep {
+async fn check_reply(reply: Reply, shared: &Arc<JourneyShared>, index: usize) -> CheckedStep {
     if reply.len() <= CHECKED_AT_ONCE_BYTES {
         return shared.step.steps[index].check(&reply);
     }
@@ -302,7 +302,7 @@ async fn check_reply(reply: Reply, shared: &Arc<Shared>, index: usize) -> Checke
 }
 
 /// Delivers the results, and lets goose end the user after this round of transactions.
-fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
+fn end(user: &mut GooseUser, shared: &JourneyShared, mut state: JourneyState) -> TransactionResult {
     let mut done = lock(&shared.done);
     done.journeys.append(&mut state.done.journeys);
     for (all, own) in done.steps.iter_mut().zip(&mut state.done.steps) {

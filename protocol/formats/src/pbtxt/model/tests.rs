@@ -121,6 +121,7 @@ fn what_is_left_out_means_what_it_means_to_triton() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn what_does_not_map_is_refused_by_line_column_and_key() {
     for (text, expected) in [
         (

@@ -209,6 +209,16 @@ async fn what_an_error_says_of_secrets_is_not_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_cannot_be_listed_opens_and_one_with_a_wrong_key_does_not() {
+    for (code, expected) in [("AccessDenied", Ok(())), ("InvalidAccessKeyId", Err(ErrorKind::Denied))] {
+        let body = format!("<Error><Code>{code}</Code><Message>the server says AccessDenied</Message></Error>");
+        let (endpoint, _) = server(move |_| reply("403 Forbidden", &body)).await;
+        let connected = connect(&endpoint, OPEN).await;
+        assert_eq!(connected.map(|_| ()).map_err(|error| error.kind()), expected, "{code}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redirect_elsewhere_takes_no_credentials_along() {
     let (elsewhere, seen) = server(|_| reply("200 OK", EMPTY_LIST)).await;
     let to = elsewhere.clone();
