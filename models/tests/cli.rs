@@ -304,6 +304,33 @@ fn a_signal_stops_a_long_write_and_leaves_nothing() {
 }
 
 #[test]
+fn a_signal_ends_the_wait_for_a_tier_that_does_not_answer() {
+    let here = tempfile::tempdir().unwrap();
+    for args in [&["publish"][..], &["lay-out", "--layout", "tar"]] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let tier = format!(
+            "kind = \"s3\"\nbucket = \"b\"\nregion = \"r\"\nendpoint = \"http://{address}\"\nallow_http = true\n\
+             anonymous = true\ntimeout_ms = 20000\n"
+        );
+        fs::write(here.path().join("s3.toml"), tier).unwrap();
+        let child = command(here.path(), &[args, &["--to", "s3.toml"]].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It has connected, and waits.
+        let _connection = listener.accept().unwrap();
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        let output = child.wait_with_output().unwrap();
+        assert!(killed.unwrap().success());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("stopped on request"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
 fn name_version_and_help_are_its_own() {
     let here = Path::new(".");
     let version = succeed(here, &["--version"]);

@@ -220,6 +220,54 @@ fn integers_of_json_that_a_double_rounds_make_bad_rows() {
 }
 
 #[test]
+fn a_declared_float_is_the_type_of_every_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    // The samples that types are taken from have integers only.
+    let number = |i: i64| match i {
+        148 => "9007199254740993",
+        149 => "7.25",
+        _ => "7",
+    };
+    let json = |i: i64| format!(r#"{{"x": {0}, "l": [1, {0}]}}"#, number(i)).into_bytes();
+    archive(
+        &at.join("a.tar"),
+        (0..150).map(|i| vec![(format!("{i}.json"), json(i))]),
+    );
+    let base = ["a.tar", "--key", "__key__"];
+    assert_eq!(import(at, &base).status.code(), Some(3));
+    let named = ["--as", "json.x=FP64", "--as", "json.l=FP64"];
+    for types in [&["--as", "*=FP64"][..], &named] {
+        succeed(at, &[&base[..], types].concat());
+        assert_eq!(rows(at), 150);
+        for (key, value) in [("147", 7.0), ("148", 9_007_199_254_740_992.0), ("149", 7.25)] {
+            assert_eq!(column(at, key.as_bytes(), "json.x"), f64::to_le_bytes(value), "{key}");
+            assert_eq!(
+                column(at, key.as_bytes(), "json.l"),
+                le(&[1.0, value], f64::to_le_bytes),
+                "{key}"
+            );
+        }
+    }
+    let record = |kind| {
+        let feature = [("x".to_owned(), Feature { kind: Some(kind) })].into();
+        let features = Some(Features { feature });
+        Example { features }.encode_to_vec()
+    };
+    let mut bytes = Vec::new();
+    for i in 0..149 {
+        tfrecord::push(&record(Kind::Int64List(Int64List { value: vec![i] })), &mut bytes);
+    }
+    tfrecord::push(&record(Kind::FloatList(FloatList { value: vec![0.5] })), &mut bytes);
+    fs::write(at.join("a.tfrecord"), bytes).unwrap();
+    let base = ["a.tfrecord", "--key", "@row"];
+    assert_eq!(import(at, &base).status.code(), Some(3));
+    succeed(at, &[&base[..], &["--as", "x=FP32"]].concat());
+    let value = |row: i64| column(at, &row.to_le_bytes(), "x");
+    assert_eq!([value(7), value(149)], [7_f32.to_le_bytes(), 0.5_f32.to_le_bytes()]);
+}
+
+#[test]
 fn a_declared_text_is_one_under_any_extension() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

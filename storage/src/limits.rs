@@ -168,6 +168,11 @@ mod tests {
         let mut listing = Listing::of("x");
         assert!(listing.named(MAX_LISTED_BYTES + 1).is_err());
         let mut listing = Listing::of("x");
+        listing.began = Instant::now()
+            .checked_sub(LISTING_LIMIT + Duration::from_secs(1))
+            .unwrap();
+        assert_eq!(listing.named(1).unwrap_err().kind(), ErrorKind::Timeout);
+        let mut listing = Listing::of("x");
         for i in [2, 1] {
             listing.push(object(i)).unwrap();
         }

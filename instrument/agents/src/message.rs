@@ -141,3 +141,15 @@ pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, LinkError> {
         Err(error) => Err(LinkError::Unreadable(error.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_says_gives_no_orders_to_a_terminal() {
+        assert_eq!(printable("failed\nat é, 7 °C"), "failed\nat é, 7 °C");
+        let shown = printable("\x1b]0;title\x07\x1b[2J\r\u{9b}31m\u{7f}\0");
+        assert_eq!(shown, r"\u{1b}]0;title\u{7}\u{1b}[2J\r\u{9b}31m\u{7f}\u{0}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Runs from an agent's view. In: a listener, and the work of a run. Out: result runs served one after another,
 //! each step started together with the other agents.
 
-use crate::clock::WallClock;
+use crate::clock::{TRIPS, WallClock};
 use crate::handshake::{self, Token};
 use crate::link::{Link, LinkError, Orders, Output};
 use crate::message::{ToRun, ToWorker, printable};
@@ -24,7 +24,8 @@ pub struct Start {
     pub late: Duration,
 }
 
-/// Reports that a step is prepared, and answers requests for the time until the start order comes.
+/// Reports that a step is prepared, and answers requests for the time until the start order comes, as many as a run
+/// sends.
 ///
 /// # Errors
 /// An unexpected order, or none within `limit`.
@@ -35,7 +36,7 @@ pub async fn ready<J>(
     limit: Duration,
 ) -> Result<Start, LinkError> {
     output.send(&ToRun::<()>::Ready).await?;
-    loop {
+    for _ in 0..=TRIPS {
         let received = tokio::time::timeout(limit, orders.next()).await;
         match received.map_err(|_| LinkError::Silent(limit))?? {
             ToWorker::Ping => output.send(&ToRun::<()>::Pong(clock.now_ns())).await?,
@@ -44,9 +45,10 @@ pub async fn ready<J>(
                 let late = Instant::now().saturating_duration_since(at);
                 return Ok(Start { at, late });
             }
-            _ => return Err(LinkError::Unexpected("Start")),
+            _ => break,
         }
     }
+    Err(LinkError::Unexpected("Start"))
 }
 
 /// Serves runs, one at a time, until interrupted.
@@ -279,6 +281,23 @@ mod tests {
         served.admit("b").unwrap();
         served.release();
         assert!(served.admit("a").unwrap_err().contains("another run"));
+    }
+
+    #[tokio::test]
+    async fn a_run_that_asks_for_the_time_without_an_end_is_given_up() {
+        let (agent, run) = tokio::io::duplex(1 << 16);
+        let link = |stream| Link::new("peer".into(), true, stream);
+        let (input, mut output) = link(agent).halves();
+        let (mut orders, reading) = input.orders::<()>();
+        let mut run = link(run);
+        let pings = async { while run.send(&ToWorker::<()>::Ping).await.is_ok() {} };
+        let clock = WallClock::with_offset_ms(0);
+        let error = tokio::select! {
+            started = ready(&mut orders, &mut output, &clock, Duration::from_secs(60)) => started.unwrap_err(),
+            ended = reading => ended,
+            () = pings => LinkError::Ended,
+        };
+        assert!(matches!(error, LinkError::Unexpected("Start")), "{error}");
     }
 
     #[tokio::test]

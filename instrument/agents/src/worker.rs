@@ -207,3 +207,21 @@ async fn describe_exit(process: &mut Child) -> String {
         _ => "its output, but it still runs".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_agent_that_is_never_ready_is_given_up_by_name() {
+        let (end, _peer) = tokio::io::duplex(1 << 16);
+        let link = Link::new("agent a:7070".into(), true, end);
+        let mut workers = [Worker { link, process: None }];
+        let clock = WallClock::with_offset_ms(0);
+        let started = start_together::<()>(&mut workers, &clock, Duration::from_millis(50));
+        let error = tokio::time::timeout(Duration::from_secs(60), started).await;
+        let error = error.expect("the wait ends").unwrap_err();
+        assert!(matches!(error, WorkerError::Lost(_)), "{error}");
+        assert!(error.to_string().contains("agent a:7070 is lost: no answer"), "{error}");
+    }
+}

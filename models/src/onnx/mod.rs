@@ -222,6 +222,11 @@ mod tests {
                 .to_string()
                 .contains("`input` is not a tensor")
         );
+        // As scikit-learn's default export has its probabilities.
+        let mut maps = model();
+        maps.graph.as_mut().unwrap().output[0].r#type = None;
+        let error = Interface::from_model(&maps).unwrap_err();
+        assert!(error.contains("'zipmap': False"), "{error}");
         assert!(decode(Bytes::new()).is_err());
         assert!(decode(Bytes::from_static(b"PK\x03\x04 a zip file")).is_err());
     }

@@ -1,5 +1,23 @@
-//! Declarations override values: types of `--as`, words of `--null-values`, columns of folders. Missing rows have their
-//! own exit code.
+//! Declarations override values. Missing rows have their own exit code. Every place that detects something by values,
+//! the declaration that overrides it, and the test, of this file if none is named:
+//!
+//! - Types of the first CSV rows: `--as`; `a_declared_type_is_that_of_every_row`,
+//!   `integers_of_text_are_rounded_only_by_a_declared_type`, `digits_behind_a_zero_are_numbers_in_a_declared_column_only`.
+//! - Nulls of CSV: `--null-values`, `--as`; `words_for_nulls_are_named_and_never_hashed_away`.
+//! - Booleans, dates and times of CSV: none, because their words are read in one way only;
+//!   `truth_values_dates_and_times_of_csv_are_numbers`.
+//! - Types of the first samples: `--as`; shards.rs `a_declared_float_is_the_type_of_every_sample`.
+//! - Numbers by a file's extension: `--hash`, `--key-type`; shards.rs `a_declared_text_is_one_under_any_extension`.
+//! - Types of the first file: `--as`; `a_part_with_finer_numbers_is_not_rounded_unasked`.
+//! - Columns of the first file and samples: `--columns`; shards.rs
+//!   `a_column_that_the_first_samples_lack_is_not_left_out_in_silence`.
+//! - Types of folder names: `--as`; `names_of_folders_are_columns`.
+//! - Names and types in the files of Delta and Iceberg: the schema of the table; lakes.rs
+//!   `columns_are_those_of_the_current_schema_whatever_their_names_in_the_files`.
+//! - Keys that look like numbers: `--key-type`; `a_declared_key_is_text_in_every_row`, and for UUIDs tables.rs
+//!   `integers_in_any_order_and_uuids_are_keys`.
+//! - Format, separator and header line of text: `--delimiter`, `--header`; text.rs
+//!   `declared_text_without_an_ending_becomes_vectors`.
 
 use super::tables::write_parquet;
 use super::{Read, fail, run, succeed};
@@ -156,6 +174,22 @@ fn digits_behind_a_zero_are_numbers_in_a_declared_column_only() {
     fs::write(at.join("a.csv"), format!("id,v\n{rows}010001,1\n")).unwrap();
     let declared = [&BASE[..], &["id", "a.csv", "--as", "*=INT64", "--restart"]].concat();
     assert_eq!(run(at, &declared).status.code(), Some(3));
+}
+
+#[test]
+fn a_declared_key_is_text_in_every_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let rows: String = (0..10_000).map(|id| format!("{id},1\n")).collect();
+    fs::write(at.join("a.csv"), format!("id,v\n{rows}u-1,2.5\n")).unwrap();
+    let guessed = [&BASE[..], &["id", "a.csv", "--as", "v=FP64", "--restart"]].concat();
+    assert_eq!(run(at, &guessed).status.code(), Some(3));
+    // A type by name goes before that of every other column.
+    let types = ["--as", "*=FP32", "--as", "v=FP64"];
+    let read = import(at, &[&["id", "a.csv", "--key-type", "string"][..], &types].concat());
+    assert_eq!(read.header.rows, 10_001);
+    let found = [&b"7"[..], b"u-1"].map(|key| read.column(key, "v").unwrap().to_vec());
+    assert_eq!(found, [1_f64.to_le_bytes(), 2.5_f64.to_le_bytes()]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod declared;
 mod edge_cases;
 mod lakes;
+mod stores;
 mod tables;
 mod text;
 

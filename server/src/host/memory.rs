@@ -198,6 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn a_control_group_has_the_limit_of_its_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let limit = |version| group_limit(version, folder.path());
+        assert_eq!(limit(CgroupVersion::V2), None);
+        write("memory.max", "1073741824\n");
+        write("memory.limit_in_bytes", "536870912\n");
+        assert_eq!(limit(CgroupVersion::V2), Some(1 << 30));
+        assert_eq!(limit(CgroupVersion::V1), Some(1 << 29));
+        write("memory.max", "max\n");
+        assert_eq!(limit(CgroupVersion::V2), None);
+    }
+
+    #[test]
     fn memory_is_what_the_tightest_limit_leaves() {
         let (whole, _) = process_limit();
         assert!(whole > 0 && available() <= field("/proc/meminfo", "MemTotal:").unwrap());

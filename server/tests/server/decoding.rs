@@ -1,5 +1,6 @@
 //! Small messages that would be large in memory: the memory of the process is held against the bound of the configuration.
 
+use crate::attacks::connections::{self, Frame};
 use crate::attacks::messages;
 use crate::grpc::{self, serve};
 use crate::harness::{Data, PATIENCE, Reply, Server, root, tensor, tool};
@@ -9,6 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{GraphBuilder, ModelProto};
 use tierlab_protocol::grpc::SERVICE;
@@ -194,6 +196,56 @@ async fn the_process_stays_within_the_bound_whatever_is_sent() {
     assert!(most <= before + BOUND + BESIDE, "{before} bytes before, {most} at most");
     assert_eq!(server.infer("doubles", vec![doubles(1000)]).await.status, 200);
     assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+/// Sends thousands of messages without a byte on each of `streams` streams of a connection, and takes no reply.
+fn send_empty_messages(address: &str, streams: u32) -> TcpStream {
+    const MESSAGES: usize = 3000;
+    const WINDOW_UPDATE: u8 = 8;
+    let path = format!("/{SERVICE}/ModelStreamInfer");
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path.as_str()),
+        (":authority", "a"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    let body = vec![0; 5 * MESSAGES];
+    let mut connection = connections::send(address, &connections::preface(0)).unwrap();
+    // Bytes that the server takes of all streams together.
+    let mut window = 65_535;
+    for stream in (0..streams).map(connections::stream_id) {
+        while window < body.len() {
+            let frame = Frame::read(&mut connection).unwrap();
+            if (frame.kind, frame.stream) == (WINDOW_UPDATE, 0) {
+                window += u32::from_be_bytes(*frame.payload.first_chunk().unwrap()) as usize;
+            }
+        }
+        window -= body.len();
+        let mut bytes = connections::head(stream, &fields, false);
+        bytes.extend(&(body.len() as u32).to_be_bytes()[1..]);
+        bytes.extend([0, 0]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(&body);
+        connection.write_all(&bytes).unwrap();
+    }
+    connection
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_empty_messages_stay_within_the_bound() {
+    let (_data, server) = start();
+    let before = status(&server, "VmRSS");
+    let address = server.grpc_address.as_deref().unwrap();
+    let connections: Vec<TcpStream> = (0..10).map(|_| send_empty_messages(address, 100)).collect();
+    // Each has read what it reads of messages whose replies are not taken.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let most = status(&server, "VmHWM");
+    assert!(most <= before + BOUND, "{before} bytes before, {most} at most");
+    drop(connections);
+    let ten = tensor("x", DataType::Fp64, &[1, 10], vec![0; 80]);
+    assert_eq!(server.infer("doubles", vec![ten]).await.status, 200);
 }
 
 #[tokio::test]

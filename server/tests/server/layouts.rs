@@ -28,7 +28,10 @@ async fn tier(data: &Data) -> Arc<dyn Tier> {
 
 /// Lays out the tables in `features/` and returns the folder of the shards.
 pub(crate) async fn laid_out(data: &Data, layout: Layout) -> PathBuf {
-    let options = Options { layout, ..OPTIONS };
+    laid_out_with(data, Options { layout, ..OPTIONS }).await
+}
+
+async fn laid_out_with(data: &Data, options: Options) -> PathBuf {
     let features = data.path("features");
     let done = lay_out((&features, &[]), &*tier(data).await, options, &Stop::never()).await;
     let done = done.unwrap();
@@ -110,6 +113,32 @@ async fn a_table_that_is_laid_out_again_is_taken_over_and_no_reply_mixes_both() 
             "{layout}: some rows are the old ones"
         );
     }
+}
+
+/// A reader of Parquet that skips rows of the damaged page never ends.
+#[tokio::test]
+async fn a_damaged_page_keeps_neither_a_thread_nor_the_process() {
+    let data = Data::generate(&[ModelKind::Ctr], 800);
+    tables::generate(TableKind::Ctr, 800, 1, &data.path("features"), &Stop::never()).unwrap();
+    let options = Options {
+        layout: Layout::Parquet,
+        shard_bytes: 1 << 20,
+    };
+    let shard = laid_out_with(&data, options).await.join("000000.parquet");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    bytes[21_014..21_022].copy_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0]);
+    std::fs::write(&shard, bytes).unwrap();
+    let set = ["features.layout=parquet", "cache.capacity_bytes=0"];
+    let mut server = Server::start(&on_tier(&data, "nvme"), &set);
+    for _ in 0..3 {
+        let refused = server.infer("ctr", entity_ids(&[137, 582, 782, 64, 261, 120])).await;
+        assert_eq!(refused.status, 503, "{}", refused.text());
+        assert!(refused.error().contains("damaged"), "{}", refused.text());
+    }
+    assert_eq!(server.infer("ctr", entity_ids(&[1, 799])).await.status, 200);
+    assert_eq!(server.metric("tierlab_stuck_decodes").await, 0.0);
+    server.terminate();
+    assert_eq!(server.wait().await.code(), Some(0), "{}", server.log());
 }
 
 #[tokio::test]

@@ -123,3 +123,24 @@ fn requests_of_one_process_are_refused_with_several() {
     plain.clone().with_options(None, false, Some("--agents")).unwrap();
     assert!(plain.with_options(None, true, Some("--agents")).is_err());
 }
+
+/// Arrivals are computed before a step, so an order for too many would end the process.
+#[test]
+fn the_load_of_an_order_is_checked_like_that_of_a_plan() {
+    let plan = parse(&format!("{HEAD}{LOAD}")).unwrap();
+    let load = plan.loads[0];
+    for rate in [50.0, 1.0, 0.001, 0.0] {
+        // A part of a mix may send nothing in a step.
+        assert!(plan.check_load(&load.at(rate)).is_ok(), "{rate}");
+    }
+    for rate in [1e12, 1e308, f64::INFINITY, f64::NAN] {
+        let refused = plan.check_load(&load.at(rate)).unwrap_err().to_string();
+        assert!(refused.contains("`order.rates`"), "{rate}: {refused}");
+    }
+    let batch = Load {
+        batch_size: u32::MAX,
+        ..load
+    };
+    let refused = plan.check_load(&batch).unwrap_err().to_string();
+    assert!(refused.contains("`order.batch_sizes`"), "{refused}");
+}

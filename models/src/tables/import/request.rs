@@ -193,6 +193,12 @@ impl CsvOptions {
     pub(super) fn is_key(&self, column: &str) -> bool {
         self.key.as_deref() == Some(column)
     }
+
+    /// True for a column that is declared a float.
+    pub(super) fn is_float(&self, column: &str) -> bool {
+        use DataType::{Bf16, Fp16, Fp32, Fp64};
+        !self.is_key(column) && matches!(declared(&self.types, column), Some(Bf16 | Fp16 | Fp32 | Fp64))
+    }
 }
 
 /// Returns the declared type of a column, by its name or by `*`.

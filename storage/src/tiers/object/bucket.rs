@@ -339,6 +339,26 @@ mod tests {
     }
 
     #[test]
+    fn missing_credentials_are_named_with_their_variables() {
+        for (url, address, variable) in [
+            ("s3://b", "169.254.169.254/latest/api/token", "AWS_ACCESS_KEY_ID"),
+            (
+                "gs://b",
+                "metadata.google.internal/token",
+                "GOOGLE_APPLICATION_CREDENTIALS",
+            ),
+        ] {
+            let keys = format!("url = '{url}'\nanonymous = true\nallow_http = true\n");
+            let bucket = Bucket::new(&toml::from_str(&keys).unwrap()).unwrap();
+            let source = format!("error sending request for url (http://{address})").into();
+            let failure = object_store::Error::Generic { store: "store", source };
+            let error = bucket.error(&Key::from("k"), &failure);
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            assert!(error.detail().contains(variable), "{error}");
+        }
+    }
+
+    #[test]
     fn the_code_is_told_and_no_secret() {
         let body = "<?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>The request signature we \
             calculated with AKIAIOSFODNN7EXAMPLE does not match</Message><AWSAccessKeyId>AKIAIOSFODNN7EXAMPLE\

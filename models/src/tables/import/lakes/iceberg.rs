@@ -500,31 +500,92 @@ mod tests {
         }
     }
 
-    /// Creates a file with one record, a long, and bytes after it in the same block.
-    fn avro(behind: &[u8]) -> Vec<u8> {
-        let schema = br#"{"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}"#;
+    /// Encodes a number, or a length.
+    fn number(value: usize) -> Vec<u8> {
+        let mut rest = 2 * value;
+        let mut bytes = Vec::new();
+        while rest >= 0x80 {
+            bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+        bytes
+    }
+
+    fn text(value: &str) -> Vec<u8> {
+        [&number(value.len())[..], value.as_bytes()].concat()
+    }
+
+    /// Creates a file with one record of these fields.
+    fn avro(fields: &str, record: &[u8]) -> Vec<u8> {
+        let schema = format!(r#"{{"type":"record","name":"r","fields":[{fields}]}}"#);
         let sync = [7; 16];
-        // Counts and lengths below 64 are one byte, twice the number; this schema's length is two.
-        let length = [(schema.len() as u8 * 2) | 0x80, (schema.len() >> 6) as u8];
-        let block = [2, (1 + behind.len() as u8) * 2, 84];
         [
-            &b"Obj\x01\x02\x16avro.schema"[..],
-            &length,
-            schema,
+            &b"Obj\x01\x02"[..],
+            &text("avro.schema"),
+            &text(&schema),
             &[0],
             &sync,
-            &block,
-            behind,
+            &number(1),
+            &number(record.len()),
+            record,
             &sync,
         ]
         .concat()
     }
 
     #[test]
+    fn deleted_rows_and_files_other_than_parquet_are_refused_by_name() {
+        const LIST: &str = r#"{"name":"manifest_path","type":"string"},{"name":"content","type":"int"},
+            {"name":"partition_spec_id","type":"int"}"#;
+        const MANIFEST: &str = r#"{"name":"status","type":"int"},{"name":"data_file","type":{"type":"record","name":"f",
+            "fields":[{"name":"file_path","type":"string"},{"name":"file_format","type":"string"},
+            {"name":"file_size_in_bytes","type":"long"}]}}"#;
+        const TABLE: &str = r#"{"location":"file:///wh/t","format-version":2,"current-schema-id":0,
+            "schemas":[{"schema-id":0,"fields":[]}],"current-snapshot-id":7,
+            "snapshots":[{"snapshot-id":7,"manifest-list":"file:///wh/t/metadata/s.avro"}]}"#;
+        let names = [
+            "data/a",
+            "metadata/v1.metadata.json",
+            "metadata/s.avro",
+            "metadata/m.avro",
+        ];
+        let files = names.iter().map(|&name| (name.to_owned(), 1)).collect();
+        let name = "t".into();
+        let folder = Listing { name, files };
+        let chosen = |content: usize, format: &str| {
+            let manifest = [text("file:///wh/t/metadata/m.avro"), number(content), number(0)];
+            let file = [number(1), text("file:///wh/t/data/a"), text(format), number(1)];
+            let read = |name: &str| {
+                Ok(match name {
+                    "metadata/s.avro" => avro(LIST, &manifest.concat()),
+                    "metadata/m.avro" => avro(MANIFEST, &file.concat()),
+                    _ => TABLE.as_bytes().to_vec(),
+                })
+            };
+            choose(&folder, &read).map(drop).map_err(|e| e.to_string())
+        };
+        assert_eq!(chosen(0, "PARQUET"), Ok(()));
+        for (content, format, word) in [
+            (1, "PARQUET", "data/a lists deleted rows"),
+            (1, "PUFFIN", "data/a lists deleted rows"),
+            (0, "ORC", "data/a is ORC"),
+        ] {
+            let refused = chosen(content, format).unwrap_err();
+            assert!(
+                refused.contains(word) && refused.contains("rewrite_data_files"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
     fn a_reader_that_does_not_end_is_given_up() {
-        let whole = read_records(avro(&[])).unwrap();
+        let long = |record: &[u8]| avro(r#"{"name":"a","type":"long"}"#, record);
+        let whole = read_records(long(&[84])).unwrap();
         assert_eq!(whole.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
-        let error = read_records_within(avro(&[84]), Duration::from_millis(500)).unwrap_err();
+        // Bytes behind the record.
+        let error = read_records_within(long(&[84, 84]), Duration::from_millis(500)).unwrap_err();
         assert!(error.contains("damaged") && error.contains("does not end"), "{error}");
     }
 }

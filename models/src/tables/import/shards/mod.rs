@@ -58,7 +58,7 @@ impl ShardFile {
         if samples.is_empty() && format == ShardFormat::Tar {
             return Err("no samples: no file is named KEY.EXTENSION".to_owned());
         }
-        let schema = schema(&samples);
+        let schema = schema(&samples, &csv);
         Ok(Self { format, csv, schema })
     }
 
@@ -79,7 +79,7 @@ impl ShardFile {
                 let what = format!("{}: `{new}` is not in the first samples: pass --columns", sample.name);
                 return Err(what.into());
             }
-            push(&mut rows, sample);
+            push(&mut rows, sample, &self.csv);
             if rows.is_full() {
                 on_batch(rows.finish(end - emitted_bytes)?)?;
                 emitted_bytes = end;

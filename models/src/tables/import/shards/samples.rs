@@ -4,6 +4,7 @@
 use super::super::batch::BatchBuilder;
 use super::super::csv_file::ADVICE;
 use super::super::layout::element_of;
+use super::super::request::CsvOptions;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -92,8 +93,8 @@ impl ShardSample {
 }
 
 /// Returns the schema of the samples without errors, or of all samples if each has one: no column may need the files
-/// that cannot be read.
-pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
+/// that cannot be read. Integers of a column that `csv` declares a float are floats.
+pub(super) fn schema(samples: &[ShardSample], csv: &CsvOptions) -> SchemaRef {
     let mut columns: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     let has_good = samples.iter().any(|sample| sample.error.is_none());
     let used = samples.iter().filter(|sample| !has_good || sample.error.is_none());
@@ -107,12 +108,12 @@ pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
             Value::Unreadable(what) => Some((ADVICE.to_owned(), what.clone())),
             _ => None,
         });
-        Field::new(name, type_of(&values), true).with_metadata(HashMap::from_iter(advice))
+        Field::new(name, type_of(&values, csv.is_float(name)), true).with_metadata(HashMap::from_iter(advice))
     };
     Arc::new(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()))
 }
 
-fn type_of(values: &[&Value]) -> Arrow {
+fn type_of(values: &[&Value], is_float: bool) -> Arrow {
     let list = |item: Arrow| Arrow::List(Arc::new(Field::new_list_field(item, true)));
     let first = values[0];
     if values.iter().all(|value| matches!(value, Value::Text(_))) {
@@ -124,8 +125,8 @@ fn type_of(values: &[&Value]) -> Arrow {
             let Some((other, declared)) = value.numbers() else {
                 continue;
             };
-            if (dtype, other) == (DataType::Int64, DataType::Fp64) {
-                dtype = other;
+            if dtype == DataType::Int64 && (is_float || other == DataType::Fp64) {
+                dtype = DataType::Fp64;
             }
             is_list |= declared.unwrap_or_else(|| value.len() != other.size().unwrap_or(1));
         }
@@ -159,12 +160,12 @@ fn arrow_of(dtype: DataType) -> Arrow {
 }
 
 /// Adds a sample as a row.
-pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
+pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample, csv: &CsvOptions) {
     let (name, mut values, error) = (sample.name, sample.values, sample.error);
     let result = match error {
         Some(error) => Err(error),
         None => rows.push(|_, field, bytes| match values.remove(field.name()) {
-            Some(value) => append_value(value, field.data_type(), bytes).map(|()| true),
+            Some(value) => append_value(value, field.data_type(), csv.is_float(field.name()), bytes).map(|()| true),
             None => Ok(false),
         }),
     };
@@ -173,8 +174,8 @@ pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
     }
 }
 
-/// Appends the bytes of a value in a column of this type.
-fn append_value(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
+/// Appends the bytes of a value in a column of this type. Integers may be rounded to floats only if `rounds` is true.
+fn append_value(value: Value, arrow: &Arrow, rounds: bool, out: &mut Vec<u8>) -> Result<(), String> {
     let is_list = matches!(arrow, Arrow::List(_));
     let item = element_of(arrow);
     let bytes: Vec<u8> = match (item, value) {
@@ -186,14 +187,21 @@ fn append_value(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), St
         (
             Arrow::Float64,
             Value::Numbers {
-                dtype: DataType::Int64,
+                dtype: dtype @ (DataType::Int64 | DataType::Fp32),
                 bytes,
                 ..
             },
         ) => {
-            let (values, _) = bytes.as_chunks::<8>();
-            let float = |le: &[u8; 8]| exact_float(i64::from_le_bytes(*le)).map(f64::to_le_bytes);
-            values.iter().map(float).collect::<Result<Vec<_>, _>>()?.concat()
+            let single = |le: &[u8; 4]| Ok(f64::from(f32::from_le_bytes(*le)));
+            let integer = |le: &[u8; 8]| match i64::from_le_bytes(*le) {
+                int if rounds => Ok(int as f64),
+                int => exact_float(int),
+            };
+            let values: Result<Vec<f64>, String> = match dtype {
+                DataType::Fp32 => bytes.as_chunks::<4>().0.iter().map(single).collect(),
+                _ => bytes.as_chunks::<8>().0.iter().map(integer).collect(),
+            };
+            values?.into_iter().flat_map(f64::to_le_bytes).collect()
         }
         (_, Value::Unreadable(what)) => return Err(what),
         (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.type_name())),

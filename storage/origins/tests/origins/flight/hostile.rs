@@ -1,14 +1,18 @@
-//! Hostile Flight server: sizes and row counts beyond any memory, endless actions and flights. Each is an error, soon.
+//! Hostile Flight server: sizes and row counts beyond any memory, endless actions, flights and batches. Each is an error,
+//! soon.
 
 use super::harness::connect;
 use crate::path;
+use arrow_array::RecordBatch;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::utils::batches_to_flight_data;
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, HandshakeResponse,
     PollInfo, PutResult, SchemaResult, Ticket,
 };
 use arrow_schema::{DataType, Field, Schema};
 use futures::stream::{self, BoxStream, StreamExt};
+use std::sync::Arc;
 use std::time::Duration;
 use tierlab_storage::ErrorKind;
 use tokio::net::TcpListener;
@@ -29,13 +33,16 @@ impl Hostile {
         format!("grpc://{address}")
     }
 
-    fn info() -> FlightInfo {
-        let fields = vec![
+    fn schema() -> Schema {
+        Schema::new(vec![
             Field::new("entity_id", DataType::Int64, false),
             Field::new("x", DataType::Float32, false),
-        ];
+        ])
+    }
+
+    fn info() -> FlightInfo {
         FlightInfo::new()
-            .try_with_schema(&Schema::new(fields))
+            .try_with_schema(&Self::schema())
             .unwrap()
             .with_descriptor(FlightDescriptor::new_path(vec!["t".to_owned()]))
             .with_total_records(1 << 55)
@@ -77,7 +84,12 @@ impl FlightService for Hostile {
         none()
     }
     async fn do_get(&self, _: Request<Ticket>) -> Reply<Self::DoGetStream> {
-        none()
+        // The schema, then batches without rows for ever.
+        let schema = Self::schema();
+        let batch = RecordBatch::new_empty(Arc::new(schema.clone()));
+        let mut messages = batches_to_flight_data(&schema, [&batch]).unwrap();
+        let batches = stream::repeat(messages.pop().unwrap());
+        Ok(Response::new(stream::iter(messages).chain(batches).map(Ok).boxed()))
     }
     async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Reply<Self::DoPutStream> {
         none()
@@ -117,4 +129,16 @@ async fn what_it_says_is_not_believed() {
         matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Timeout),
         "{error}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_without_rows_do_not_outlast_their_call() {
+    let url = Hostile::start().await;
+    let tier = connect(&url, "retries = 0\ntimeout_ms = 3000\nattempt_ms = 3000");
+    let tier = tier.await.unwrap();
+    let object = tier.stat(&path("features/t.rows")).await.unwrap();
+    let read = tier.read(&object, object.size - 4..object.size);
+    let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+    let error = read.expect("the read ends").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
 }
