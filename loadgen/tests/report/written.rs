@@ -3,7 +3,7 @@
 use crate::{answered, run, run_folder};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
-use tierlab_analysis::record::{AnswerOutcome, Percentile, Run, Verdict};
+use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Mode, Percentile, Run, Verdict};
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::error::StoreError;
 use tierlab_loadgen::store::folder;
@@ -260,6 +260,49 @@ fn an_unknown_highest_rate_is_not_called_none_beside_the_others() {
     let row = |variant: &str| table.split("<tr").find(|row| row.contains(variant)).unwrap();
     assert!(row("s3-standard").contains("none"), "{}", row("s3-standard"));
     assert!(!row("nfs").contains("none"), "{}", row("nfs"));
+}
+
+#[test]
+fn a_curve_outside_of_the_question_has_no_rate_under_its_objective() {
+    let batch = run().points.iter().filter(|point| {
+        let factors = &point.factors;
+        (factors.tier.as_str(), factors.cache.as_str(), factors.mode) == ("nvme", "cold", Mode::Batch)
+    });
+    let batch = batch.cloned().map(|mut point| {
+        "nvme".clone_into(&mut point.factors.variant);
+        point
+    });
+    let mut run = answered::run(AnswerOutcome::Decided);
+    run.points.extend(batch);
+    run.slo = None;
+    let text = table(&run);
+    let sentence = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+    let asked = sentence("• nvme cold realtime: ");
+    assert!(
+        asked.contains("; highest rate under the objective 812 rps: "),
+        "{asked}"
+    );
+    let other = sentence("• nvme cold batch: ");
+    assert!(
+        other.contains("; highest valid rate ") && !other.contains("under the objective"),
+        "{other}"
+    );
+}
+
+#[test]
+fn a_variant_that_misses_the_objective_is_not_the_fastest() {
+    let fastest = |run: &Run| {
+        let page = tierlab_report::page(&[run]);
+        let (_, table) = page.split_once("against the fastest</th>").unwrap();
+        let table = table.split("</table>").next().unwrap();
+        table.matches(">fastest<").count()
+    };
+    let mut run = answered::run(AnswerOutcome::Decided);
+    assert_eq!(fastest(&run), 1);
+    for ranked in &mut run.answer.as_mut().unwrap().ranking {
+        ranked.outcome = MeetsObjective::NotMet;
+    }
+    assert!(!tierlab_report::page(&[&run]).contains(">fastest<"));
 }
 
 #[test]

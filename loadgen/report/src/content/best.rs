@@ -31,6 +31,14 @@ impl Best<'_> {
         format!("{}{} rps", if self.at_least { "≥ " } else { "" }, rate(self.rps()))
     }
 
+    /// Meaning of the rate, which is under the objective for curves that the answer is about.
+    pub(crate) fn title(&self, run: &Run) -> String {
+        match self.answered_rps {
+            Some(_) => "highest rate under the objective".to_owned(),
+            None => title(run),
+        }
+    }
+
     /// Prefix of the cost of an inference: at the highest rate it is less than below it, and more than above it.
     pub(crate) fn bound(&self) -> &'static str {
         match self.point.factors.offered_rps / self.rps() {
@@ -113,10 +121,9 @@ fn server_is_limit(run: &Run, curve: &Curve<'_>) -> bool {
     })
 }
 
-/// Meaning of [`best`]: `highest rate with p99 < 20 ms`, or `highest valid rate`.
+/// Meaning of [`best`] without an answer: `highest rate with p99 < 20 ms`, or `highest valid rate`.
 pub(crate) fn title(run: &Run) -> String {
     match &run.slo {
-        _ if run.answer.is_some() => "highest rate under the objective".to_owned(),
         Some(slo) => format!("highest rate with {}", slo.objective),
         None => "highest valid rate".to_owned(),
     }

@@ -192,7 +192,7 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
         text += &format!("; by the server's own statistics a request takes on average {stages}");
     }
     if let Some((best, cost)) = best.as_ref().and_then(|best| Some((best, best.cost()?))) {
-        text += &format!("; {} {}: {cost} per 10k inferences", best::title(run), best.text());
+        text += &format!("; {} {}: {cost} per 10k inferences", best.title(run), best.text());
     }
     if run.slo.is_none()
         && let Some(knee) = curve.knee()
