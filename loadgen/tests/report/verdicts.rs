@@ -1,7 +1,9 @@
 //! Verdicts, cautions and prices, and their words in every report.
 
-use crate::{everywhere, run, run_folder, scale, synthetic, with};
-use tierlab_analysis::record::{DeviceReads, GpuUse, Resumption, Run, Verdict};
+use crate::{answered, everywhere, run, run_folder, scale, synthetic, with};
+use tierlab_analysis::record::{
+    AnswerOutcome, DeviceReads, GpuUse, Minimise, PricedVariant, PricedVariants, Resumption, Run, Verdict,
+};
 use tierlab_loadgen::store::folder;
 use tierlab_report::table;
 
@@ -117,6 +119,49 @@ fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
     for text in [table, page] {
         assert!(text.contains("≥ 800 rps: at most $"), "{text}");
     }
+}
+
+#[test]
+fn an_answer_by_an_unchecked_price_says_so_in_its_sentence() {
+    let mut run = answered::run(AnswerOutcome::Decided);
+    let sentence = |run: &Run| {
+        let text = tierlab_report::answer_text(run).unwrap();
+        let words: Vec<&str> = text.split_whitespace().take_while(|word| *word != "Asked:").collect();
+        words.join(" ")
+    };
+    let price = |run: &mut Run, source: &str| {
+        let line = format!("{source}: $0.1, Nobody, as of 2026-11 (from memory, not checked), https://example.org");
+        run.pricing.as_mut().unwrap().sources.push(line);
+    };
+    run.pricing.as_mut().unwrap().priced = Some(PricedVariants {
+        variants: vec![PricedVariant {
+            name: "nvme".to_owned(),
+            tier: "nvme".to_owned(),
+            price: Some("disk".to_owned()),
+            ..PricedVariant::default()
+        }],
+        ..PricedVariants::default()
+    });
+    // Prices of others.
+    price(&mut run, "imaginary.xlarge.metal");
+    price(&mut run, "nvme: disk-array");
+    assert!(sentence(&run).contains("(imaginary.xlarge) for"), "{}", sentence(&run));
+    let before = run.clone();
+    for source in ["imaginary.xlarge", "nvme: disk"] {
+        run = before.clone();
+        price(&mut run, source);
+        let text = sentence(&run);
+        assert!(text.contains("(imaginary.xlarge, price unchecked) for"), "{text}");
+    }
+    // Without a demand there is no month, and the price of inferences says it.
+    let answer = run.answer.as_mut().unwrap();
+    (answer.question.minimise, answer.question.demand) = (Minimise::UsdPer10k, None);
+    answer.ranking[0].usd_per_month = None;
+    let text = sentence(&run);
+    assert!(
+        text.contains("per 10k inferences (imaginary.xlarge, price unchecked), up to"),
+        "{text}"
+    );
 }
 
 #[test]

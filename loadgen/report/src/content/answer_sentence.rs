@@ -5,7 +5,7 @@ use super::point_row::Tier;
 use super::table::Cell;
 use crate::units::{amount, bytes, dollars, dollars_interval, duration, latency, latency_interval, percent, rate};
 use tierlab_analysis::record::{
-    Answer, AnswerOutcome, Demand, Grade, Interval, MeetsObjective, Minimise, Mode, Question, Ranked, Run,
+    Answer, AnswerOutcome, Demand, Grade, Interval, MeetsObjective, Minimise, Mode, Pricing, Question, Ranked, Run,
 };
 
 /// The answer in one sentence, without its full stop.
@@ -72,7 +72,11 @@ fn recommendation(run: &Run, answer: &Answer, best: &Ranked, goal: &str) -> Stri
         Minimise::P99 => parts.extend((!p99.is_empty()).then(|| format!("p99 {tail}"))),
         Minimise::Instances => parts.extend(instances(best).map(|count| instances_text(&count))),
     }
-    parts.extend(month(best).map(|usd| per_month(&Cell::split(&usd)) + &paid_for(run, best)));
+    parts.extend(month(best).map(|usd| per_month(&Cell::split(&usd))));
+    let is_priced = best.usd_per_month.is_some() || minimise == Minimise::UsdPer10k;
+    if let Some(price) = parts.last_mut().filter(|_| is_priced) {
+        *price += &paid_for(run, best);
+    }
     if answer.question.demand.is_none() {
         parts.extend(highest(best).map(|rps| format!("up to {}", at_least(&rps))));
     }
@@ -100,14 +104,14 @@ fn per_month(usd: &Cell) -> String {
     text.trim_end().to_owned()
 }
 
-/// ` (2 × c7gd.xlarge, table of 98 MiB)`.
+/// ` (2 × c7gd.xlarge, table of 98 MiB, price unchecked)`.
 fn paid_for(run: &Run, ranked: &Ranked) -> String {
     let Some(pricing) = &run.pricing else {
         return String::new();
     };
     let terms = pricing.terms_by_variant.get(&ranked.variant);
-    let instance = terms.map_or(&pricing.instance, |terms| &terms.instance);
-    let instance = instance.rsplit('/').next().unwrap_or(instance);
+    let instance_name = terms.map_or(&pricing.instance, |terms| &terms.instance);
+    let instance = instance_name.rsplit('/').next().unwrap_or(instance_name);
     let mut text = match ranked.instances {
         Some(count) if count > 1 => format!("{count} × {instance}"),
         _ => instance.to_owned(),
@@ -116,7 +120,23 @@ fn paid_for(run: &Run, ranked: &Ranked) -> String {
     if table > 0 {
         text += &format!(", table of {}", bytes(table));
     }
+    if is_unchecked(pricing, &ranked.variant, instance_name) {
+        text += ", price unchecked";
+    }
     format!(" ({text})")
+}
+
+/// True if the price of a variant's instance or storage was written down from memory.
+fn is_unchecked(pricing: &Pricing, variant: &str, instance: &str) -> bool {
+    let variants = pricing.priced.iter().flat_map(|priced| &priced.variants);
+    let storage = variants
+        .filter(|priced| priced.name == variant)
+        .map(|priced| match &priced.price {
+            Some(entry) => format!("{}: {entry}: ", priced.tier),
+            None => format!("{}: ", priced.tier),
+        });
+    let mut names = storage.chain([format!("{instance}: ")]);
+    names.any(|name| labels::unchecked(pricing).any(|source| source.starts_with(&name)))
 }
 
 fn instances_text(count: &str) -> String {

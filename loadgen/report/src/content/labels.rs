@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use tierlab_analysis::curves::{Curve, curves, distinct, grouped, is_valid};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
-    Band, Driven, Factors, Interval, OpenQuestion, Point, Run, ServerStages, Summary, Tail, Variant, Verdict,
+    Band, Driven, Factors, Interval, OpenQuestion, Point, Pricing, Run, ServerStages, Summary, Tail, Variant, Verdict,
 };
 
 /// Number without the zeros that end its fraction.
@@ -159,6 +159,11 @@ pub(crate) fn without_servers(variant: &Variant) -> String {
     let plural = if variant.servers == 1 { "" } else { "s" };
     let suffix = format!("-{}-server{plural}", variant.servers);
     variant.name.strip_suffix(&suffix).unwrap_or(&variant.name).to_owned()
+}
+
+/// Sources of the prices that were written down from memory.
+pub(crate) fn unchecked(pricing: &Pricing) -> impl Iterator<Item = &String> {
+    pricing.sources.iter().filter(|source| source.contains("not checked"))
 }
 
 /// Curves of a run by group, in the order of their first points; those of the run's question come first.
