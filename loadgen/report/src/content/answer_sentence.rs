@@ -72,10 +72,9 @@ fn recommendation(run: &Run, answer: &Answer, best: &Ranked, goal: &str) -> Stri
         Minimise::P99 => parts.extend((!p99.is_empty()).then(|| format!("p99 {tail}"))),
         Minimise::Instances => parts.extend(instances(best).map(|count| instances_text(&count))),
     }
-    parts.extend(month(best).map(|usd| per_month(&Cell::split(&usd))));
-    let is_priced = best.usd_per_month.is_some() || minimise == Minimise::UsdPer10k;
-    if let Some(price) = parts.last_mut().filter(|_| is_priced) {
-        *price += &paid_for(run, best);
+    parts.extend(month(best).map(|usd| per_month(&Cell::split(&usd)) + &paid_for(run, best)));
+    if let (Minimise::UsdPer10k, None, Some(usd)) = (minimise, best.usd_per_month, parts.last_mut()) {
+        *usd += &paid_for(run, best);
     }
     if answer.question.demand.is_none() {
         parts.extend(highest(best).map(|rps| format!("up to {}", at_least(&rps))));
@@ -120,23 +119,17 @@ fn paid_for(run: &Run, ranked: &Ranked) -> String {
     if table > 0 {
         text += &format!(", table of {}", bytes(table));
     }
-    if is_unchecked(pricing, &ranked.variant, instance_name) {
-        text += ", price unchecked";
-    }
-    format!(" ({text})")
+    let is_unchecked = is_unchecked(pricing, &ranked.variant, instance_name);
+    format!(" ({text}{})", if is_unchecked { ", price unchecked" } else { "" })
 }
 
 /// True if the price of a variant's instance or storage was written down from memory.
 fn is_unchecked(pricing: &Pricing, variant: &str, instance: &str) -> bool {
-    let variants = pricing.priced.iter().flat_map(|priced| &priced.variants);
-    let storage = variants
-        .filter(|priced| priced.name == variant)
-        .map(|priced| match &priced.price {
-            Some(entry) => format!("{}: {entry}: ", priced.tier),
-            None => format!("{}: ", priced.tier),
-        });
-    let mut names = storage.chain([format!("{instance}: ")]);
-    names.any(|name| labels::unchecked(pricing).any(|source| source.starts_with(&name)))
+    let mut variants = pricing.priced.iter().flat_map(|priced| &priced.variants);
+    let own = variants.find(|priced| priced.name == variant);
+    let own = own.map(|own| (own.tier.as_str(), own.price.as_deref()));
+    let is_own = |(tier, entry)| own == Some((tier, Some(entry))) || own == Some((tier, None));
+    labels::unchecked(pricing).any(|name| name == instance || name.split_once(": ").is_some_and(is_own))
 }
 
 fn instances_text(count: &str) -> String {

@@ -31,12 +31,10 @@ impl Best<'_> {
         format!("{}{} rps", if self.at_least { "≥ " } else { "" }, rate(self.rps()))
     }
 
-    /// Meaning of the rate, which is under the objective for curves that the answer is about.
+    /// Meaning of the rate: under the objective if the answer is about it.
     pub(crate) fn title(&self, run: &Run) -> String {
-        match self.answered_rps {
-            Some(_) => "highest rate under the objective".to_owned(),
-            None => title(run),
-        }
+        self.answered_rps
+            .map_or_else(|| title(run), |_| "highest rate under the objective".to_owned())
     }
 
     /// Prefix of the cost of an inference: at the highest rate it is less than below it, and more than above it.

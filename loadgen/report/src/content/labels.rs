@@ -161,9 +161,10 @@ pub(crate) fn without_servers(variant: &Variant) -> String {
     variant.name.strip_suffix(&suffix).unwrap_or(&variant.name).to_owned()
 }
 
-/// Sources of the prices that were written down from memory.
-pub(crate) fn unchecked(pricing: &Pricing) -> impl Iterator<Item = &String> {
-    pricing.sources.iter().filter(|source| source.contains("not checked"))
+/// Names of the prices that were written down from memory: of instances, or of storage behind its tier.
+pub(crate) fn unchecked(pricing: &Pricing) -> impl Iterator<Item = &str> {
+    let sources = pricing.sources.iter().filter(|source| source.contains("not checked"));
+    sources.filter_map(|source| source.split(": $").next())
 }
 
 /// Curves of a run by group, in the order of their first points; those of the run's question come first.
