@@ -3,7 +3,7 @@
 use crate::{answered, run, run_folder};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
-use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Mode, Percentile, Run, Verdict};
+use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Mode, Percentile, Run, SloOutcome, Verdict};
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::error::StoreError;
 use tierlab_loadgen::store::folder;
@@ -287,6 +287,29 @@ fn a_curve_outside_of_the_question_has_no_rate_under_its_objective() {
         other.contains("; highest valid rate ") && !other.contains("under the objective"),
         "{other}"
     );
+}
+
+#[test]
+fn an_open_end_of_a_highest_rate_is_unknown_and_no_number() {
+    // The search went from 20/s to 800/s.
+    let page = |lo: f64, hi: f64| {
+        let mut run = run().clone();
+        for slo in run.findings.iter_mut().filter_map(|finding| finding.slo.as_mut()) {
+            slo.outcome = SloOutcome::Found;
+            if let Some(highest) = &mut slo.highest_rps {
+                (highest.lo, highest.hi) = (lo, hi);
+            }
+        }
+        tierlab_report::page(&[&run])
+    };
+    assert!(page(10.0, 790.0).contains("[10–790]"));
+    for (lo, hi, number, says) in [
+        (0.0, 790.0, "[0–790]", "(unknown between 20 and 790/s)"),
+        (30.0, 800.0, "[30–800]", "(unknown between 30 and 800/s)"),
+    ] {
+        let page = page(lo, hi);
+        assert!(page.contains(says) && !page.contains(number), "{says}");
+    }
 }
 
 #[test]

@@ -31,12 +31,6 @@ impl Best<'_> {
         format!("{}{} rps", if self.at_least { "≥ " } else { "" }, rate(self.rps()))
     }
 
-    /// Meaning of the rate: under the objective if the answer is about it.
-    pub(crate) fn title(&self, run: &Run) -> String {
-        self.answered_rps
-            .map_or_else(|| title(run), |_| "highest rate under the objective".to_owned())
-    }
-
     /// Prefix of the cost of an inference: at the highest rate it is less than below it, and more than above it.
     pub(crate) fn bound(&self) -> &'static str {
         match self.point.factors.offered_rps / self.rps() {
@@ -119,9 +113,10 @@ fn server_is_limit(run: &Run, curve: &Curve<'_>) -> bool {
     })
 }
 
-/// Meaning of [`best`] without an answer: `highest rate with p99 < 20 ms`, or `highest valid rate`.
-pub(crate) fn title(run: &Run) -> String {
+/// Meaning of [`best`]: `highest rate with p99 < 20 ms`, or `highest valid rate`. An answer is about its own curves alone.
+pub(crate) fn title(run: &Run, curve: &Curve<'_>) -> String {
     match &run.slo {
+        _ if ranked(run, curve).is_some() => "highest rate under the objective".to_owned(),
         Some(slo) => format!("highest rate with {}", slo.objective),
         None => "highest valid rate".to_owned(),
     }

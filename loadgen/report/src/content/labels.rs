@@ -198,7 +198,8 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
         text += &format!("; by the server's own statistics a request takes on average {stages}");
     }
     if let Some((best, cost)) = best.as_ref().and_then(|best| Some((best, best.cost()?))) {
-        text += &format!("; {} {}: {cost} per 10k inferences", best.title(run), best.text());
+        let title = best::title(run, curve);
+        text += &format!("; {title} {}: {cost} per 10k inferences", best.text());
     }
     if run.slo.is_none()
         && let Some(knee) = curve.knee()
