@@ -122,6 +122,27 @@ fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
 }
 
 #[test]
+fn the_p99_of_a_point_that_is_not_valid_is_no_part_of_an_answer() {
+    let nvme = |run: &Run| {
+        let answer = tierlab_analysis::decision::answer(run).unwrap();
+        let mut ranking = answer.ranking.into_iter();
+        ranking.find(|ranked| ranked.variant == "nvme").unwrap()
+    };
+    let mut run = answered::run(AnswerOutcome::Decided);
+    let valid = nvme(&run);
+    assert!(valid.p99_us.is_some() && valid.p99_missing.is_none(), "{valid:?}");
+    for point in run.points.iter_mut().filter(|point| point.factors.variant == "nvme") {
+        point.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
+    }
+    let invalid = nvme(&run);
+    assert_eq!(
+        (invalid.p99_us, invalid.p99_us_lo, invalid.p99_us_hi),
+        (None, None, None)
+    );
+    assert_eq!(invalid.p99_missing.as_deref(), Some("invalid: sent late"));
+}
+
+#[test]
 fn an_answer_by_an_unchecked_price_says_so_in_its_sentence() {
     let mut run = answered::run(AnswerOutcome::Decided);
     let sentence = |run: &Run| {
