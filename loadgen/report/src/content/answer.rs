@@ -331,4 +331,21 @@ mod tests {
         answer.ranking[0].highest_is_bound = false;
         assert_eq!(last(&answer), Some((1_500.0, 500.0)));
     }
+
+    #[test]
+    fn a_variant_of_the_tie_that_costs_less_here_costs_less_at_no_other_demand() {
+        let mut answer: Answer = serde_json::from_str(ANSWER).unwrap();
+        let best = &mut answer.ranking[0];
+        (best.highest_is_bound, best.highest_rps_hi) = (false, Some(600.0));
+        let sentences = |usd: f64| {
+            let mut answer = answer.clone();
+            let mut other = answer.ranking[0].clone();
+            "b".clone_into(&mut other.variant);
+            (other.usd_per_month, other.usd_parts) = (Some(usd), vec![("capacity".to_owned(), usd)]);
+            answer.ranking.push(other);
+            other_demands(&answer)
+        };
+        assert_eq!(sentences(101.0), ["Above 350/s b costs less than a"]);
+        assert_eq!(sentences(99.0), [""; 0]);
+    }
 }
