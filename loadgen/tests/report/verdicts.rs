@@ -2,7 +2,7 @@
 
 use crate::{answered, everywhere, run, run_folder, scale, synthetic, with};
 use tierlab_analysis::record::{
-    AnswerOutcome, DeviceReads, GpuUse, Minimise, PricedVariant, PricedVariants, Resumption, Run, Verdict,
+    AnswerOutcome, DeviceReads, GpuUse, Minimise, PricedVariant, PricedVariants, Resumption, Run, StoredBytes, Verdict,
 };
 use tierlab_loadgen::store::folder;
 use tierlab_report::table;
@@ -143,7 +143,7 @@ fn the_p99_of_a_point_that_is_not_valid_is_no_part_of_an_answer() {
 }
 
 #[test]
-fn an_answer_by_an_unchecked_price_says_so_in_its_sentence() {
+fn an_answer_says_the_size_of_its_table_and_that_its_price_is_unchecked() {
     let mut run = answered::run(AnswerOutcome::Decided);
     let sentence = |run: &Run| {
         let text = tierlab_report::answer_text(run).unwrap();
@@ -161,18 +161,28 @@ fn an_answer_by_an_unchecked_price_says_so_in_its_sentence() {
             price: Some("disk".to_owned()),
             ..PricedVariant::default()
         }],
-        ..PricedVariants::default()
+        stored: StoredBytes {
+            table_bytes: 500 << 30,
+            model_bytes: 0,
+        },
     });
     // Prices of others.
     price(&mut run, "imaginary.xlarge.metal");
     price(&mut run, "nvme: disk-array");
-    assert!(sentence(&run).contains("(imaginary.xlarge) for"), "{}", sentence(&run));
+    assert!(
+        sentence(&run).contains("(imaginary.xlarge, table of 500 GiB) for"),
+        "{}",
+        sentence(&run)
+    );
     let before = run.clone();
     for source in ["imaginary.xlarge", "nvme: disk"] {
         run = before.clone();
         price(&mut run, source);
         let text = sentence(&run);
-        assert!(text.contains("(imaginary.xlarge, price unchecked) for"), "{text}");
+        assert!(
+            text.contains("(imaginary.xlarge, table of 500 GiB, price unchecked) for"),
+            "{text}"
+        );
     }
     // Without a demand there is no month, and the price of inferences says it.
     let answer = run.answer.as_mut().unwrap();
@@ -180,7 +190,7 @@ fn an_answer_by_an_unchecked_price_says_so_in_its_sentence() {
     answer.ranking[0].usd_per_month = None;
     let text = sentence(&run);
     assert!(
-        text.contains("per 10k inferences (imaginary.xlarge, price unchecked), up to"),
+        text.contains("per 10k inferences (imaginary.xlarge, table of 500 GiB, price unchecked), up to"),
         "{text}"
     );
 }
