@@ -7,25 +7,20 @@ mod agreement;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the folders below `results/` with a run of the load generator; runs of the storage bench have no
-/// `summary.csv`.
-fn kept() -> Vec<PathBuf> {
+/// Returns the folders below `results/` with all of some files. Runs of the storage bench have no `summary.csv`.
+fn kept(files: &[&str]) -> Vec<PathBuf> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
     let entries = std::fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path());
-    let mut runs: Vec<PathBuf> = entries
-        .filter(|folder| {
-            ["run.json", "summary.csv"]
-                .iter()
-                .all(|file| folder.join(file).is_file())
-        })
+    let mut folders: Vec<PathBuf> = entries
+        .filter(|folder| files.iter().all(|file| folder.join(file).is_file()))
         .collect();
-    runs.sort();
-    runs
+    folders.sort();
+    folders
 }
 
 #[test]
 fn every_kept_run_opens() {
-    let runs = kept();
+    let runs = kept(&["run.json", "summary.csv"]);
     assert!(!runs.is_empty(), "results/ keeps no run");
     for run in runs {
         let text = std::fs::read(run.join("run.json")).unwrap();
@@ -83,6 +78,16 @@ fn advised(views: &Path, run: &Path) -> Vec<String> {
         .unwrap();
     let [answer, advised] = [&answer, &output.stdout].map(|text| serde_json::from_slice(text).unwrap());
     agreement::between(&answer, &advised)
+}
+
+#[test]
+fn every_kept_answer_agrees_with_the_files_beside_it() {
+    let answers = kept(&["answer.json", "summary.csv", "report.md"]);
+    assert!(!answers.is_empty(), "results/ keeps no answer with its report");
+    for folder in answers {
+        let found = agreement::disagreements(&folder, &folder);
+        assert!(found.is_empty(), "{}:\n{}", folder.display(), found.join("\n"));
+    }
 }
 
 #[test]

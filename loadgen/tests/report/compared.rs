@@ -2,10 +2,12 @@
 
 use crate::{answered, run, scale, synthetic};
 use hdrhistogram::Histogram;
+use std::process::Command;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN};
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Interval, MeetsObjective, Objective, Percentile, Question, Run, StreamFigure, Verdict,
 };
+use tierlab_loadgen::store::folder;
 use tierlab_report::{Change, Outcome, comparison};
 
 #[test]
@@ -34,6 +36,27 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
     let mut nothing = run().clone();
     nothing.points.clear();
     assert_eq!(comparison(run(), &nothing, WITHIN).outcome(), Outcome::NothingInCommon);
+}
+
+#[test]
+fn compare_exits_with_1_for_a_regression_and_with_3_if_it_cannot_tell() {
+    let place = tempfile::tempdir().unwrap();
+    let mut unpriced = run().clone();
+    unpriced.pricing = None;
+    for (name, run) in [
+        ("a", run()),
+        ("slower", &synthetic::run(3, 1.6)),
+        ("unpriced", &unpriced),
+    ] {
+        folder::write(run, &place.path().join(name)).unwrap();
+    }
+    let code = |b: &str| {
+        let mut compare = Command::new(env!("CARGO_BIN_EXE_tierlab-loadgen"));
+        compare.args(["compare", "a", b]).current_dir(place.path());
+        compare.output().unwrap().status.code()
+    };
+    let codes = ["a", "slower", "unpriced", "missing"].map(code);
+    assert_eq!(codes, [Some(0), Some(1), Some(3), Some(2)]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Verdicts, cautions and prices, and their words in every report.
 
-use crate::{everywhere, run, run_folder, scale, synthetic, with};
-use tierlab_analysis::record::{DeviceReads, GpuUse, Resumption, Run, Verdict};
+use crate::{answered, everywhere, run, run_folder, scale, synthetic, with};
+use tierlab_analysis::record::{
+    AnswerOutcome, DeviceReads, GpuUse, Minimise, PricedVariant, PricedVariants, Resumption, Run, StoredBytes, Verdict,
+};
 use tierlab_loadgen::store::folder;
 use tierlab_report::table;
 
@@ -117,6 +119,80 @@ fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
     for text in [table, page] {
         assert!(text.contains("≥ 800 rps: at most $"), "{text}");
     }
+}
+
+#[test]
+fn the_p99_of_a_point_that_is_not_valid_is_no_part_of_an_answer() {
+    let nvme = |run: &Run| {
+        let answer = tierlab_analysis::decision::answer(run).unwrap();
+        let mut ranking = answer.ranking.into_iter();
+        ranking.find(|ranked| ranked.variant == "nvme").unwrap()
+    };
+    let mut run = answered::run(AnswerOutcome::Decided);
+    let valid = nvme(&run);
+    assert!(valid.p99_us.is_some() && valid.p99_missing.is_none(), "{valid:?}");
+    for point in run.points.iter_mut().filter(|point| point.factors.variant == "nvme") {
+        point.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
+    }
+    let invalid = nvme(&run);
+    assert_eq!(
+        (invalid.p99_us, invalid.p99_us_lo, invalid.p99_us_hi),
+        (None, None, None)
+    );
+    assert_eq!(invalid.p99_missing.as_deref(), Some("invalid: sent late"));
+}
+
+#[test]
+fn an_answer_says_the_size_of_its_table_and_that_its_price_is_unchecked() {
+    let mut run = answered::run(AnswerOutcome::Decided);
+    let sentence = |run: &Run| {
+        let text = tierlab_report::answer_text(run).unwrap();
+        let words: Vec<&str> = text.split_whitespace().take_while(|word| *word != "Asked:").collect();
+        words.join(" ")
+    };
+    let price = |run: &mut Run, source: &str| {
+        let line = format!("{source}: $0.1, Nobody, as of 2026-11 (from memory, not checked), https://example.org");
+        run.pricing.as_mut().unwrap().sources.push(line);
+    };
+    run.pricing.as_mut().unwrap().priced = Some(PricedVariants {
+        variants: vec![PricedVariant {
+            name: "nvme".to_owned(),
+            tier: "nvme".to_owned(),
+            price: Some("disk".to_owned()),
+            ..PricedVariant::default()
+        }],
+        stored: StoredBytes {
+            table_bytes: 500 << 30,
+            model_bytes: 0,
+        },
+    });
+    // Prices of others.
+    price(&mut run, "imaginary.xlarge.metal");
+    price(&mut run, "nvme: disk-array");
+    assert!(
+        sentence(&run).contains("(imaginary.xlarge, table of 500 GiB) for"),
+        "{}",
+        sentence(&run)
+    );
+    let before = run.clone();
+    for source in ["imaginary.xlarge", "nvme: disk"] {
+        run = before.clone();
+        price(&mut run, source);
+        let text = sentence(&run);
+        assert!(
+            text.contains("(imaginary.xlarge, table of 500 GiB, price unchecked) for"),
+            "{text}"
+        );
+    }
+    // Without a demand there is no month, and the price of inferences says it.
+    let answer = run.answer.as_mut().unwrap();
+    (answer.question.minimise, answer.question.demand) = (Minimise::UsdPer10k, None);
+    answer.ranking[0].usd_per_month = None;
+    let text = sentence(&run);
+    assert!(
+        text.contains("per 10k inferences (imaginary.xlarge, table of 500 GiB, price unchecked), up to"),
+        "{text}"
+    );
 }
 
 #[test]

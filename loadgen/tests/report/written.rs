@@ -3,7 +3,7 @@
 use crate::{answered, run, run_folder};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
-use tierlab_analysis::record::{AnswerOutcome, Percentile, Run, Verdict};
+use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Mode, Percentile, Run, SloOutcome, Verdict};
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::error::StoreError;
 use tierlab_loadgen::store::folder;
@@ -260,6 +260,72 @@ fn an_unknown_highest_rate_is_not_called_none_beside_the_others() {
     let row = |variant: &str| table.split("<tr").find(|row| row.contains(variant)).unwrap();
     assert!(row("s3-standard").contains("none"), "{}", row("s3-standard"));
     assert!(!row("nfs").contains("none"), "{}", row("nfs"));
+}
+
+#[test]
+fn a_curve_outside_of_the_question_has_no_rate_under_its_objective() {
+    let batch = run().points.iter().filter(|point| {
+        let factors = &point.factors;
+        (factors.tier.as_str(), factors.cache.as_str(), factors.mode) == ("nvme", "cold", Mode::Batch)
+    });
+    let batch = batch.cloned().map(|mut point| {
+        "nvme".clone_into(&mut point.factors.variant);
+        point
+    });
+    let mut run = answered::run(AnswerOutcome::Decided);
+    run.points.extend(batch);
+    run.slo = None;
+    let text = table(&run);
+    let sentence = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+    let asked = sentence("• nvme cold realtime: ");
+    assert!(
+        asked.contains("; highest rate under the objective 812 rps: "),
+        "{asked}"
+    );
+    let other = sentence("• nvme cold batch: ");
+    assert!(
+        other.contains("; highest valid rate ") && !other.contains("under the objective"),
+        "{other}"
+    );
+}
+
+#[test]
+fn an_open_end_of_a_highest_rate_is_unknown_and_no_number() {
+    // The search went from 20/s to 800/s.
+    let page = |lo: f64, hi: f64| {
+        let mut run = run().clone();
+        for slo in run.findings.iter_mut().filter_map(|finding| finding.slo.as_mut()) {
+            slo.outcome = SloOutcome::Found;
+            if let Some(highest) = &mut slo.highest_rps {
+                (highest.lo, highest.hi) = (lo, hi);
+            }
+        }
+        tierlab_report::page(&[&run])
+    };
+    assert!(page(10.0, 790.0).contains("[10–790]"));
+    for (lo, hi, number, says) in [
+        (0.0, 790.0, "[0–790]", "(unknown between 20 and 790/s)"),
+        (30.0, 800.0, "[30–800]", "(unknown between 30 and 800/s)"),
+    ] {
+        let page = page(lo, hi);
+        assert!(page.contains(says) && !page.contains(number), "{says}");
+    }
+}
+
+#[test]
+fn a_variant_that_misses_the_objective_is_not_the_fastest() {
+    let fastest = |run: &Run| {
+        let page = tierlab_report::page(&[run]);
+        let (_, table) = page.split_once("against the fastest</th>").unwrap();
+        let table = table.split("</table>").next().unwrap();
+        table.matches(">fastest<").count()
+    };
+    let mut run = answered::run(AnswerOutcome::Decided);
+    assert_eq!(fastest(&run), 1);
+    for ranked in &mut run.answer.as_mut().unwrap().ranking {
+        ranked.outcome = MeetsObjective::NotMet;
+    }
+    assert!(!tierlab_report::page(&[&run]).contains(">fastest<"));
 }
 
 #[test]

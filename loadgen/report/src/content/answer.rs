@@ -299,3 +299,53 @@ fn confidence_notes(answer: &Answer) -> Vec<String> {
     }));
     sentences
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = r#"{
+        "question": {
+            "objectives": [{"percentile": "p99", "limit_us": 5e4}], "error_share": 0.001, "minimise": "usd_per_month",
+            "demand": {"average_rps": 300.0, "peak_rps": 300.0}, "mode": "realtime", "batch_size": 1, "budget_s": 60.0,
+            "confidence": 0.95, "tie": 0.05, "utilisation": 0.7, "least_instances": 1, "highest_rps": 1e4
+        },
+        "outcome": "decided", "best": "a", "confidence": 0.95, "confirmed": true, "spent_s": 60.0, "steps": 30,
+        "disturbed_steps": 0,
+        "ranking": [{
+            "variant": "a", "tier": "nvme", "outcome": "met", "at_rps": 300.0, "p99_us": null, "p99_us_lo": null,
+            "p99_us_hi": null, "highest_rps": 500.0, "highest_rps_lo": 500.0, "highest_rps_hi": null,
+            "highest_is_bound": true, "instances": 1, "usd_per_month": 100.0, "usd_per_month_lo": 100.0,
+            "usd_per_month_hi": 100.0, "usd_per_10k": null, "usd_parts": [["compute", 100.0]], "dominant_part": null,
+            "dominant_share": null, "why": "", "steps": 30
+        }]
+    }"#;
+
+    #[test]
+    fn months_end_where_a_bound_no_longer_tells_the_instances() {
+        let last = |answer: &Answer| months(answer)[0].1.last().copied();
+        let mut answer: Answer = serde_json::from_str(ANSWER).unwrap();
+        // An instance that is filled to 70 % of 500/s carries 350/s.
+        assert_eq!(last(&answer), Some((350.0, 100.0)));
+        // A known limit has all demands, and tells the instances at each.
+        answer.ranking[0].highest_is_bound = false;
+        assert_eq!(last(&answer), Some((1_500.0, 500.0)));
+    }
+
+    #[test]
+    fn a_variant_of_the_tie_that_costs_less_here_costs_less_at_no_other_demand() {
+        let mut answer: Answer = serde_json::from_str(ANSWER).unwrap();
+        let best = &mut answer.ranking[0];
+        (best.highest_is_bound, best.highest_rps_hi) = (false, Some(600.0));
+        let sentences = |usd: f64| {
+            let mut answer = answer.clone();
+            let mut other = answer.ranking[0].clone();
+            "b".clone_into(&mut other.variant);
+            (other.usd_per_month, other.usd_parts) = (Some(usd), vec![("capacity".to_owned(), usd)]);
+            answer.ranking.push(other);
+            other_demands(&answer)
+        };
+        assert_eq!(sentences(101.0), ["Above 350/s b costs less than a"]);
+        assert_eq!(sentences(99.0), [""; 0]);
+    }
+}

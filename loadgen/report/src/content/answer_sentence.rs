@@ -5,7 +5,7 @@ use super::point_row::Tier;
 use super::table::Cell;
 use crate::units::{amount, bytes, dollars, dollars_interval, duration, latency, latency_interval, percent, rate};
 use tierlab_analysis::record::{
-    Answer, AnswerOutcome, Demand, Grade, Interval, MeetsObjective, Minimise, Mode, Question, Ranked, Run,
+    Answer, AnswerOutcome, Demand, Grade, Interval, MeetsObjective, Minimise, Mode, Pricing, Question, Ranked, Run,
 };
 
 /// The answer in one sentence, without its full stop.
@@ -73,6 +73,9 @@ fn recommendation(run: &Run, answer: &Answer, best: &Ranked, goal: &str) -> Stri
         Minimise::Instances => parts.extend(instances(best).map(|count| instances_text(&count))),
     }
     parts.extend(month(best).map(|usd| per_month(&Cell::split(&usd)) + &paid_for(run, best)));
+    if let (Minimise::UsdPer10k, None, Some(usd)) = (minimise, best.usd_per_month, parts.last_mut()) {
+        *usd += &paid_for(run, best);
+    }
     if answer.question.demand.is_none() {
         parts.extend(highest(best).map(|rps| format!("up to {}", at_least(&rps))));
     }
@@ -100,14 +103,14 @@ fn per_month(usd: &Cell) -> String {
     text.trim_end().to_owned()
 }
 
-/// ` (2 × c7gd.xlarge, table of 98 MiB)`.
+/// ` (2 × c7gd.xlarge, table of 98 MiB, price unchecked)`.
 fn paid_for(run: &Run, ranked: &Ranked) -> String {
     let Some(pricing) = &run.pricing else {
         return String::new();
     };
     let terms = pricing.terms_by_variant.get(&ranked.variant);
-    let instance = terms.map_or(&pricing.instance, |terms| &terms.instance);
-    let instance = instance.rsplit('/').next().unwrap_or(instance);
+    let instance_name = terms.map_or(&pricing.instance, |terms| &terms.instance);
+    let instance = instance_name.rsplit('/').next().unwrap_or(instance_name);
     let mut text = match ranked.instances {
         Some(count) if count > 1 => format!("{count} × {instance}"),
         _ => instance.to_owned(),
@@ -116,7 +119,17 @@ fn paid_for(run: &Run, ranked: &Ranked) -> String {
     if table > 0 {
         text += &format!(", table of {}", bytes(table));
     }
-    format!(" ({text})")
+    let is_unchecked = is_unchecked(pricing, &ranked.variant, instance_name);
+    format!(" ({text}{})", if is_unchecked { ", price unchecked" } else { "" })
+}
+
+/// True if the price of a variant's instance or storage was written down from memory.
+fn is_unchecked(pricing: &Pricing, variant: &str, instance: &str) -> bool {
+    let mut variants = pricing.priced.iter().flat_map(|priced| &priced.variants);
+    let own = variants.find(|priced| priced.name == variant);
+    let own = own.map(|own| (own.tier.as_str(), own.price.as_deref()));
+    let is_own = |(tier, entry)| own == Some((tier, Some(entry))) || own == Some((tier, None));
+    labels::unchecked(pricing).any(|name| name == instance || name.split_once(": ").is_some_and(is_own))
 }
 
 fn instances_text(count: &str) -> String {

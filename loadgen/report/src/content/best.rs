@@ -113,10 +113,10 @@ fn server_is_limit(run: &Run, curve: &Curve<'_>) -> bool {
     })
 }
 
-/// Meaning of [`best`]: `highest rate with p99 < 20 ms`, or `highest valid rate`.
-pub(crate) fn title(run: &Run) -> String {
+/// Meaning of [`best`]: `highest rate with p99 < 20 ms`, or `highest valid rate`. An answer is about its own curves alone.
+pub(crate) fn title(run: &Run, curve: &Curve<'_>) -> String {
     match &run.slo {
-        _ if run.answer.is_some() => "highest rate under the objective".to_owned(),
+        _ if ranked(run, curve).is_some() => "highest rate under the objective".to_owned(),
         Some(slo) => format!("highest rate with {}", slo.objective),
         None => "highest valid rate".to_owned(),
     }

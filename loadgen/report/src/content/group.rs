@@ -71,7 +71,7 @@ impl<'a> Group<'a> {
         Self {
             name,
             common_rps,
-            best_title: best::title(run),
+            best_title: curves.first().map_or_else(String::new, |curve| best::title(run, curve)),
             objectives: objectives(run),
             tail,
             rows: rows.collect(),
@@ -100,7 +100,7 @@ fn row<'a>(
         tier: Tier::of(run, factors.label()),
         cache: labels::cache(factors),
         answered: best::ranked(run, curve).map(|ranked| Cell::split_or_none(answer_sentence::highest(ranked))),
-        highest: best.as_ref().and_then(server_limit),
+        highest: best.as_ref().and_then(|best| server_limit(run, best)),
         best,
         at_common: point.and_then(|point| point.summary.as_ref()),
         is_fastest,
@@ -113,9 +113,11 @@ fn objectives(run: &Run) -> Vec<Objective> {
     distinct(run.slo.iter().map(|slo| slo.objective).chain(of_question))
 }
 
-/// Rate of the best point, if it is the server's own limit.
-fn server_limit(best: &Best<'_>) -> Option<Interval> {
-    (!best.at_least).then(|| best.interval.unwrap_or(Interval::exact(best.rps())))
+/// Rate of the best point, if it is the server's own limit; without a width if an end of its interval is unknown.
+fn server_limit(run: &Run, best: &Best<'_>) -> Option<Interval> {
+    let most = run.slo.as_ref().map_or(f64::INFINITY, |slo| slo.highest_rps);
+    let known = best.interval.filter(|ends| ends.lo > 0.0 && ends.hi < most);
+    (!best.at_least).then(|| known.unwrap_or(Interval::exact(best.rps())))
 }
 
 fn fastest<'a>(contenders: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
@@ -159,7 +161,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         ..row.tier.cell()
     };
     let latency = |of: fn(&Summary) -> Option<Interval>| Cell::latency(summary.and_then(of));
-    let interval = best.filter(|best| !best.at_least).and_then(|best| best.interval);
+    let interval = row.highest.filter(|ends| ends.lo < ends.hi);
     let highest = || Cell {
         interval: interval.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
         ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))

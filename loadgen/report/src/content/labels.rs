@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use tierlab_analysis::curves::{Curve, curves, distinct, grouped, is_valid};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
-    Band, Driven, Factors, Interval, OpenQuestion, Point, Run, ServerStages, Summary, Tail, Variant, Verdict,
+    Band, Driven, Factors, Interval, OpenQuestion, Point, Pricing, Run, ServerStages, Summary, Tail, Variant, Verdict,
 };
 
 /// Number without the zeros that end its fraction.
@@ -161,6 +161,12 @@ pub(crate) fn without_servers(variant: &Variant) -> String {
     variant.name.strip_suffix(&suffix).unwrap_or(&variant.name).to_owned()
 }
 
+/// Names of the prices that were written down from memory: of instances, or of storage behind its tier.
+pub(crate) fn unchecked(pricing: &Pricing) -> impl Iterator<Item = &str> {
+    let sources = pricing.sources.iter().filter(|source| source.contains("not checked"));
+    sources.filter_map(|source| source.split(": $").next())
+}
+
 /// Curves of a run by group, in the order of their first points; those of the run's question come first.
 pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     let over = match run.protocol.as_str() {
@@ -192,7 +198,8 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
         text += &format!("; by the server's own statistics a request takes on average {stages}");
     }
     if let Some((best, cost)) = best.as_ref().and_then(|best| Some((best, best.cost()?))) {
-        text += &format!("; {} {}: {cost} per 10k inferences", best::title(run), best.text());
+        let title = best::title(run, curve);
+        text += &format!("; {title} {}: {cost} per 10k inferences", best.text());
     }
     if run.slo.is_none()
         && let Some(knee) = curve.knee()

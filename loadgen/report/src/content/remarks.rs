@@ -411,10 +411,7 @@ fn unproven(run: &Run, instrument: &Instrument) -> Option<String> {
 }
 
 fn unchecked_prices(run: &Run) -> Option<String> {
-    let sources = run.pricing.iter().flat_map(|pricing| &pricing.sources);
-    let unchecked = sources.filter(|source| source.contains("not checked"));
-    let mut names: Vec<&str> = unchecked.filter_map(|source| source.split(": $").next()).collect();
-    names.dedup();
+    let names: Vec<&str> = run.pricing.iter().flat_map(labels::unchecked).collect();
     (!names.is_empty()).then(|| format!("prices not checked: {}", names.join(", ")))
 }
 

@@ -104,6 +104,41 @@ fn the_shipped_plans_are_valid_and_the_quick_lab_is_quick() {
 }
 
 #[test]
+fn the_shipped_labs_price_a_service_as_it_is_emulated() {
+    let priced_as = [
+        ("efs-elastic", "efs-elastic"),
+        ("efs-nfs", "efs-bursting"),
+        ("elasticache", "elasticache-r7g-4xlarge"),
+        ("gp3", "gp3"),
+        ("s3-express", "s3-express-one-zone"),
+        ("s3-standard", "s3-standard"),
+    ];
+    let labs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/labs");
+    let mut priced = 0;
+    for lab in std::fs::read_dir(labs).unwrap() {
+        let lab = lab.unwrap().path();
+        let plan: toml::Table = std::fs::read_to_string(&lab).unwrap().parse().unwrap();
+        for variant in plan
+            .get("variant")
+            .and_then(toml::Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let text = |key: &str| variant.get(key).and_then(toml::Value::as_str);
+            if let (Some(emulated), Some(price)) = (text("emulated"), text("price")) {
+                assert!(
+                    priced_as.contains(&(emulated, price)),
+                    "{}: {emulated} is priced as {price}",
+                    lab.display()
+                );
+                priced += 1;
+            }
+        }
+    }
+    assert!(priced >= 10, "{priced}");
+}
+
+#[test]
 fn failures_that_a_question_allows_are_no_saturation() {
     let variant = |name: &str| {
         let target = "[variant.target]\nkind = \"http\"\npath = \"/\"\nbody = '1'\n";

@@ -44,6 +44,10 @@ fn without_a_usable_step_no_variant_is_the_most_likely_one() {
     assert!(lab.leader().is_some(), "the prior alone prefers one");
     let verdict = LabVerdict::of(&lab);
     assert_eq!((verdict.outcome, verdict.best), (AnswerOutcome::Undecided, None));
+    for status in &lab.statuses {
+        let known = (status.outcome, status.estimate, status.lo, status.hi.is_infinite());
+        assert_eq!(known, (MeetsObjective::Unknown, None, 0.0, true));
+    }
 }
 
 /// A point at 100/s with one step.

@@ -580,6 +580,26 @@ fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
 }
 
 #[test]
+fn a_ratio_of_two_variants_is_the_least_that_their_intervals_allow() {
+    let (question, all) = (question(), settled());
+    let mut lab = Lab::new(&question, &all);
+    let verdict = LabVerdict {
+        best: Some(0),
+        ..LabVerdict::of(&lab)
+    };
+    // Two instances against three or four.
+    let said = why::why(&lab, &verdict, 1);
+    assert!(said.starts_with("at least 50 % more than a: "), "{said}");
+    // If the intervals touch, there is no ratio.
+    lab.statuses[1].lower = lab.statuses[0].upper * 0.98;
+    let said = why::why(&lab, &verdict, 1);
+    assert!(said.starts_with("within the tie margin of a, or more: "), "{said}");
+    lab.statuses[1].lower = lab.statuses[0].upper * 0.5;
+    let said = why::why(&lab, &verdict, 1);
+    assert!(said.starts_with("meets the objective at "), "{said}");
+}
+
+#[test]
 fn a_variant_that_passes_names_a_rate_even_if_its_interval_is_open() {
     let question = question();
     let all = [candidate("a", 1.0, &[(500.0, 0.0, 20)])];
