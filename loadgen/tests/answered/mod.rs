@@ -145,7 +145,6 @@ fn answer(outcome: AnswerOutcome, question: Question) -> Answer {
         spent_s: 1_260.0,
         steps: 61,
         disturbed_steps: 3,
-        control_drift: Some(-0.012),
         ranking: ranking(),
         open: Vec::new(),
     };
@@ -216,7 +215,6 @@ fn ranking() -> Vec<Ranked> {
 fn undecided(answer: &mut Answer) {
     answer.confidence = 0.81;
     answer.confirmed = false;
-    answer.control_drift = None;
     answer.open = vec![
         OpenQuestion {
             variants: vec!["nvme".to_owned(), "nvme-cached".to_owned()],

@@ -10,14 +10,8 @@ use super::next::shown_rps;
 use super::rate_points::{RatePoint, TOLERANCE, gather, point_at, usable};
 use super::why::{open_questions, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
-use crate::record::{
-    Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run, Verdict,
-};
+use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Question, Ranked, Repeat, Run, Verdict};
 use crate::statistics::mean;
-use crate::statistics::percentile::BlockTable;
-
-/// Minimum number of controls that can show a drift.
-const CONTROLS: usize = 4;
 
 /// Returns the answer to the run's question; `None` if the run has no question.
 pub fn answer(run: &Run) -> Option<Answer> {
@@ -47,7 +41,6 @@ pub fn answer(run: &Run) -> Option<Answer> {
         spent_s,
         steps: repeats.len() as u32,
         disturbed_steps: repeats.iter().filter(|repeat| repeat.disturbed.is_some()).count() as u32,
-        control_drift: control_drift(run, question),
         ranking: order(&lab, &verdict).into_iter().map(ranked).collect(),
         open: match verdict.outcome {
             AnswerOutcome::Undecided => open_questions(&lab, &verdict, step_s),
@@ -190,25 +183,4 @@ pub(super) fn shown_at<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> 
     points()
         .filter(is_shown)
         .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(distance(a).total_cmp(&distance(b))))
-}
-
-/// Returns the change of the control's median from the first to the second half of its steps, as a share.
-fn control_drift(run: &Run, question: &Question) -> Option<f64> {
-    let is_control = |repeat: &&Repeat| repeat.purpose == Purpose::Control && repeat.disturbed.is_none();
-    let controls = points(run, question)
-        .flat_map(|point| &point.repeats)
-        .filter(is_control);
-    let log_median = |repeat: &Repeat| {
-        let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
-        Some((latency.pooled_quantile(0.5)? as f64).max(1.0).ln())
-    };
-    let controls = controls.filter_map(|repeat| Some((repeat.started_at.as_str(), log_median(repeat)?)));
-    let mut controls: Vec<(&str, f64)> = controls.collect();
-    if controls.len() < CONTROLS {
-        return None;
-    }
-    controls.sort_by(|a, b| a.0.cmp(b.0));
-    let (first, second) = controls.split_at(controls.len() / 2);
-    let mean = |half: &[(&str, f64)]| half.iter().map(|(_, us)| us).sum::<f64>() / half.len() as f64;
-    Some((mean(second) - mean(first)).exp() - 1.0)
 }

@@ -10,8 +10,6 @@ use super::rates::bracket;
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 
-/// Steps per control step.
-const CONTROL_EVERY: usize = 10;
 /// Steps of each variant at the demand's rate, enough for a p99 there if requests hardly depend on each other.
 const DEMAND_STEPS: u32 = 16;
 /// Ratio to the demand's rate up to which steps above it show the answer there, so that a change of the number of
@@ -179,9 +177,6 @@ impl Planner<'_> {
         if self.count(Purpose::Explore).is_multiple_of(NARROW_EVERY) {
             let leader = self.lab.leader().filter(|&leader| self.is_wide(leader));
             probes.extend(leader.and_then(|leader| self.narrowing_step(leader)));
-        }
-        if !probes.is_empty() {
-            probes.extend(self.control());
         }
         self.block(Phase::Decide, probes, f64::from(CONFIRM_STEPS))
     }
@@ -371,27 +366,6 @@ impl Planner<'_> {
         rates.filter(move |rps| !self.lab.point_at(index, *rps).is_some_and(RatePoint::is_stuck))
     }
 
-    /// Returns the control step, if one is due. All controls repeat the first: the leader well below its estimated
-    /// highest rate.
-    fn control(&self) -> Option<Probe> {
-        let lab = self.lab;
-        let controls = self.count(Purpose::Control);
-        if self.count(Purpose::Explore) < lab.candidates.len() + CONTROL_EVERY * (controls + 1) {
-            return None;
-        }
-        let first = lab.candidates.iter().enumerate().find_map(|(candidate, one)| {
-            let step = one.steps.iter().find(|step| step.purpose == Purpose::Control)?;
-            Some((candidate, step.rps))
-        });
-        let (candidate, rps) = first.or_else(|| {
-            let leader = lab.leader()?;
-            let half = 0.5 * lab.statuses[leader].estimate?;
-            let below = lab.rates.iter().copied().rfind(|rps| *rps <= half);
-            Some((leader, below.unwrap_or(lab.rates[0])))
-        })?;
-        Some(probe(candidate, rps, Purpose::Control))
-    }
-
     /// Returns the steps that show each variant. First come steps at the likely rate of every variant, even of those
     /// that cannot win. Then follow, for open variants: the demand's rate; the curve up to the rate at which it misses
     /// the objective; the knee; and the p99 at the demand's rate, if dependent requests take more steps for it.
@@ -418,8 +392,7 @@ impl Planner<'_> {
             &|| self.knee_steps(&open),
             &|| open.iter().filter_map(for_p99).collect(),
         ];
-        let mut probes = stages.iter().map(|stage| stage()).find(|probes| !probes.is_empty())?;
-        probes.extend(self.control());
+        let probes = stages.iter().map(|stage| stage()).find(|probes| !probes.is_empty())?;
         self.block(Phase::Charts, probes, 0.0)
     }
 

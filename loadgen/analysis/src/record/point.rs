@@ -75,11 +75,10 @@ impl Factors {
 pub enum Purpose {
     /// Exploration: every step of a sweep, and the steps that a lab chooses by.
     #[default]
+    #[serde(alias = "control")]
     Explore,
     /// Confirmation of a choice; never part of the choice.
     Confirm,
-    /// Control: always the same point, which shows changes of the machine.
-    Control,
 }
 
 impl Purpose {

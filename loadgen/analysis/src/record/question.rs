@@ -104,9 +104,6 @@ pub struct Answer {
     pub steps: u32,
     /// Number of disturbed steps.
     pub disturbed_steps: u32,
-    /// Change of the control point from the lab's first half to its second, as a share; absent without enough steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_drift: Option<f64>,
     /// All variants, the best first.
     pub ranking: Vec<Ranked>,
     /// Open questions, with the time that they need.

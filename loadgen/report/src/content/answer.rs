@@ -293,10 +293,6 @@ fn confidence_notes(answer: &Answer) -> Vec<String> {
     sentences.push(format!(
         "Measured for {spent} of at most {budget}: {steps} steps, {disturbed}"
     ));
-    sentences.extend(answer.control_drift.map(|drift| {
-        let (sign, percent) = (if drift < 0.0 { "−" } else { "+" }, digits3(100.0 * drift.abs()));
-        format!("The control point moved by {sign}{percent} % from the first half of the steps to the second")
-    }));
     sentences
 }
 
