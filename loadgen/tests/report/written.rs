@@ -303,6 +303,7 @@ fn thin_runs_have_a_report_too() {
         assert!(page.contains("stopped early") && text.contains("stopped before its last point"));
         assert!(!page.contains("NaN") && !text.contains("NaN"));
     }
+    assert!(tierlab_report::page(&[&single]).contains("<span>1 point, "));
     let summary = silent.points[0].summary.as_ref().unwrap();
     assert!(summary.p50_us.is_none() && summary.usd_per_10k.is_none());
     assert_eq!(
