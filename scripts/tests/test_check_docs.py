@@ -1,6 +1,7 @@
 """How scripts/check-docs reads the documentation, and that every page can be read so."""
 import importlib.machinery
 import importlib.util
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -80,6 +81,13 @@ class Blocks(unittest.TestCase):
                 if block.language in check_docs.SHELLS and not block.runs:
                     self.assertTrue(block.one("skip") or block.one("file"), f"{page}:{block.line}")
         self.assertGreater(run, 20)
+
+    def test_the_plan_of_the_guide_to_other_servers_has_a_p99_at_each_rate(self):
+        found = [block for block in check_docs.read("docs/how-to/endpoint.md") if block.one("file") == "mine.toml"]
+        plan = tomllib.loads(found[0].text)
+        for rate in (rate for load in plan["load"] for rate in load["rates"]):
+            # 1,000 requests, and more than a random count of arrivals varies.
+            self.assertGreater(rate * plan["step_s"] * plan["repeats"], 1_100, f"{rate}/s")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Tests of what scripts/reference reads from schemas and from comments."""
 import importlib.machinery
 import importlib.util
+import re
 import sys
 import tempfile
 import unittest
@@ -22,8 +23,13 @@ class LinksOfCommentsBecomeWords(unittest.TestCase):
         reference = loaded()
         self.assertEqual(reference.links_as_words("Read with `O_DIRECT` into a [`Block`](crate::Block)."), "Read with `O_DIRECT` into a `Block`.")
         self.assertEqual(reference.faults, [])
+        self.assertEqual(reference.links_as_words("Ratio; `None` without look-ups."), "Ratio; `null` without look-ups.")
         reference.links_as_words("Made by [`crate::conclude`], at most [`MAX_SIZE`].")
         self.assertEqual(len(reference.faults), 2)
+
+    def test_no_page_has_a_name_of_the_code(self):
+        for page in (SCRIPTS.parent / "docs/reference").glob("*.md"):
+            self.assertEqual(re.findall(r"`None`|\bcrate::\w+|\bMAX_\w+", page.read_text()), [], page.name)
 
     def test_a_default_in_words_stands_in_its_own_column(self):
         reference = loaded()

@@ -37,7 +37,7 @@ class Lengths(unittest.TestCase):
         (self.root / "CHANGELOG.md").write_text("word " * words.CHANGELOG_WORDS)
 
     def test_long_pages_are_found(self):
-        (self.root / "docs/how-to/page.md").write_text("word " * words.GUIDE_WORDS)
+        (self.root / "docs/how-to/page.md").write_text("word " * words.GUIDE_WORDS + "<!-- a comment\nof two lines -->")
         self.assertEqual(list(words.long_pages(self.root)), [])
         (self.root / "README.md").write_text("word " * (words.README_WORDS + 1))
         (self.root / "CHANGELOG.md").write_text("word " * (words.CHANGELOG_WORDS + 1))

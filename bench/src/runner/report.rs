@@ -294,11 +294,16 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
     if run.interrupted {
         all.push("The run was interrupted: points may lack repeats, or be missing".to_owned());
     }
+    let mut unknown: BTreeMap<&str, (&Point, &str, usize)> = BTreeMap::new();
     for summary in &figures.points {
         let point = &summary.point;
         match &summary.verdict {
             Verdict::Failed(why) => all.push(format!("{point} failed: {why}")),
-            Verdict::Unknown(why) => all.push(format!("{point} is no evidence about the tier: {why}")),
+            Verdict::Unknown(why) => {
+                // Reasons that differ in their figures alone are one.
+                let reason = why.split(char::is_numeric).next().unwrap_or_default();
+                unknown.entry(reason).or_insert((point, why.as_str(), 0)).2 += 1;
+            }
             Verdict::Saturated => all.push(format!(
                 "{point}: the tier did not keep up ({} of {} calls/s, {} unfinished)",
                 digits3(summary.iops.value),
@@ -308,15 +313,17 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
             Verdict::Valid => {}
         }
         all.extend(summary.drift.iter().map(|drift| format!("{point}: {drift}")));
-        if summary.left_out > 0 {
-            all.push(format!("{point}: {} disturbed repeats are left out", summary.left_out));
-        }
         // Each error names the command, whose seed differs by repeat: one of them stands for all.
         all.extend(summary.peer_faults.first().map(|fault| {
             let count = summary.peer_faults.len();
             format!("{point}: a peer failed (repeats: {count}), such as: {fault}")
         }));
     }
+    all.extend(unknown.into_values().map(|(point, why, count)| {
+        format!("points that are no evidence about the tier: {count}, such as {point}: {why}")
+    }));
+    let left_out: usize = figures.points.iter().map(|summary| summary.left_out).sum();
+    all.extend((left_out > 0).then(|| format!("disturbed repeats left out: {left_out} (`left_out` in points.csv)")));
     all.extend(figures.peer_notes.iter().cloned());
     all
 }
@@ -366,16 +373,10 @@ mod tests {
         assert!(sentence.contains("3 MiB in 2.00 [2.00–2.00] s, 1.57 ["), "{sentence}");
     }
 
-    #[test]
-    fn a_peer_that_fails_in_every_repeat_has_one_caution_for_the_point() {
-        let entry = |(block_bytes, repeat): (u64, u32)| Entry {
-            peer_faults: vec![format!("fio --bs={block_bytes} --randseed={repeat}: exit status: 1")],
-            ..Entry::new(&Point::reads("disk", block_bytes), repeat)
-        };
-        let repeats = [(4096, 0), (4096, 1), (4096, 2), (8192, 0)];
+    fn cautions_of(points: Vec<Summary>) -> Vec<String> {
         let figures = Figures {
             peer_notes: Vec::new(),
-            points: summaries(&repeats.map(entry)),
+            points,
             seconds: Vec::new(),
             agents: None,
         };
@@ -389,7 +390,33 @@ mod tests {
             plan: String::new(),
             not_removed: None,
         };
-        let mut cautions = cautions(&run, &figures);
+        cautions(&run, &figures)
+    }
+
+    #[test]
+    fn points_without_evidence_for_the_same_reason_have_one_caution() {
+        let entries = [4096, 8192, 16_384].map(|block_bytes| Entry::new(&Point::reads("disk", block_bytes), 0));
+        let mut points = summaries(&entries);
+        let reasons = ["foreign processes used 63 %", "foreign processes used 9 %", "not cold"];
+        for (summary, reason) in points.iter_mut().zip(reasons) {
+            summary.verdict = Verdict::Unknown(reason.to_owned());
+            summary.left_out = 2;
+        }
+        let cautions = cautions_of(points);
+        let count = |text: &str| cautions.iter().filter(|line| line.contains(text)).count();
+        assert_eq!(count("no evidence about the tier: 2, such as"), 1, "{cautions:?}");
+        assert_eq!(count("no evidence about the tier: 1, such as"), 1, "{cautions:?}");
+        assert_eq!(count("disturbed repeats left out: 6 "), 1, "{cautions:?}");
+    }
+
+    #[test]
+    fn a_peer_that_fails_in_every_repeat_has_one_caution_for_the_point() {
+        let entry = |(block_bytes, repeat): (u64, u32)| Entry {
+            peer_faults: vec![format!("fio --bs={block_bytes} --randseed={repeat}: exit status: 1")],
+            ..Entry::new(&Point::reads("disk", block_bytes), repeat)
+        };
+        let repeats = [(4096, 0), (4096, 1), (4096, 2), (8192, 0)];
+        let mut cautions = cautions_of(summaries(&repeats.map(entry)));
         cautions.retain(|line| line.contains("a peer failed"));
         let [first, second] = cautions.as_slice() else {
             panic!("{cautions:?}");

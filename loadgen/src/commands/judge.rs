@@ -224,7 +224,7 @@ impl AnswerChecks {
             write_atomically(file, text.as_bytes())?;
         }
         let diff_code = match &self.baseline {
-            Some(folder) => compare_with_baseline(&baseline(folder)?, run),
+            Some(folder) => compare_with_baseline(folder, &baseline(folder)?, run),
             None => 0,
         };
         let answer_code = answer_exit_code(run, &self.fail_on);
@@ -262,10 +262,15 @@ fn baseline(dir: &Path) -> Result<Answer, RunError> {
 }
 
 /// Compares a run with an earlier answer and returns the exit code: 1 if a variant is certainly worse, 3 if anything
-/// cannot be compared, else 0. Prints the reasons on stderr.
-fn compare_with_baseline(baseline: &Answer, run: &Run) -> u8 {
+/// cannot be compared, else 0. Prints the number of compared figures, and the reasons on stderr.
+fn compare_with_baseline(folder: &Path, baseline: &Answer, run: &Run) -> u8 {
     let Some(current) = &run.answer else { return UNDECIDED };
-    let AnswerComparison { worse, notes } = compare_answers(baseline, current);
+    let AnswerComparison { worse, notes, figures } = compare_answers(baseline, current);
+    let [worse_count, undecided] = [&worse, &notes].map(Vec::len);
+    println!(
+        "\ncompared with {}: {figures} figures (p99, highest rate, $ a month), {worse_count} worse, {undecided} undecided",
+        folder.display()
+    );
     for line in notes.iter().chain(&worse) {
         eprintln!("{line}");
     }
@@ -283,6 +288,8 @@ struct AnswerComparison {
     worse: Vec<String>,
     /// Figures that cannot be compared.
     notes: Vec<String>,
+    /// Number of figures that both answers have.
+    figures: usize,
 }
 
 /// Compares two answers. A variant is worse if it met the objective and no longer does, or if the two intervals of its
@@ -325,6 +332,7 @@ fn compare_answers(baseline: &Answer, latest: &Answer) -> AnswerComparison {
         for (pair, _) in figures(old, new).into_iter().zip(comparable).filter(|(_, can)| *can) {
             result.worse.extend(regression(&new.variant, pair, latest.question.tie));
             let (figure, before, now, is_higher_worse) = pair;
+            result.figures += usize::from(before.is_some() && now.is_some());
             let note = match (before, now) {
                 (Some(_), None) | (None, Some(_)) => "is known in only one of the two answers",
                 (Some(before), Some(now)) if is_higher_worse && before.hi.is_infinite() && now.lo > before.value => {
@@ -420,7 +428,12 @@ mod tests {
             [1, 0, 0, 0]
         );
         assert!(compare_answers(&met, &unknown).notes[0].contains("which is now unknown"));
-        assert_eq!(compare_answers(&met, &met), AnswerComparison::default());
+        // Neither answer has a p99.
+        let same = AnswerComparison {
+            figures: 2,
+            ..AnswerComparison::default()
+        };
+        assert_eq!(compare_answers(&met, &met), same);
         let mut rough = met.clone();
         (rough.ranking[0].usd_per_month_hi, rough.question.tie) = (None, 0.0);
         let mut dear = rough.clone();

@@ -223,11 +223,19 @@ fn an_interrupted_question_goes_on_where_it_was() {
         .arg(place.path("plan.toml"))
         .arg("--bin-dir")
         .arg(place.path("bin"));
-    resume.arg("--resume").arg(place.path("results/cut"));
+    // The run is its own baseline: every figure that it has is compared, and none is worse.
+    for option in ["--resume", "--baseline"] {
+        resume.arg(option).arg(place.path("results/cut"));
+    }
     let ended = run(resume);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let answer = read_json(&place.path("results/cut/answer.json"));
     assert_eq!(answer["best"], "fast", "{answer}");
+    let compared = ended.stdout.rsplit_once("compared with ").unwrap().1;
+    assert!(
+        compared.ends_with(", 0 worse, 0 undecided\n") && !compared.contains(": 0 figures"),
+        "{compared}"
+    );
 }
 
 #[test]

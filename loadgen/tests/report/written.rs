@@ -3,7 +3,9 @@
 use crate::{answered, run, run_folder};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
-use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Mode, Percentile, Run, SloOutcome, Verdict};
+use tierlab_analysis::record::{
+    AnswerOutcome, InstancePrice, MeetsObjective, Mode, Percentile, Run, SloOutcome, Verdict,
+};
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::error::StoreError;
 use tierlab_loadgen::store::folder;
@@ -196,6 +198,18 @@ fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() 
     assert!(page.contains("highest rate with p99 &lt; 20 ms") && page.contains("≥ 800 rps"));
     assert!(page.contains("imaginary.disk, $0.300/h, unchecked"));
     assert!(page.contains("\"crosses\":[[") && page.contains("cost the same at a hit ratio of"));
+    // An instance that no variant is priced on and that is the cheapest for no tier is left out.
+    let mut other = run().clone();
+    let pricing = other.pricing.as_mut().unwrap();
+    pricing.instances.push(InstancePrice {
+        name: "imaginary.dear".to_owned(),
+        usd_per_hour: 1e3,
+        checked: false,
+    });
+    for names in pricing.instances_by_tier.values_mut() {
+        names.push("imaginary.dear".to_owned());
+    }
+    assert!(!tierlab_report::page(&[&other]).contains("imaginary.dear"));
     // If misses are free, no cache is worth its price at any hit ratio.
     let mut free = run().clone();
     let pricing = free.pricing.as_mut().unwrap();
@@ -369,6 +383,7 @@ fn thin_runs_have_a_report_too() {
         assert!(page.contains("stopped early") && text.contains("stopped before its last point"));
         assert!(!page.contains("NaN") && !text.contains("NaN"));
     }
+    assert!(tierlab_report::page(&[&single]).contains("<span>1 point, "));
     let summary = silent.points[0].summary.as_ref().unwrap();
     assert!(summary.p50_us.is_none() && summary.usd_per_10k.is_none());
     assert_eq!(

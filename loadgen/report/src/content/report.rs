@@ -54,6 +54,8 @@ impl<'a> Report<'a> {
         let groups: Vec<Group<'_>> = groups.map(|(name, curves)| Group::of(run, name, curves)).collect();
         let summaries = remarks::of_requests(&run.points).filter_map(|point| point.summary.as_ref());
         let samples = summaries.map(|summary| summary.samples);
+        let points = run.points.len();
+        let plural = if points == 1 { "" } else { "s" };
         Self {
             run,
             sentence: match &answer {
@@ -62,7 +64,7 @@ impl<'a> Report<'a> {
             },
             remarks: remarks::brief(run, &instrument),
             answer,
-            amount: format!("{} points, {} good replies", run.points.len(), thousands(samples.sum())),
+            amount: format!("{points} point{plural}, {} good replies", thousands(samples.sum())),
             requests: requests::sentences(run),
             verdicts: verdicts(run),
             is_emulated: labels::tiers(run).iter().any(|tier| labels::is_emulated(run, tier)),
