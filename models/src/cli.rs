@@ -290,7 +290,7 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
     let mut selection = args.selection;
     selection.repository = or_existing(selection.repository, REPOSITORY);
     selection.features = or_existing(selection.features, FEATURES);
-    let tier = stop.race(publish::open_tier(&args.to, &args.set)).await?;
+    let tier = stop.race(Box::pin(publish::open_tier(&args.to, &args.set))).await?;
     let skipped = publish::skipped_entries(&selection)?;
     for what in &skipped {
         eprintln!("left out: {what}");

@@ -10,7 +10,7 @@ use super::next::shown_rps;
 use super::rate_points::{RatePoint, TOLERANCE, gather, point_at, usable};
 use super::why::{open_questions, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
-use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Question, Ranked, Repeat, Run, Verdict};
+use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Ranked, Repeat, Run, Verdict};
 use crate::statistics::mean;
 
 /// Returns the answer to the run's question; `None` if the run has no question.
