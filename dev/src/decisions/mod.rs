@@ -24,10 +24,11 @@ const ABOUT: &str = "# Error rate of a lab's answer
 
 `right`: labs that named the best variant or one within the tie (5 %) of it, or rightly none; promised are 95 % of those that decided.
 `undecided`: the budget of 240 steps (600 s at 2.5 s each) ended, or fresh steps contradicted the choice (`contradicted`). `none_wrong`:
-said that no variant meets the objective, although one does. `mean_steps`: of all labs, the undecided ones among them. If repeats
-differ, the truth is that of the long run. `eliminated_*`: elimination bisects the score with one step of each variant that is left; it
-states no confidence and confirms nothing; its error is of all labs. No constant of the rule was chosen by how labs of held-out families
-were decided; those of the curve rest on the servers of `highest_rates`, some of them with constant service.
+said that no variant meets the objective, although one does. `not_right`: wrong and undecided labs as a share of all. `mean_steps`: of
+all labs, the undecided ones among them. If repeats differ, the truth is that of the long run. `eliminated_*`: elimination bisects the
+score with one step of each variant that is left; it states no confidence and confirms nothing; `eliminated_wrong` stands beside
+`not_right`. No constant of the rule was chosen by how labs of held-out families were decided; those of the curve rest on the servers of
+`highest_rates`, some of them with constant service.
 
 ";
 
@@ -55,6 +56,7 @@ fn row(family: Family, labs: usize, seed: u64) -> Row {
             cell("none_wrong", count(Answer::FalseNone)),
             cell("undecided", undecided),
             cell("contradicted", contradicted),
+            fixed("not_right", 4, 1.0 - share(correct, labs)),
             fixed("mean_steps", 1, mean_steps(&answers)),
             cell("median_steps", median_steps(&answers)),
             fixed("eliminated_wrong", 4, 1.0 - share(eliminated_right, labs)),
