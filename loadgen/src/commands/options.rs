@@ -20,6 +20,7 @@ use tierlab_agents::tls::Identity;
 use tierlab_agents::token::TokenSource;
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::endpoint::{AccessSpec, Header};
+use tierlab_load::interrupt::Interrupt;
 
 /// Options of `lab` and `sweep`.
 #[derive(Debug, Clone, Args)]
@@ -222,6 +223,17 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u
     let (target, table_bytes) = Target::fetch(plan, &spec, control).await?;
     print_notes(&notes);
     Ok((target, scrape, table_bytes))
+}
+
+/// Does work before the first step; an interrupt drops it.
+pub(super) async fn unless_interrupted<T>(
+    interrupt: &Interrupt,
+    work: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
+    tokio::select! {
+        done = work => done,
+        () = interrupt.raised() => Err(RunError::InterruptedEarly),
+    }
 }
 
 /// Prints on stderr the properties that a server does not report.
