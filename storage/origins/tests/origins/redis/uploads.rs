@@ -61,6 +61,29 @@ async fn the_same_bytes_go_on_and_others_clear_away() {
     assert_eq!(store.query::<u64>(&["DBSIZE"]), 2);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_of_the_same_bytes_that_another_publisher_finishes_is_taken() {
+    let store = Store::start(&[]);
+    let body = Body::Bytes(content(3, 0..SIZE).into());
+    broken_off(&store, &open(&store.url(), "").await, &body).await;
+    // Not idle, by a clock that is ahead.
+    let entry: Vec<String> = store.query(&["HGETALL", "{tierlab}:unfinished"]);
+    let (id, rest) = (&entry[0], entry[1].strip_prefix("1 ").unwrap());
+    store.query::<()>(&["HSET", "{tierlab}:unfinished", id, &format!("99999999999 {rest}")]);
+    // Connections of the first publisher.
+    store.query::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let second = open(&store.url(), "").await;
+    let put = tokio::spawn(async move { second.put(&path("big"), body).await });
+    // The second publisher has seen the upload.
+    while !store.query::<String>(&["CLIENT", "LIST"]).contains("cmd=hscan") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mark = rest.split(' ').nth(2).unwrap();
+    store.query::<()>(&["HSET", "{tierlab}:objects", "big", mark]);
+    store.query::<()>(&["HDEL", "{tierlab}:unfinished", id]);
+    assert_eq!(put.await.unwrap().unwrap().version, mark);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_publishers_leave_one_whole_object() {
     let store = Store::start(&[]);
