@@ -2,6 +2,7 @@
 
 use super::{Store, open};
 use crate::path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_storage::content::content;
@@ -101,4 +102,39 @@ async fn many_publishers_leave_one_whole_object() {
     assert_eq!(whole.bytes, content(seed, 0..object.size));
     // Two chunks, and the hash of all objects.
     assert_eq!(store.query::<u64>(&["DBSIZE"]), 3);
+}
+
+const LARGE: u64 = 256 << 20;
+/// Names the store to the child.
+const STORE: &str = "TIERLAB_TEST_REDIS";
+
+#[tokio::test]
+#[ignore = "a process of its own, started by the test below"]
+async fn child() {
+    let tier = open(&std::env::var(STORE).unwrap(), "").await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("large");
+    std::fs::File::create(&file).unwrap().set_len(LARGE).unwrap();
+    let object = tier.put(&path("large"), Body::File(file)).await.unwrap();
+    assert_eq!(object.size, LARGE);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    println!("PEAK {}", peak.trim().trim_end_matches(" kB"));
+}
+
+#[test]
+fn an_upload_takes_the_memory_of_some_windows() {
+    let store = Store::start(&[]);
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "redis::uploads::child", "--nocapture"])
+        .env(STORE, store.url())
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&child.stdout);
+    let peak = stdout
+        .lines()
+        .find_map(|line| line.split_once("PEAK ")?.1.parse::<u64>().ok());
+    let peak = peak.unwrap_or_else(|| panic!("{stdout}\n{}", String::from_utf8_lossy(&child.stderr))) * 1024;
+    // A window is 8 MiB, and is copied on its way; the rest is the program.
+    assert!(peak < LARGE / 2, "{peak} bytes resident");
 }
