@@ -181,6 +181,11 @@ impl TargetOptions {
             let problem = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
             return Err(RunError::Usage(problem.to_owned()));
         }
+        let urls = target.url.iter().chain(&target.grpc_url);
+        let mut urls = urls.chain(target.metrics.iter().flatten());
+        if target.access.ca.is_some() && urls.all(|url| url.starts_with("http:")) {
+            return Err(RunError::Usage("--ca (`target.ca`) needs an https:// address".into()));
+        }
         Ok(target)
     }
 }

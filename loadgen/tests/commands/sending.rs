@@ -270,3 +270,14 @@ fn ways_that_exclude_each_other_are_refused_by_key() {
         assert!(ended.code == Some(2) && ended.stderr.contains(says), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn certificates_to_trust_are_refused_without_tls() {
+    let (ended, _place) = sweep("http://127.0.0.1:9", "", &["--ca", "ca.pem"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("--ca (`target.ca`) needs an https:// address"),
+        "{}",
+        ended.stderr
+    );
+}
