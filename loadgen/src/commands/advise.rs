@@ -46,13 +46,8 @@ pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     // A folder that is named twice counts once; a missing one is reported by `load`.
     let mut seen = BTreeSet::new();
     let is_new = |folder: &&PathBuf| seen.insert(folder.canonicalize().ok());
-    let runs = options
-        .runs
-        .iter()
-        .filter(is_new)
-        .map(load)
-        .collect::<Result<_, RunError>>()?;
-    let mut run = combine(runs)?;
+    let runs = options.runs.iter().filter(is_new).map(load);
+    let mut run = combine(runs.collect::<Result<_, RunError>>()?)?;
     let Some(original) = &run.question else {
         return Err(RunError::Usage(format!("{}: the run has no question", run.name)));
     };

@@ -66,8 +66,7 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
         let problem = "no request goes over gRPC: set `protocol = \"grpc\"`, or leave out --grpc-url";
         return Err(RunError::about(&plan.file, problem));
     }
-    let opening = Box::pin(open_target(&plan, &server));
-    let (target, scrape) = unless_interrupted(&interrupt, opening).await?;
+    let (target, scrape) = unless_interrupted(&interrupt, Box::pin(open_target(&plan, &server))).await?;
     let pricing = match &plan.prices {
         Some((file, instance)) => {
             // Without a named tier, a server whose storage the plan does not price costs as much as its instance.
