@@ -4,11 +4,11 @@
 use crate::content::{Data, remove, unique_run_name, with_retries};
 use crate::drive::{RepeatResult, RepeatRun, run_tasks, run_threads};
 use crate::machine::{Environment, MachineMonitor};
-use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, toml_name};
+use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, bad_usage, toml_name};
 use crate::report::RunFacts;
 use crate::stop::Stop;
 use crate::ways::{LocalCaller, OBJECTS_PER_CALLER, TierCaller, drop_cache, sync, warm};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -367,8 +367,8 @@ fn tier_notes(info: &TierInfo) -> Vec<String> {
 /// The folder cannot be created.
 pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
     let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
-    let advice = "choose an existing, writable one with --scratch";
-    let refused = |error: std::io::Error| anyhow!("cannot create a folder in {}: {error}; {advice}", parent.display());
+    let advice = "choose an existing, writable folder";
+    let refused = |error: std::io::Error| bad_usage("--scratch", &format!("{}: {error}; {advice}", parent.display()));
     let prefix = format!("tierlab-storage-bench-{name}-");
     let folder = parent.canonicalize().map_err(refused)?;
     let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder);

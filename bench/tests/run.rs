@@ -476,7 +476,7 @@ fn mistakes_of_a_plan_are_named() {
         .arg(folder.path().join("plan.toml"))
         .args(["--scratch", "/no/such/folder"]);
     let output = command.arg("--out").arg(folder.path().join("none")).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("/no/such/folder"), "{}", stderr(&output));
 }
 

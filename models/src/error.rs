@@ -48,7 +48,7 @@ pub enum ModelsError {
         source: StorageError,
     },
     /// Interrupt by Ctrl-C or SIGTERM.
-    #[error("stopped on request; no incomplete file has a final name: run the same command to start over")]
+    #[error("stopped on request; no incomplete file has a final name: run it again (only redis resumes an object)")]
     Interrupted,
 }
 

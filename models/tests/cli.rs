@@ -327,6 +327,7 @@ fn a_signal_ends_the_wait_for_a_tier_that_does_not_answer() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("stopped on request"), "{args:?}: {stderr}");
+        assert!(stderr.contains("only redis resumes an object"), "{args:?}: {stderr}");
     }
 }
 

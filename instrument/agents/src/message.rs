@@ -113,9 +113,9 @@ pub enum ToRun<R> {
     Reply(R),
 }
 
-/// Escapes control characters, because a peer's text is shown in terminals.
+/// Escapes control characters, because a peer's text is shown in terminals: a line break could forge a line of this program.
 pub fn printable(text: &str) -> String {
-    let escaped = |c: char| match c.is_control() && c != '\n' {
+    let escaped = |c: char| match c.is_control() {
         true => c.escape_default().to_string(),
         false => c.to_string(),
     };
@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn what_a_peer_says_gives_no_orders_to_a_terminal() {
-        assert_eq!(printable("failed\nat é, 7 °C"), "failed\nat é, 7 °C");
+        assert_eq!(printable("failed at é, 7 °C"), "failed at é, 7 °C");
+        assert_eq!(printable("failed\nsaved: r"), r"failed\nsaved: r");
         let shown = printable("\x1b]0;title\x07\x1b[2J\r\u{9b}31m\u{7f}\0");
         assert_eq!(shown, r"\u{1b}]0;title\u{7}\u{1b}[2J\r\u{9b}31m\u{7f}\u{0}");
     }

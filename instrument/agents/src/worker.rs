@@ -59,7 +59,7 @@ pub struct Worker {
     /// Link to the process.
     pub link: Link,
     /// Child process, if it runs on this host.
-    pub(crate) process: Option<Child>,
+    pub process: Option<Child>,
 }
 
 impl Worker {

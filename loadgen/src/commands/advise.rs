@@ -8,6 +8,7 @@ use crate::error::RunError;
 use crate::plan::QuestionChanges;
 use crate::store::folder::sha256_of;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, PricedVariant, Pricing, Run, Variant};
 use tierlab_instrument::prices;
@@ -42,8 +43,11 @@ pub struct AdviseOptions {
 /// A run that cannot be read or has no question, runs that cannot be combined, or a question that contradicts itself.
 pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     let load = |folder: &PathBuf| Ok((folder.display().to_string(), load_earlier(folder)?));
-    let runs = options.runs.iter().map(load).collect::<Result<_, RunError>>()?;
-    let mut run = combine(runs)?;
+    // A folder that is named twice counts once; a missing one is reported by `load`.
+    let mut seen = BTreeSet::new();
+    let is_new = |folder: &&PathBuf| seen.insert(folder.canonicalize().ok());
+    let runs = options.runs.iter().filter(is_new).map(load);
+    let mut run = combine(runs.collect::<Result<_, RunError>>()?)?;
     let Some(original) = &run.question else {
         return Err(RunError::Usage(format!("{}: the run has no question", run.name)));
     };

@@ -20,6 +20,7 @@ use tierlab_agents::tls::Identity;
 use tierlab_agents::token::TokenSource;
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::endpoint::{AccessSpec, Header};
+use tierlab_load::interrupt::Interrupt;
 
 /// Options of `lab` and `sweep`.
 #[derive(Debug, Clone, Args)]
@@ -180,6 +181,11 @@ impl TargetOptions {
             let problem = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
             return Err(RunError::Usage(problem.to_owned()));
         }
+        let urls = target.url.iter().chain(&target.grpc_url);
+        let mut urls = urls.chain(target.metrics.iter().flatten());
+        if target.access.ca.is_some() && urls.all(|url| url.starts_with("http:")) {
+            return Err(RunError::Usage("--ca (`target.ca`) needs an https:// address".into()));
+        }
         Ok(target)
     }
 }
@@ -222,6 +228,17 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u
     let (target, table_bytes) = Target::fetch(plan, &spec, control).await?;
     print_notes(&notes);
     Ok((target, scrape, table_bytes))
+}
+
+/// Does work before the first step; an interrupt drops it.
+pub(super) async fn unless_interrupted<T>(
+    interrupt: &Interrupt,
+    work: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
+    tokio::select! {
+        done = work => done,
+        () = interrupt.raised() => Err(RunError::InterruptedEarly),
+    }
 }
 
 /// Prints on stderr the properties that a server does not report.

@@ -3,7 +3,7 @@
 //! In: a plan and an address. Out: a run in its folder. The server itself reports its tier and cache.
 
 use crate::commands::judge::PointChecks;
-use crate::commands::options::{self, RunOptions, TargetOptions};
+use crate::commands::options::{self, RunOptions, TargetOptions, unless_interrupted};
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, PlanError, TargetPlan};
@@ -66,13 +66,7 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
         let problem = "no request goes over gRPC: set `protocol = \"grpc\"`, or leave out --grpc-url";
         return Err(RunError::about(&plan.file, problem));
     }
-    let (target, scrape, table_bytes) = options::open(&plan, &server).await?;
-    let target = label_target(target, &server, &scrape, table_bytes);
-    let target = with_other_models(&plan, target).await?;
-    options::print_notes(&check_reply(&plan, &target, &plan.model).await?);
-    for other in plan.other_models() {
-        options::print_notes(&check_reply(&plan, &target, other).await?);
-    }
+    let (target, scrape) = unless_interrupted(&interrupt, Box::pin(open_target(&plan, &server))).await?;
     let pricing = match &plan.prices {
         Some((file, instance)) => {
             // Without a named tier, a server whose storage the plan does not price costs as much as its instance.
@@ -97,7 +91,8 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
         pricing,
         ..new_run(&plan, environment, instrument)
     };
-    let senders = Senders::new(&plan, options.run.workers, agents).await?;
+    let connecting = Box::pin(Senders::new(&plan, options.run.workers, agents));
+    let senders = unless_interrupted(&interrupt, connecting).await?;
     let runner = Runner {
         plan: &plan,
         targets: vec![target],
@@ -111,6 +106,18 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
     };
     let run = Box::pin(runner.run(run)).await?;
     options.checks.exit_code(&run, &folder)
+}
+
+/// Opens the target with its label and its other models, and checks a reply of each model.
+async fn open_target(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape), RunError> {
+    let (target, scrape, table_bytes) = options::open(plan, server).await?;
+    let target = label_target(target, server, &scrape, table_bytes);
+    let target = with_other_models(plan, target).await?;
+    options::print_notes(&check_reply(plan, &target, &plan.model).await?);
+    for other in plan.other_models() {
+        options::print_notes(&check_reply(plan, &target, other).await?);
+    }
+    Ok((target, scrape))
 }
 
 /// Hashes of the plan and of all files that it names.

@@ -382,3 +382,25 @@ fn a_step_does_not_begin_behind_requests_that_an_earlier_one_gave_up() {
     let late = errors(0, 1)["drain-limit"].as_u64().unwrap_or(0);
     assert!(late < 5, "{}", errors(0, 1));
 }
+
+#[test]
+fn requests_that_only_the_warm_up_gave_up_are_waited_for_too() {
+    // 1.2 s of work in the warm-up, half of which is given up. The window's requests come after it.
+    let times_ms = std::iter::repeat_n(0, 60).chain([1_900, 2_000, 2_100, 2_200]);
+    let lines: String = times_ms
+        .map(|at| format!("{{\"at\": {at}, \"path\": \"/\"}}\n"))
+        .collect();
+    let server = Noting::with(Duration::from_millis(20), true);
+    let place = Workdir::new(&format!(
+        "timeout_ms = 600\n{}[arrival]\nfile = \"r.jsonl\"\ncolumn = \"at\"\nunit = \"ms\"\nspeed = 1.0\n\
+         [target]\nkind = \"http\"\nmetrics = []\n",
+        head("arrivals = \"replay\"")
+    ));
+    std::fs::write(place.path("r.jsonl"), lines).unwrap();
+    let ended = run(place.sweep(&server.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let repeat = &place.run_json()["points"][0]["repeats"][0];
+    assert_eq!((&repeat["scheduled"], &repeat["errors"]), (&json!(3), &json!({})));
+    // One before the step, those of the recording but the last, and one after the step.
+    assert_eq!(server.noted().len(), 1 + 63 + 1);
+}

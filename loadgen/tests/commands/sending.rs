@@ -90,6 +90,8 @@ fn every_request_is_a_row_of_its_step() {
         (200, 2, 9)
     );
     assert!(ended.stdout.contains("Slowest requests"), "{}", ended.stdout);
+    let page = std::fs::read_to_string(place.path("results/r/report.html")).unwrap();
+    assert!(page.contains("href=\"./requests/"), "no link to the requests");
     let columns = "point offered_rps repeat request in_window due_us sent_us first_byte_us done_us outcome status request_bytes \
                    reply_bytes line shapes key decode_us admit_us cache_us tier_us join_us batch_us infer_us encode_us";
     assert_eq!(by_pyarrow(&file), format!("48 {columns}"));
@@ -267,4 +269,15 @@ fn ways_that_exclude_each_other_are_refused_by_key() {
         let (ended, _place) = sweep("http://127.0.0.1:9", keys, &[]);
         assert!(ended.code == Some(2) && ended.stderr.contains(says), "{}", ended.stderr);
     }
+}
+
+#[test]
+fn certificates_to_trust_are_refused_without_tls() {
+    let (ended, _place) = sweep("http://127.0.0.1:9", "", &["--ca", "ca.pem"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("--ca (`target.ca`) needs an https:// address"),
+        "{}",
+        ended.stderr
+    );
 }

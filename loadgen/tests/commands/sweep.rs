@@ -3,6 +3,7 @@
 use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, interrupt, kill_at_once, run, run_until};
 use serde_json::Value;
 use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
 
 fn points(run: &Value) -> &Vec<Value> {
@@ -329,4 +330,16 @@ fn interrupted_before_anything_is_finished_there_is_no_result() {
     let ended = run_until(place.sweep(&endpoint.url), "noise floor", interrupt);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(!place.path("results/r/run.json").exists());
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_a_server_that_does_not_answer() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = Workdir::new(PLAN);
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let mut sweep = place.sweep(&url).spawn().unwrap();
+    let _connection = silent.accept().unwrap();
+    interrupt(&sweep);
+    // Without an interrupt the request fails by its own limit, with another code.
+    assert_eq!(sweep.wait().unwrap().code(), Some(130));
 }

@@ -149,7 +149,9 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::Done;
     use super::*;
+    use tierlab_agents::message::MAX_TO_RUN;
     use tierlab_analysis::record::Outcome;
 
     #[tokio::test]
@@ -161,6 +163,49 @@ mod tests {
         }
         check_privacy(&link(false), false).unwrap();
         check_privacy(&link(true), true).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_is_late_with_its_share_is_given_up_by_name() {
+        let limit = Duration::from_secs(3);
+        let schedule = Schedule {
+            due_us: vec![0; 10],
+            window_start_us: 0,
+            window_end_us: 10,
+            window_requests: 10,
+            stops: false,
+        };
+        // Silent at first, and then in time with each message but not with all.
+        for silent_s in [3_600, 0] {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let link = Link::new("agent a:7070".into(), true, near).admitted(MAX_TO_RUN);
+            let mut worker = Worker { link, process: None };
+            let mut agent = Link::new("run".into(), true, far);
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(silent_s)).await;
+                let done = Done {
+                    samples: 10,
+                    ..Done::default()
+                };
+                let _ = agent.send(&ToRun::Reply(WorkerReply::Done(done))).await;
+                for _ in 0..10 {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    let sample = Sample {
+                        due_us: 0,
+                        sent_us: 0,
+                        done_us: 1,
+                        outcome: Outcome::Ok,
+                        timings: None,
+                    };
+                    let _ = agent.send(&WorkerReply::samples(&[sample])).await;
+                }
+            });
+            let Err(error) = finished(&mut worker, schedule.clone(), 0, limit).await else {
+                panic!("the share came after {limit:?}");
+            };
+            assert!(matches!(error, WorkerError::Lost(_)), "{error}");
+            assert_eq!(error.to_string(), "agent a:7070 is lost: no answer for 3 s");
+        }
     }
 
     #[test]

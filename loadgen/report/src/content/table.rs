@@ -31,6 +31,8 @@ pub struct Cell {
     pub(crate) badge: Option<Badge>,
     /// Details that a page shows on hovering.
     pub(crate) tip: String,
+    /// If true, the value is a file in the run's folder, and a page links it.
+    pub(crate) is_file: bool,
 }
 
 /// Label in a colour.

@@ -66,7 +66,7 @@ pub fn table(table: &Table, class: &str) -> Markup {
 fn cell(cell: &Cell) -> Markup {
     let tip = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let value = html! {
-        (cell.value)
+        @if cell.is_file { a href={ "./" (cell.value) } { (cell.value) } } @else { (cell.value) }
         @if let Some(badge) = &cell.badge {
             " " span.badge.(badge.class) data-tip=[tip(&badge.tip)] { (badge.label) }
         }
@@ -117,6 +117,27 @@ mod tests {
             "see <a href=\"https://a.org/?x=1&amp;y=2\" rel=\"noreferrer\">https://a.org/?x=1&amp;y=2</a>, &lt;b&gt;"
         );
         assert_eq!(with_links("javascript:alert(1)").into_string(), "javascript:alert(1)");
+    }
+
+    #[test]
+    fn a_file_is_a_link_into_the_folder_of_the_page() {
+        for (file, link) in [
+            (
+                "requests/a&b.parquet",
+                "<a href=\"./requests/a&amp;b.parquet\">requests/a&amp;b.parquet</a>",
+            ),
+            // A run may come from anywhere.
+            (
+                "javascript:alert(1)",
+                "<a href=\"./javascript:alert(1)\">javascript:alert(1)</a>",
+            ),
+        ] {
+            let value = Cell {
+                is_file: true,
+                ..Cell::plain(file)
+            };
+            assert_eq!(cell(&value).into_string(), link);
+        }
     }
 
     proptest! {

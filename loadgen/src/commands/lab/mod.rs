@@ -15,7 +15,7 @@ mod stage;
 
 pub(super) use prices::resize;
 
-use crate::commands::options::RunOptions;
+use crate::commands::options::{RunOptions, unless_interrupted};
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, Until, VariantPlan};
@@ -98,7 +98,8 @@ pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunE
     let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options);
     environment.machine_warnings = warnings;
-    let mut targets = Targets::open(&context, locations, &mut environment).await?;
+    let opening = Box::pin(Targets::open(&context, locations, &mut environment));
+    let mut targets = unless_interrupted(&interrupt, opening).await?;
     let cold_starts = match (earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
         (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &targets)).await?,
@@ -114,7 +115,8 @@ pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunE
         cold_starts,
         ..new_run(&plan, environment, instrument)
     };
-    let senders = Senders::new(&plan, options.run.workers, agents).await?;
+    let connecting = Box::pin(Senders::new(&plan, options.run.workers, agents));
+    let senders = unless_interrupted(&interrupt, connecting).await?;
     let destination = (folder, earlier);
     measure(&context, targets, &dropped, destination, senders, run).await
 }

@@ -21,6 +21,8 @@ const WINDOW_BYTES: u64 = 8 << 20;
 const MAX_UNLINKED: u64 = 32 << 10;
 /// Idle seconds after which an upload of the same bytes is resumed. A window takes less.
 const IDLE_S: u64 = 10;
+/// Pause between two looks at another process's upload of the same bytes.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// Idle seconds after which work is removed.
 const ABANDONED_S: u64 = 3600;
 
@@ -167,11 +169,26 @@ impl RedisTier {
         Ok(own_upload)
     }
 
-    /// Takes over an idle upload, after a wait if needed; `None` if it continues elsewhere.
+    /// Follows an upload, and takes it over once it is idle. Returns it with all chunks if another process finishes it;
+    /// `None` if it is gone or continues elsewhere. Bounded by the windows of the upload, since each change writes one.
     async fn resumed(&self, upload: Option<Record>) -> Result<Option<Record>, StorageError> {
-        let Some(upload) = upload else { return Ok(None) };
-        let wait = (upload.at + IDLE_S).saturating_sub(now()).min(IDLE_S);
-        tokio::time::sleep(Duration::from_secs(wait)).await;
+        let Some(mut upload) = upload else { return Ok(None) };
+        let mut unchanged = Duration::ZERO;
+        while upload.at.saturating_add(IDLE_S) > now() && unchanged < Duration::from_secs(IDLE_S) {
+            tokio::time::sleep(FOLLOW_INTERVAL).await;
+            unchanged += FOLLOW_INTERVAL;
+            let id = format!("{:016x}", upload.version.id);
+            let latest = self.scan(&hashes(self.prefix()).1).await?.remove(&id);
+            match latest.and_then(|text| Record::parse(&text)) {
+                Some(latest) if latest == upload => {}
+                Some(latest) if latest.digest == upload.digest => (upload, unchanged) = (latest, Duration::ZERO),
+                _ => {
+                    let object = self.look_up(&upload.path).await;
+                    upload.done = upload.version.chunks();
+                    return Ok(object.is_ok_and(|version| version == upload.version).then_some(upload));
+                }
+            }
+        }
         match self.step(&upload, upload.done).await {
             Ok(claim) => Ok(Some(claim)),
             Err(e) if e.kind() == ErrorKind::Changed => Ok(None),

@@ -96,7 +96,11 @@ pub(super) fn slowest(run: &Run) -> Option<Table> {
         let (took, lag) = (latency(one.latency_us as f64), latency(one.lag_us as f64));
         let (number, request) = ((repeat + 1).to_string(), one.request.to_string());
         let cells = [labels::name(run, factors), number, request, took, lag].map(Cell::from);
-        cells.into_iter().chain([Cell::of(stage), Cell::plain(file)]).collect()
+        let file = Cell {
+            is_file: true,
+            ..Cell::plain(file)
+        };
+        cells.into_iter().chain([Cell::of(stage), file]).collect()
     });
     let numbers = ["repeat", "request", "latency", "send lag"].map(figures);
     let columns = std::iter::once(text("point")).chain(numbers);
