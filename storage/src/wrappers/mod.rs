@@ -5,12 +5,11 @@
 //! TOML, `emulated` and `staged`. [`compose`] adds the rest. The tier's metrics count reads that reach the opened tier;
 //! the cache's metrics count its own hits and misses. [`Limited`] is a wrapper without a configuration of its own.
 
-use crate::device::DeviceReads;
 use crate::limits::buffer_for;
 pub use crate::metrics::{
     CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
 };
-use crate::{ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 pub use cache::{Cache, CacheConfig};
@@ -121,20 +120,12 @@ impl Tier for Limited {
         Ok(object)
     }
 
-    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
-        self.inner.read(object, range).await
-    }
-
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         self.inner.read_many(object, ranges).await
     }
 
     fn inner(&self) -> Option<&dyn Tier> {
         Some(&*self.inner)
-    }
-
-    fn device(&self) -> Option<&dyn DeviceReads> {
-        self.inner.device()
     }
 }
 
