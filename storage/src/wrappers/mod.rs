@@ -198,7 +198,7 @@ mod tests {
             block_bytes: 4096,
             ..CacheConfig::default()
         };
-        let tier = compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap();
+        let tier = compose(Arc::new(MemoryTier::default()), Role::Feature, &cache, &metrics).unwrap();
         assert_eq!(
             tier.info().wrappers,
             ["cache(1048576 bytes, blocks of 4096)", "metered"]
@@ -236,7 +236,13 @@ mod tests {
     async fn failed_reads_are_counted_by_kind() {
         let registry = Registry::new();
         let metrics = StorageMetrics::register(&registry).unwrap();
-        let tier = compose(Arc::new(MemoryTier::new()), Role::Model, &CacheConfig::off(), &metrics).unwrap();
+        let tier = compose(
+            Arc::new(MemoryTier::default()),
+            Role::Model,
+            &CacheConfig::off(),
+            &metrics,
+        )
+        .unwrap();
         let path = ObjectPath::new("x").unwrap();
         let object = tier.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
         assert!(tier.read(&object, 0..6).await.is_err());
@@ -260,7 +266,7 @@ mod tests {
                 ..CacheConfig::default()
             };
             let suite = Suite {
-                tier: compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap(),
+                tier: compose(Arc::new(MemoryTier::default()), Role::Feature, &cache, &metrics).unwrap(),
                 folder: ObjectPath::new(&format!("suite{i}")).unwrap(),
                 scratch: scratch.path().to_owned(),
                 notices_changes: capacity_bytes == 0,
@@ -271,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn larger_objects_are_not_looked_up() {
-        let tier = Limited::new(Arc::new(MemoryTier::new()), 5, "x.max_bytes");
+        let tier = Limited::new(Arc::new(MemoryTier::default()), 5, "x.max_bytes");
         let path = ObjectPath::new("a").unwrap();
         tier.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
         assert_eq!(tier.stat(&path).await.unwrap().size, 5);
