@@ -7,7 +7,8 @@
 
 use crate::limits::buffer_for;
 pub use crate::metrics::{
-    CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
+    CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Registrar, Role, StagedMetrics, StorageMetrics,
+    TierMetrics,
 };
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
