@@ -15,7 +15,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits with a random factor, so that callers that failed together do not retry together.
+    /// Waits with a random factor between the two shares, so that callers that failed together do not retry together.
     pub(crate) const fn spread(first: Duration, max_wait: Duration, min_share: f64, max_share: f64) -> Self {
         Self {
             first,
