@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_interrupt_ends_the_writing_of_data() {
-        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let stop = Stop::default();
         stop.request();
         let written = Data::write(&tier, "bench/x", (1000, 4_096_000), 1, &stop).await;

@@ -27,7 +27,7 @@ const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
 /// "grpc_listen" if gRPC is served. The log goes to stderr. SIGTERM or Ctrl-C drains: admitted requests are finished,
 /// then the exit code is 0. Work not finished within the drain time is cancelled and named in the log; the exit code is
 /// then 1. Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
-#[derive(Parser, Debug)]
+#[derive(Parser)]
 #[command(name = "tierlab-server", version = tierlab_program::version(None), after_help = EXAMPLES)]
 struct Args {
     #[command(subcommand)]

@@ -239,7 +239,7 @@ pub async fn open_counted(config: &TierConfig, metrics: &StorageMetrics) -> Resu
 /// Builds the tier itself, without its wrappers.
 async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
     Ok(match config {
-        TierConfig::Memory { root: None } => Arc::new(MemoryTier::new()),
+        TierConfig::Memory { root: None } => Arc::new(MemoryTier::default()),
         TierConfig::Memory { root: Some(root) } => Arc::new(MemoryTier::load(root).await?),
         TierConfig::Nvme(config) => nvme::open(config).await?,
         TierConfig::Nfs(config) => nfs::open(config).await?,

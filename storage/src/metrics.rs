@@ -3,9 +3,10 @@
 
 use crate::error::KINDS;
 use crate::{ErrorKind, ReadCost, StorageError};
-use prometheus::core::Collector;
+use prometheus::core::{Atomic, Collector, GenericCounterVec, GenericGauge, GenericGaugeVec};
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Counter, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Result,
 };
 use std::time::Duration;
 use tierlab_protocol::metrics as names;
@@ -53,22 +54,63 @@ pub struct StorageMetrics {
     device_path: IntGaugeVec,
 }
 
-/// Creates metric families and adds them to a registry.
-struct Registrar<'a>(&'a Registry);
+/// Creates metrics and adds them to a registry.
+pub struct Registrar<'a>(
+    /// Registry that takes the metrics.
+    pub &'a Registry,
+);
 
 impl Registrar<'_> {
-    fn add<C: Collector + Clone + 'static>(&self, family: prometheus::Result<C>) -> prometheus::Result<C> {
-        let family = family?;
-        self.0.register(Box::new(family.clone()))?;
-        Ok(family)
+    fn add<C: Collector + Clone + 'static>(&self, metric: Result<C>) -> Result<C> {
+        let metric = metric?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
     }
 
-    fn counter(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    /// Registers a counter without labels.
+    ///
+    /// # Errors
+    /// Fails if the name is already registered.
+    pub fn counter(&self, name: &str, help: &str) -> Result<Counter> {
+        self.add(Counter::new(name, help))
     }
 
-    fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
-        self.add(IntGaugeVec::new(Opts::new(name, help), labels))
+    /// Registers a gauge without labels.
+    ///
+    /// # Errors
+    /// Fails if the name is already registered.
+    pub fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>> {
+        self.add(GenericGauge::new(name, help))
+    }
+
+    /// Registers counters by labels.
+    ///
+    /// # Errors
+    /// Fails if the name is already registered.
+    pub fn counters<P: Atomic + 'static>(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<GenericCounterVec<P>> {
+        self.add(GenericCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// Registers gauges by labels.
+    ///
+    /// # Errors
+    /// Fails if the name is already registered.
+    pub fn gauges<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericGaugeVec<P>> {
+        self.add(GenericGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    /// Registers histograms by labels; `buckets` are the upper bounds.
+    ///
+    /// # Errors
+    /// Fails if the name is already registered.
+    pub fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> Result<HistogramVec> {
+        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(HistogramVec::new(opts, labels))
     }
 }
 
@@ -77,11 +119,10 @@ impl StorageMetrics {
     ///
     /// # Errors
     /// Fails if a name is already registered in this registry.
-    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub fn register(registry: &Registry) -> Result<Self> {
         let on = Registrar(registry);
         let of_tier = ["tier", "role"];
-        let read_seconds = HistogramOpts::new(names::TIER_READ_SECONDS, "Time of a read call of a tier.");
-        let read_seconds = HistogramVec::new(read_seconds.buckets(READ_BUCKETS.to_vec()), &of_tier);
+        let read_seconds = "Time of a read call of a tier.";
         let requests = "Requests to a tier's device or server.";
         let wire_bytes = "Bytes received from a tier, including over-read.";
         let hedges = "Hedged requests, sent because the first reply was slow.";
@@ -90,19 +131,19 @@ impl StorageMetrics {
         let device_reads = "Reads of cuFile by the path taken, from its own counters.";
         let device_path = "Configured path to device memory, and what it lacks; 1 if cuFile counts reads.";
         Ok(Self {
-            requests: on.counter(names::TIER_REQUESTS, requests, &of_tier)?,
-            wire_bytes: on.counter(names::TIER_WIRE_BYTES, wire_bytes, &of_tier)?,
-            read_bytes: on.counter(names::TIER_READ_BYTES, "Bytes requested from a tier.", &of_tier)?,
-            retries: on.counter(names::TIER_RETRIES, "Retries of a tier.", &of_tier)?,
-            hedges: on.counter(names::TIER_HEDGES, hedges, &of_tier)?,
-            errors: on.counter(names::TIER_ERRORS, "Failed reads of a tier.", &["tier", "role", "kind"])?,
-            read_seconds: on.add(read_seconds)?,
-            damaged_rows: on.counter(names::DAMAGED_ROWS, damaged, &["tier", "outcome"])?,
+            requests: on.counters(names::TIER_REQUESTS, requests, &of_tier)?,
+            wire_bytes: on.counters(names::TIER_WIRE_BYTES, wire_bytes, &of_tier)?,
+            read_bytes: on.counters(names::TIER_READ_BYTES, "Bytes requested from a tier.", &of_tier)?,
+            retries: on.counters(names::TIER_RETRIES, "Retries of a tier.", &of_tier)?,
+            hedges: on.counters(names::TIER_HEDGES, hedges, &of_tier)?,
+            errors: on.counters(names::TIER_ERRORS, "Failed reads of a tier.", &["tier", "role", "kind"])?,
+            read_seconds: on.histograms(names::TIER_READ_SECONDS, read_seconds, &READ_BUCKETS, &of_tier)?,
+            damaged_rows: on.counters(names::DAMAGED_ROWS, damaged, &["tier", "outcome"])?,
             cache: CacheMetrics::register(&on)?,
             staged: StagedMetrics::register(&on)?,
-            emulated_faults: on.counter(names::EMULATED_FAULTS, faults, &["tier", "kind"])?,
-            device_reads: on.counter(names::DEVICE_READS, device_reads, &["tier", "way"])?,
-            device_path: on.gauge(names::DEVICE_PATH, device_path, &["tier", "path", "missing"])?,
+            emulated_faults: on.counters(names::EMULATED_FAULTS, faults, &["tier", "kind"])?,
+            device_reads: on.counters(names::DEVICE_READS, device_reads, &["tier", "way"])?,
+            device_path: on.gauges(names::DEVICE_PATH, device_path, &["tier", "path", "missing"])?,
         })
     }
 
@@ -110,7 +151,7 @@ impl StorageMetrics {
     ///
     /// # Errors
     /// None expected: the registry is new.
-    pub fn unscraped() -> Result<Self, StorageError> {
+    pub fn unscraped() -> std::result::Result<Self, StorageError> {
         Self::register(&Registry::new()).map_err(|e| ErrorKind::Invalid.error("the storage metrics", e.to_string()))
     }
 
@@ -213,10 +254,10 @@ macro_rules! metrics_of_tiers {
         }
 
         impl $metrics<IntCounterVec, IntGaugeVec> {
-            fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
+            fn register(on: &Registrar<'_>) -> Result<Self> {
                 Ok(Self {
-                    $($counter: on.counter(names::$counter_name, $counter_help, &["tier"])?,)*
-                    $($gauge: on.gauge(names::$gauge_name, $gauge_help, &["tier"])?,)*
+                    $($counter: on.counters(names::$counter_name, $counter_help, &["tier"])?,)*
+                    $($gauge: on.gauges(names::$gauge_name, $gauge_help, &["tier"])?,)*
                 })
             }
 

@@ -58,12 +58,6 @@ impl fmt::Display for ObjectPath {
     }
 }
 
-impl AsRef<str> for ObjectPath {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,12 +15,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits without a random factor.
-    pub(crate) const fn exact(first: Duration, max_wait: Duration) -> Self {
-        Self::spread(first, max_wait, 1.0, 1.0)
-    }
-
-    /// Waits with a random factor, so that callers that failed together do not retry together.
+    /// Waits with a random factor between the two shares, so that callers that failed together do not retry together.
     pub(crate) const fn spread(first: Duration, max_wait: Duration, min_share: f64, max_share: f64) -> Self {
         Self {
             first,
@@ -99,14 +94,14 @@ mod tests {
 
     #[test]
     fn exact_waits_double_up_to_the_longest() {
-        let backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
+        let backoff = Backoff::spread(Duration::from_millis(20), Duration::from_millis(500), 1.0, 1.0);
         let waits: Vec<u128> = (1..8).map(|nth| backoff.wait(nth, u64::MAX).as_millis()).collect();
         assert_eq!(waits, [20, 40, 80, 160, 320, 500, 500]);
     }
 
     #[test]
     fn a_call_is_repeated_within_its_bounds() {
-        let backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
+        let backoff = Backoff::spread(Duration::from_millis(20), Duration::from_millis(500), 1.0, 1.0);
         let (now, hour) = (Instant::now(), Duration::from_secs(3600));
         let mut two = Retries::new(backoff, now, hour, 2);
         assert_eq!(two.next(Duration::ZERO), Some(Duration::from_millis(20)));

@@ -2,28 +2,19 @@
 
 use crate::ReadCost;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Costs that no read has reported.
 #[derive(Debug, Default)]
-pub(crate) struct UnreportedCost {
-    any: AtomicBool,
-    cost: Mutex<ReadCost>,
-}
+pub(crate) struct UnreportedCost(Mutex<Option<ReadCost>>);
 
 impl UnreportedCost {
     pub(crate) fn add(&self, cost: &ReadCost) {
-        self.cost.lock().merge(cost);
-        self.any.store(true, Ordering::Release);
+        self.0.lock().get_or_insert_default().merge(cost);
     }
 
     /// Takes the costs added since the last call.
     pub(crate) fn take(&self) -> Option<ReadCost> {
-        if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
-            return None;
-        }
-        let mut cost = self.cost.lock();
-        Some(std::mem::take(&mut *cost))
+        self.0.lock().take()
     }
 }
 

@@ -199,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_restore_reads_what_the_checkpoint_wrote_and_nothing_else() {
-        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let data = data(&tier).await;
         let written = caller(&tier, &data, Operation::Checkpoint).call(PICK).await.unwrap();
         let restored = caller(&tier, &data, Operation::Restore).call(PICK).await.unwrap();
@@ -214,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn operations_on_objects_check_what_they_find() {
-        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let data = data(&tier).await;
         for operation in [Operation::Stat, Operation::List, Operation::Delete] {
             let call = caller(&tier, &data, operation).call(PICK).await.unwrap();

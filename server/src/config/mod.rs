@@ -92,7 +92,7 @@ impl Described {
     }
 }
 
-/// Raw settings from the command line and the environment.
+/// Raw settings from the command line and the environment. Not printable, because variables may hold tokens.
 #[derive(Clone, Default, clap::Args)]
 pub struct Sources {
     /// Configuration file; tiers are read from the folder `tiers` beside it.
@@ -120,17 +120,6 @@ pub struct Sources {
     /// Environment variables of the process.
     #[arg(skip)]
     pub environment: Vec<(String, String)>,
-}
-
-impl fmt::Debug for Sources {
-    /// Prints only the names of environment variables: their values may be tokens.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.environment.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_struct("Sources")
-            .field("config", &self.config)
-            .field("environment", &names)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A validated configuration.

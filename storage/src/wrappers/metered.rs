@@ -11,7 +11,6 @@ use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-use tierlab_protocol::via::ViaSet;
 
 /// Tier whose reads are counted and timed. Cancelled reads are not timed.
 pub struct Metered {
@@ -94,16 +93,12 @@ impl Tier for Metered {
         self.counted(path, bytes, read, |read| &read.cost).await
     }
 
-    fn shortfall(&self, used: ViaSet) -> Option<String> {
-        self.inner.shortfall(used)
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
     }
 
     fn device(&self) -> Option<&dyn DeviceReads> {
         self.inner.device().is_some().then_some(self)
-    }
-
-    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
-        self.inner.forget(object, ranges).await;
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

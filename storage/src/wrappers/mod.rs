@@ -5,12 +5,12 @@
 //! TOML, `emulated` and `staged`. [`compose`] adds the rest. The tier's metrics count reads that reach the opened tier;
 //! the cache's metrics count its own hits and misses. [`Limited`] is a wrapper without a configuration of its own.
 
-use crate::device::DeviceReads;
 use crate::limits::buffer_for;
 pub use crate::metrics::{
-    CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
+    CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Registrar, Role, StagedMetrics, StorageMetrics,
+    TierMetrics,
 };
-use crate::{ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 pub use cache::{Cache, CacheConfig};
@@ -121,20 +121,12 @@ impl Tier for Limited {
         Ok(object)
     }
 
-    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
-        self.inner.read(object, range).await
-    }
-
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         self.inner.read_many(object, ranges).await
     }
 
     fn inner(&self) -> Option<&dyn Tier> {
         Some(&*self.inner)
-    }
-
-    fn device(&self) -> Option<&dyn DeviceReads> {
-        self.inner.device()
     }
 }
 
@@ -207,7 +199,7 @@ mod tests {
             block_bytes: 4096,
             ..CacheConfig::default()
         };
-        let tier = compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap();
+        let tier = compose(Arc::new(MemoryTier::default()), Role::Feature, &cache, &metrics).unwrap();
         assert_eq!(
             tier.info().wrappers,
             ["cache(1048576 bytes, blocks of 4096)", "metered"]
@@ -245,7 +237,13 @@ mod tests {
     async fn failed_reads_are_counted_by_kind() {
         let registry = Registry::new();
         let metrics = StorageMetrics::register(&registry).unwrap();
-        let tier = compose(Arc::new(MemoryTier::new()), Role::Model, &CacheConfig::off(), &metrics).unwrap();
+        let tier = compose(
+            Arc::new(MemoryTier::default()),
+            Role::Model,
+            &CacheConfig::off(),
+            &metrics,
+        )
+        .unwrap();
         let path = ObjectPath::new("x").unwrap();
         let object = tier.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
         assert!(tier.read(&object, 0..6).await.is_err());
@@ -269,7 +267,7 @@ mod tests {
                 ..CacheConfig::default()
             };
             let suite = Suite {
-                tier: compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap(),
+                tier: compose(Arc::new(MemoryTier::default()), Role::Feature, &cache, &metrics).unwrap(),
                 folder: ObjectPath::new(&format!("suite{i}")).unwrap(),
                 scratch: scratch.path().to_owned(),
                 notices_changes: capacity_bytes == 0,
@@ -280,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn larger_objects_are_not_looked_up() {
-        let tier = Limited::new(Arc::new(MemoryTier::new()), 5, "x.max_bytes");
+        let tier = Limited::new(Arc::new(MemoryTier::default()), 5, "x.max_bytes");
         let path = ObjectPath::new("a").unwrap();
         tier.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
         assert_eq!(tier.stat(&path).await.unwrap().size, 5);

@@ -180,7 +180,7 @@ async fn rows_gather_into_a_tensor_on_the_device() {
     let landed = read(&tier, &object, &ranges).await.unwrap();
     let gpu = landed.bytes.gpu().clone();
     let stream = Stream::new(&gpu).unwrap();
-    let pool = DevicePool::new(&gpu, 1 << 20);
+    let pool = DevicePool::new(&gpu, 1 << 20, true);
     let mut tensor = pool.take(ids.len() * 100).unwrap();
     let column = Column { offset: 64, len: 100 };
     gather(&landed.bytes, &landed.parts, column, &mut tensor, 0, &stream).unwrap();
@@ -208,7 +208,7 @@ async fn rows_gather_into_a_tensor_on_the_device() {
 async fn device_memory_is_bounded_and_comes_back() {
     let harness = Harness::new();
     let gpu = Gpu::open(Search::in_folders(&[harness.standin().folder()]), 0, DevicePath::Bounce).unwrap();
-    let pool = DevicePool::new(&gpu, 256 << 10);
+    let pool = DevicePool::new(&gpu, 256 << 10, true);
     let first = pool.take(100_000).unwrap();
     let at = first.address();
     let second = pool.take(1).unwrap();
@@ -287,7 +287,7 @@ fn a_stretch_without_room_is_refused_before_anything_is_read() {
             threads: 1,
         };
         let mut reader = Reader::open(&gpu, &options).unwrap();
-        let pool = DevicePool::new(&gpu, 1 << 20);
+        let pool = DevicePool::new(&gpu, 1 << 20, true);
         let range = |len| FileRange {
             offset: 0,
             len,

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
-use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::tensor::{DataType, element_count};
 
 /// Maximum versions that a policy may name.
 const MAX_VERSIONS: usize = 1024;
@@ -444,11 +444,8 @@ impl Reshape {
 
 /// Elements of the fixed dimensions before the first free one, between two, and after the last; `None` for a product
 /// that overflows.
-fn elements(shape: &[i64]) -> Vec<Option<i64>> {
-    shape
-        .split(|&dim| dim < 0)
-        .map(|fixed| fixed.iter().try_fold(1_i64, |count, &dim| count.checked_mul(dim)))
-        .collect()
+fn elements(shape: &[i64]) -> Vec<Option<usize>> {
+    shape.split(|&dim| dim < 0).map(element_count).collect()
 }
 
 /// Runs before a version takes requests. A version is refused if a run fails.

@@ -2,8 +2,8 @@
 
 use super::activity::{Activity, CloseReason, OpenRequest, ReplyBody};
 use super::listen::{Bounds, Tls};
-use crate::front::Routes;
 use crate::front::access::Access;
+use crate::front::{Routes, close_after};
 use crate::pipeline::Pipeline;
 use crate::request::{Account, Reason, Refusal};
 use crate::telemetry::Front;
@@ -11,7 +11,7 @@ use crate::telemetry::trace::observe;
 use crate::telemetry::trace::otlp::Telemetry;
 use axum::body::{Body, HttpBody};
 use axum::response::IntoResponse;
-use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use http::header::{HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use std::pin::Pin;
@@ -92,13 +92,7 @@ impl<R: Routes> Endpoint<R> {
         if R::FRONT == Front::Grpc {
             return Status::from(refusal).into_http();
         }
-        let mut response = refusal.into_response();
-        // The body is not read, and its bytes would be taken for a request.
-        if version < Version::HTTP_2 {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
-        }
-        response
+        close_after(version, refusal.into_response())
     }
 }
 

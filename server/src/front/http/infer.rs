@@ -4,16 +4,16 @@
 
 use super::Named;
 use super::body::{self, Pieces};
-use crate::front::JSON;
 use crate::front::state::SharedState;
+use crate::front::{JSON, close_after};
 use crate::models::served_models::Target;
 use crate::request::{Refusal, Stopwatch};
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Version};
+use http::{HeaderName, HeaderValue};
 use tierlab_protocol::infer::{HEADER_LENGTH, Piece};
 
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -24,17 +24,8 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
     match body::discard_small(&head.headers, body).await {
         true => refusal.into_response(),
-        false => close_after(head, refusal.into_response()),
+        false => close_after(head.version, refusal.into_response()),
     }
-}
-
-/// Tells the client that the connection closes, because the rest of an unread body would be taken for the next request.
-fn close_after(head: &Parts, mut response: Response) -> Response {
-    if head.version < Version::HTTP_2 {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
-    }
-    response
 }
 
 pub(super) async fn infer(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
@@ -60,7 +51,7 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
         Ok(incoming) => incoming,
         Err(refusal) => {
             guard.refuse(&refusal);
-            return close_after(&head, refusal.into_response());
+            return close_after(head.version, refusal.into_response());
         }
     };
     let mut watch = Stopwatch::start();

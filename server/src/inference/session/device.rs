@@ -39,7 +39,7 @@ impl TensorMemory {
     fn on(gpu: &Arc<Gpu>) -> Result<Self, String> {
         Ok(Self {
             stream: Stream::new(gpu).map_err(|e| e.to_string())?,
-            pool: DevicePool::unregistered(gpu, TENSOR_BYTES),
+            pool: DevicePool::new(gpu, TENSOR_BYTES, false),
         })
     }
 }

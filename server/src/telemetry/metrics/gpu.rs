@@ -4,13 +4,13 @@
 //! In: an interval. Out: gauges, and counters that grow by measured amounts: busy time is NVML's utilisation times the
 //! time since the last measurement. Without NVML there are no metrics, and the log gives the reason.
 
-use super::Registrar;
 use prometheus::{Counter, Gauge, GaugeVec, Registry};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
 use tierlab_storage::device::Search;
 use tierlab_storage::device::nvml::{GpuSample, Nvml};
+use tierlab_storage::wrappers::Registrar;
 
 /// Starts a thread that measures until the returned sender is dropped; `None` if there is no GPU or `every` is zero.
 ///

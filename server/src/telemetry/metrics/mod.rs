@@ -11,14 +11,14 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use parking_lot::Mutex;
 use procfs::process::Process;
-use prometheus::core::{Atomic, Collector, GenericCounterVec, GenericGauge, GenericGaugeVec};
 use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, Result,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Registry, Result,
 };
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
 use tierlab_protocol::timing::{Stage, StageTimings};
+use tierlab_storage::wrappers::Registrar;
 
 /// Upper bounds of the latency histograms, in seconds: 20 µs to 10 s, about three to a decade.
 const LATENCY_BUCKETS: [f64; 19] = [
@@ -212,38 +212,6 @@ impl Metrics {
     pub(crate) fn settle(&self) {
         self.process.read();
         self.settled.lock().retain(|settle| settle());
-    }
-}
-
-/// Creates metrics and adds them to a registry.
-struct Registrar<'a>(&'a Registry);
-
-impl Registrar<'_> {
-    fn add<C: Collector + Clone + 'static>(&self, metric: Result<C>) -> Result<C> {
-        let metric = metric?;
-        self.0.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> Result<Counter> {
-        self.add(Counter::new(name, help))
-    }
-
-    fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>> {
-        self.add(GenericGauge::new(name, help))
-    }
-
-    fn counters<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericCounterVec<P>> {
-        self.add(GenericCounterVec::new(Opts::new(name, help), labels))
-    }
-
-    fn gauges<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericGaugeVec<P>> {
-        self.add(GenericGaugeVec::new(Opts::new(name, help), labels))
-    }
-
-    fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> Result<HistogramVec> {
-        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-        self.add(HistogramVec::new(opts, labels))
     }
 }
 

@@ -26,6 +26,7 @@ use tierlab_formats::table::{ALIGN, EXTENSION, TableHeader, header_len};
 use tierlab_storage::tiers::flight::message::{TableTicket, table_path};
 use tierlab_storage::tiers::flight::schema;
 use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
+use tierlab_storage::tiers::remember;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -163,11 +164,7 @@ impl TableFolder {
             header,
             object,
         });
-        let mut open = self.open.lock();
-        if open.len() >= MAX_OPEN {
-            open.clear();
-        }
-        open.insert(table.object.path.clone(), Arc::clone(&table));
+        remember(&self.open, MAX_OPEN, table.object.path.clone(), Arc::clone(&table));
         Ok(table)
     }
 

@@ -12,9 +12,10 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tiers::next_nanos;
 
 /// Folder for incomplete writes. A bucket's name cannot begin with a dot.
 const STAGING: &str = ".tierlab-origin";
@@ -230,7 +231,7 @@ impl Folder {
 
     /// Gives a file a unique modification time, and makes it durable.
     pub(super) fn seal(&self, file: &File) -> Result<(), FolderError> {
-        file.set_modified(UNIX_EPOCH + Duration::from_nanos(self.tick()))?;
+        file.set_modified(UNIX_EPOCH + Duration::from_nanos(next_nanos(&self.clock)))?;
         Ok(file.sync_all()?)
     }
 
@@ -265,19 +266,7 @@ impl Folder {
 
     /// Returns a name that is unique over calls and processes.
     pub(super) fn unique(&self) -> String {
-        format!("{:016x}{:08x}", self.tick(), std::process::id())
-    }
-
-    /// Returns the time in nanoseconds since 1970, always later than before.
-    fn tick(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX - 1);
-        let next = |last: u64| Some(now.max(last + 1));
-        let last = self
-            .clock
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-            .unwrap_or_default();
-        now.max(last + 1)
+        format!("{:016x}{:08x}", next_nanos(&self.clock), std::process::id())
     }
 }
 

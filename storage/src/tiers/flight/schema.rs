@@ -17,7 +17,7 @@ use arrow_schema::{DataType as Arrow, Field, Schema};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tierlab_formats::table::{KeyKind, TableHeader, TableSchema};
-use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::tensor::{DataType, element_count};
 
 const TENSOR: &str = "arrow.fixed_shape_tensor";
 const DTYPE_KEY: &str = "tierlab.dtype";
@@ -71,8 +71,7 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
     let arrow = if shape.is_empty() {
         element
     } else {
-        let mut sizes = shape.iter();
-        let count = sizes.try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
+        let count = element_count(shape).and_then(|count| i32::try_from(count).ok());
         let count = count.ok_or_else(|| format!("column `{name}`: shape {shape:?} is too large for a list"))?;
         Arrow::FixedSizeList(Arc::new(Field::new("item", element, false)), count)
     };
@@ -205,12 +204,8 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
     if stated.permutation.is_some_and(|order| !identity(&order)) {
         return Err("permuted tensors are not supported".into());
     }
-    let count = |shape: &[i64]| {
-        shape
-            .iter()
-            .try_fold(1_i64, |count, &n| count.checked_mul(n).filter(|_| n >= 0))
-    };
-    if stated.shape.len() > MAX_DIMENSIONS || count(&stated.shape).is_none() || count(&stated.shape) != count(flat) {
+    let count = element_count(&stated.shape);
+    if stated.shape.len() > MAX_DIMENSIONS || count.is_none() || count != element_count(flat) {
         return Err(format!("tensor shape {:?} does not match {flat:?}", stated.shape));
     }
     Ok(stated.shape)

@@ -221,7 +221,7 @@ fn start(
     let body = move || {
         let opened = Reader::open(&gpu, &options).map(|reader| DeviceWorker {
             root,
-            pool: DevicePool::new(&gpu, device_memory_bytes as usize),
+            pool: DevicePool::new(&gpu, device_memory_bytes as usize, true),
             gpu,
             reader,
             path: options.path,

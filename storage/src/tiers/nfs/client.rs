@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// Maximum bytes of a READDIRPLUS reply.
 const DIRECTORY_BYTES: u32 = 64 << 10;
 /// Waits before a postponed call is retried.
-const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(50), Duration::from_secs(2));
+const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(50), Duration::from_secs(2), 1.0, 1.0);
 /// Size of a file's attributes.
 const ATTRIBUTES_BYTES: usize = 84;
 

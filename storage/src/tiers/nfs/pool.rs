@@ -29,7 +29,7 @@ const WINDOW: usize = 128;
 /// large replies at once does so in cold memory, and small replies wait behind them.
 const UNIT_BYTES: usize = 64 << 10;
 /// Waits before retries.
-const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
+const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(20), Duration::from_millis(500), 1.0, 1.0);
 
 /// Retry rule for a call that may have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,14 +7,15 @@ use super::client::Fault;
 use super::tree::{PARTIAL, Tree, describe};
 use crate::ranges;
 use crate::tasks::clean_up;
+use crate::tiers::next_nanos;
 use crate::tiers::source::Source;
 use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use futures::{StreamExt, TryStreamExt, stream};
 use nfs3_types::nfs3::{fattr3, nfs_fh3, nfsstat3, nfstime3, sattr3, set_mtime, writeverf3};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Maximum attempts of a put when the server restarts or handles are stale.
 const ATTEMPTS: u32 = 3;
@@ -24,14 +25,6 @@ const WRITES_PER_CONNECTION: usize = 4;
 const COMMIT_BYTES: u64 = 64 << 20;
 /// The last modification time handed out, in nanoseconds since 1970.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
-
-/// Current time, made later than every earlier result: two writes within one tick of the server's clock still differ.
-fn tick() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(now.as_nanos()).unwrap_or_default();
-    let last = CLOCK.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(now.max(last + 1)));
-    now.max(last.unwrap_or_default() + 1)
-}
 
 pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
     let name = path.segments().next_back();
@@ -64,7 +57,7 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
 async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Source) -> Result<Option<Object>, Fault> {
     let mut client = tree.client(about);
     let (directory, name) = tree.parent(&mut client, path, true).await?;
-    let stamp = tick();
+    let stamp = next_nanos(&CLOCK);
     let temporary = format!("{PARTIAL}{:x}-{stamp:x}", std::process::id());
     let mut partial = PartialFile {
         tree: Arc::clone(tree),

@@ -220,7 +220,7 @@ impl LocalFiles {
         }
         let (of, direct) = (object.path.clone(), self.direct);
         let open = move |root: &Root| OpenFile::open(root, &of, direct);
-        let file = self.run(&object.path, open).await?;
+        let file = self.run(object.path.as_str(), open).await?;
         if !file.is_version_of(object) {
             return Err(changed(&object.path, &object.version, &file.version));
         }
@@ -241,32 +241,33 @@ impl LocalFiles {
     /// Runs work on the folder on a blocking thread.
     async fn run<T: Send + 'static>(
         &self,
-        about: impl AsRef<str>,
+        about: &str,
         work: impl FnOnce(&Root) -> Result<T, StorageError> + Send + 'static,
     ) -> Result<T, StorageError> {
         let root = self.root.clone();
-        blocking(about.as_ref(), move || work(&root)).await
+        blocking(about, move || work(&root)).await
     }
 
     pub(crate) async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         let of = path.clone();
-        self.run(path, move |root| root.stat_file(&of).map(|id| id.describe(&of)))
-            .await
+        let stat = move |root: &Root| root.stat_file(&of).map(|id| id.describe(&of));
+        self.run(path.as_str(), stat).await
     }
 
     pub(crate) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let (prefix, location) = (prefix.cloned(), self.root.location.display().to_string());
-        self.run(location, move |root| store::list(root, prefix.as_ref())).await
+        self.run(&location, move |root| store::list(root, prefix.as_ref()))
+            .await
     }
 
     pub(crate) async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let of = path.clone();
-        self.run(path, move |root| store::put(root, &of, &body)).await
+        self.run(path.as_str(), move |root| store::put(root, &of, &body)).await
     }
 
     pub(crate) async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let of = path.clone();
-        let deleted = self.run(path, move |root| store::delete(root, &of)).await;
+        let deleted = self.run(path.as_str(), move |root| store::delete(root, &of)).await;
         // The disk space is freed once the ring has released the file, too: soon, but possibly after this returns.
         self.open.lock().files.remove(path);
         deleted

@@ -7,7 +7,6 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Certificate, Client, Url};
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -203,22 +202,14 @@ impl Resolve for Resolver {
 }
 
 /// Settings of an AWS profile, which `object_store` does not read. Only static keys: single sign-on, assumed roles and
-/// credential processes are supported only through the environment variables that they can set. Debug output shows no
-/// secrets.
+/// credential processes are supported only through the environment variables that they can set. Not printable,
+/// because it holds secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Profile {
     pub(super) access_key_id: Option<String>,
     pub(super) secret_access_key: Option<String>,
     pub(super) session_token: Option<String>,
     pub(super) region: Option<String>,
-}
-
-impl fmt::Debug for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profile")
-            .field("region", &self.region)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Profile {
@@ -371,8 +362,7 @@ aws_session_token = token2
         let work = Profile::parse(CREDENTIALS, CONFIG, "work");
         assert_eq!(work.session_token.as_deref(), Some("token2"));
         assert_eq!(work.region.as_deref(), Some("us-west-2"));
-        assert!(!format!("{work:?}").contains("hush2"));
-        assert_eq!(Profile::parse(CREDENTIALS, CONFIG, "other"), Profile::default());
+        assert!(Profile::parse(CREDENTIALS, CONFIG, "other") == Profile::default());
     }
 
     proptest! {

@@ -69,7 +69,7 @@ async fn bench(permits: usize, capacity_bytes: u64) -> Bench {
 
 async fn bench_of(permits: usize, config: &CacheConfig) -> Bench {
     let gated = Arc::new(Gated {
-        inner: MemoryTier::new(),
+        inner: MemoryTier::default(),
         gate: Semaphore::new(permits),
         failures: AtomicU32::new(0),
         reads: Mutex::default(),
@@ -298,7 +298,9 @@ async fn senseless_sizes_are_refused() {
             block_bytes,
             ..CacheConfig::default()
         };
-        let error = Cache::new(Arc::new(MemoryTier::new()), &config, metrics).err().unwrap();
+        let error = Cache::new(Arc::new(MemoryTier::default()), &config, metrics)
+            .err()
+            .unwrap();
         assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, key));
     }
 }
@@ -311,7 +313,9 @@ async fn a_senseless_ttl_is_refused() {
             ttl_ms: Some(ttl_ms),
             ..CacheConfig::default()
         };
-        let error = Cache::new(Arc::new(MemoryTier::new()), &config, metrics).err().unwrap();
+        let error = Cache::new(Arc::new(MemoryTier::default()), &config, metrics)
+            .err()
+            .unwrap();
         assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "cache.ttl_ms"));
     }
 }
@@ -517,7 +521,7 @@ async fn every_way_of_keeping_conforms() {
         keep(Granularity::Block, Policy::Lru, Some(1), 50_000),
     ];
     for (i, config) in ways.into_iter().enumerate() {
-        let cache = Cache::new(Arc::new(MemoryTier::new()), &config, metrics.cache("memory"));
+        let cache = Cache::new(Arc::new(MemoryTier::default()), &config, metrics.cache("memory"));
         let suite = crate::conformance::Suite {
             tier: Arc::new(cache.unwrap()),
             folder: ObjectPath::new(&format!("way{i}")).unwrap(),

@@ -81,7 +81,10 @@ impl Emulated {
             service,
             calls: AtomicU64::new(0),
             opened: Instant::now(),
-            model: Mutex::new(Model::of(shared)),
+            model: Mutex::new(Model {
+                shared,
+                ..Model::default()
+            }),
             timer,
             replay: Replay::default(),
             metrics,

@@ -17,7 +17,7 @@ fn uncounted() -> EmulatedMetrics {
 }
 
 fn emulated(text: &str) -> Emulated {
-    Emulated::new(Arc::new(MemoryTier::new()), &config(text), uncounted()).unwrap()
+    Emulated::new(Arc::new(MemoryTier::default()), &config(text), uncounted()).unwrap()
 }
 
 async fn object(tier: &dyn Tier) -> Object {
@@ -66,7 +66,7 @@ async fn the_same_calls_meet_the_same_errors() {
     let text = "errors = [{ kind = \"unavailable\", rate = 0.3 }]";
     let mut runs = Vec::new();
     for _ in 0..2 {
-        let inner: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let inner: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let object = object(&*inner).await;
         let tier = Emulated::new(inner, &config(text), uncounted()).unwrap();
         let mut outcomes = Vec::new();
@@ -113,7 +113,7 @@ async fn bytes_take_their_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bounded_retries_hide_some_errors_and_count_them() {
-    let inner: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+    let inner: Arc<dyn Tier> = Arc::new(MemoryTier::default());
     let object = object(&*inner).await;
     let text = "retries = 10\nerrors = [{ kind = \"unavailable\", rate = 0.3 }]";
     let tier = Emulated::new(inner.clone(), &config(text), uncounted()).unwrap();

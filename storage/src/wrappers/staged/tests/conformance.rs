@@ -34,7 +34,7 @@ async fn conforms_with(tier: Arc<dyn Tier>, reach: &Reach) {
 async fn a_staged_tier_conforms() {
     let folder = tempfile::tempdir().unwrap();
     let tier = Staged::open(
-        Arc::new(MemoryTier::new()),
+        Arc::new(MemoryTier::default()),
         &config(folder.path(), 64 << 20),
         uncounted(),
     )
@@ -47,7 +47,7 @@ async fn a_staged_tier_conforms() {
     .await;
     // So small that blocks leave all the time.
     let tier = Staged::open(
-        Arc::new(MemoryTier::new()),
+        Arc::new(MemoryTier::default()),
         &config(folder.path(), 3 * BLOCK),
         uncounted(),
     )
@@ -69,7 +69,7 @@ async fn the_whole_composition_conforms() {
         errors = [{ kind = \"unavailable\", rate = 0.01 }]";
     let folder = tempfile::tempdir().unwrap();
     let emulated = Emulated::new(
-        Arc::new(MemoryTier::new()),
+        Arc::new(MemoryTier::default()),
         &toml::from_str(text).unwrap(),
         StorageMetrics::unscraped().unwrap().emulated("memory"),
     )

@@ -51,7 +51,7 @@ async fn versions_of_a_tier_in_memory_do_not_outlive_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = ObjectPath::new("x").unwrap();
     for seed in 1..4 {
-        let memory: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let memory: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let tier = Staged::open(memory, &config(folder.path(), 64 << 20), uncounted())
             .await
             .unwrap();
