@@ -92,7 +92,7 @@ async fn other_method(request: Request) -> Response {
     error(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-/// All handlers, by path. The OpenAPI document describes them; a test compares the two.
+/// All handlers, by path. The OpenAPI document describes them in `operations.json`; a test compares the two.
 fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
     let mut routes = vec![
         (PAGE.to_owned(), page::serve()),
