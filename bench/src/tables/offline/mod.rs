@@ -47,12 +47,7 @@ struct OfflineCase {
 
 impl fmt::Display for OfflineCase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            placement,
-            depth,
-            workers,
-        } = self;
-        write!(out, "{placement}, depth {depth}, workers {workers}")
+        write!(out, "{}, depth {}, workers {}", self.placement, self.depth, self.workers)
     }
 }
 
