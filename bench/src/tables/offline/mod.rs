@@ -47,7 +47,8 @@ struct OfflineCase {
 
 impl fmt::Display for OfflineCase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}, depth {}, workers {}", self.placement, self.depth, self.workers)
+        let (depth, workers) = (self.depth, self.workers);
+        write!(out, "{}, depth {depth}, workers {workers}", self.placement)
     }
 }
 
