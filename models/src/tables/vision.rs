@@ -17,7 +17,14 @@ const PATCHES: usize = SIDE / PATCH;
 /// Bits of a pixel that are noise; a patch's level lies below 256 less this.
 const NOISE: u8 = 31;
 
-/// Writes the pixels of entity `id` in the table of `seed`: channel, row, column.
+/// Returns the pixels of entity `id` in the table of `seed`: channel, row, column.
+pub fn row_values(seed: u64, id: i64) -> Vec<u8> {
+    let mut pixels = vec![0; IMAGE_BYTES];
+    paint(seed, id, &mut pixels);
+    pixels
+}
+
+/// Writes the pixels of entity `id`.
 pub(super) fn paint(seed: u64, id: i64, pixels: &mut [u8]) {
     let mut rng = ChaCha8Rng::from_seed(stream_seed("vision.rows", seed, id));
     let mut levels = [0; 3 * PATCHES * PATCHES];
@@ -37,12 +44,6 @@ pub(super) fn paint(seed: u64, id: i64, pixels: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn row_values(seed: u64, id: i64) -> Vec<u8> {
-        let mut pixels = vec![0; IMAGE_BYTES];
-        paint(seed, id, &mut pixels);
-        pixels
-    }
 
     #[test]
     fn images_are_seeded_and_have_patches() {
