@@ -158,11 +158,9 @@ impl<'a> Runner<'a> {
                 points: vec![(number, factors(self.plan, of, load, &self.plan.model))],
             })
         });
-        loads
-            .chain(loops_and_mixes::mixes(&round))
-            .chain(loops_and_mixes::closed_loops(&round))
-            .chain(journeys::steps(&round))
-            .collect()
+        let steps = loads.chain(loops_and_mixes::mixes(&round));
+        let steps = steps.chain(loops_and_mixes::closed_loops(&round));
+        steps.chain(journeys::steps(&round)).collect()
     }
 
     /// Measures a planned step if it is due: its first attempt if a point is missing, a later one after a disturbance.
