@@ -4,6 +4,7 @@
 use crate::plan::{Access, MAX_ZIPF_BLOCKS, Operation, Pattern, Point};
 use anyhow::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tierlab_analysis::statistics::split_mix;
 use tierlab_storage::{ErrorKind, StorageError};
 
 /// One access.
@@ -103,8 +104,7 @@ const fn strided(access: u64, blocks: u64, stride: u64) -> u64 {
     }
 }
 
-/// Stream of random numbers: SplitMix64 (Steele, Lea and Flood, *Fast splittable pseudorandom number generators*,
-/// 2014).
+/// Stream of random numbers: the sequence of [`split_mix`].
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -117,11 +117,9 @@ impl Random {
     }
 
     pub(crate) const fn next(&mut self) -> u64 {
+        let number = split_mix(self.0);
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        number
     }
 
     /// Returns a number in [0, 1): the upper 53 bits fill a double's mantissa.

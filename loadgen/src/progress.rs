@@ -181,10 +181,8 @@ impl Progress {
         let measured = self.measured;
         let (step, left) = pace(measured, measured + left, self.started.elapsed(), self.expected_step);
         let (limit, search_limit) = (self.limit, self.search_limit);
-        let leader_note = self
-            .leader
-            .as_ref()
-            .map_or_else(String::new, |leader| format!(", {leader} leads"));
+        let leader = self.leader.as_ref();
+        let leader_note = leader.map_or_else(String::new, |leader| format!(", {leader} leads"));
         move |in_step| {
             let eta = wait(remaining(step, left, in_step));
             match (limit, search_limit) {

@@ -104,7 +104,7 @@ fn the_answer_is_kept_beside_the_run_with_the_keys_of_the_record() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = std::env::var_os("TIERLAB_ANSWER_TO").map_or_else(|| temporary.path().join("run"), PathBuf::from);
     let run = answered::run(AnswerOutcome::Undecided);
-    tierlab_loadgen::store::folder::write(&run, &folder).unwrap();
+    synthetic::write(&run, &folder).unwrap();
     let text = std::fs::read_to_string(folder.join("answer.json")).unwrap();
     let read: tierlab_analysis::record::Answer = serde_json::from_str(&text).unwrap();
     assert_eq!(Some(read), run.answer);

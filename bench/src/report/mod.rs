@@ -122,11 +122,8 @@ impl Page<'_> {
         let machine = format!("{}, {} cores, Linux {}", host.cpu, host.cores, host.kernel);
         let tiers = self.run.tiers.iter();
         let tiers = tiers.map(|(tier, notes)| format!("{tier}: {}", notes.join(", ")));
-        [machine, date.clone()]
-            .into_iter()
-            .chain(self.facts.iter().cloned())
-            .chain(tiers)
-            .collect()
+        let all = [machine, date.clone()].into_iter();
+        all.chain(self.facts.iter().cloned()).chain(tiers).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::study::simulate;
 use crate::table::Tables;
 use anyhow::Result;
 use std::path::Path;
-use tierlab_analysis::record::{Factors, Histograms, Mode, Outcome, Point, Repeat, Sample};
+use tierlab_analysis::record::{Factors, Histograms, Outcome, Point, Repeat, Sample};
 use tierlab_analysis::statistics::percentile::histogram;
 use tierlab_load::schedule::Schedule;
 
@@ -104,18 +104,14 @@ fn answered(index: u32, latencies: &[u64], window_s: f64, blocks: usize) -> Repe
 /// Point of these repeats.
 fn point_of(rps: f64, repeats: Vec<Repeat>) -> Point {
     let factors = Factors {
-        variant: String::new(),
         tier: "simulated".into(),
         cache: "none".into(),
-        cache_share: 0.0,
         model: "none".into(),
-        mode: Mode::Realtime,
         batch_size: 1,
         offered_rps: rps,
         arrivals: "poisson".into(),
         keys: "none".into(),
-        mix: None,
-        driven: None,
+        ..Factors::default()
     };
     Point {
         factors,

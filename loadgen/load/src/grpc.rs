@@ -259,26 +259,25 @@ impl GrpcReply {
 }
 
 #[cfg(test)]
-impl GrpcReply {
-    /// Creates a reply with status 0.
-    pub(crate) fn complete(body: Bytes) -> Self {
-        let trailers = HeaderMap::from_iter([(
-            hyper::header::HeaderName::from_static("grpc-status"),
-            HeaderValue::from_static("0"),
-        )]);
-        Self {
-            status: StatusCode::OK,
-            headers: HeaderMap::new(),
-            body: Received::complete(body, Some(trailers)),
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use crate::endpoint::Access;
     use tierlab_analysis::record::Outcome;
+
+    impl GrpcReply {
+        /// Creates a reply with status 0.
+        pub(crate) fn complete(body: Bytes) -> Self {
+            let trailers = HeaderMap::from_iter([(
+                hyper::header::HeaderName::from_static("grpc-status"),
+                HeaderValue::from_static("0"),
+            )]);
+            Self {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body: Received::complete(body, Some(trailers)),
+            }
+        }
+    }
 
     fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> GrpcReply {
         let mut trailers = HeaderMap::new();

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::time::Duration;
 use tierlab_analysis::record::{Mode, RampRates};
+pub use tierlab_analysis::statistics::split_mix;
 
 /// Streams of one step's seed, so that arrivals and keys do not depend on each other.
 const ARRIVAL_STREAM: u64 = 1;
@@ -176,14 +177,6 @@ pub(crate) fn micros(time: Duration) -> u64 {
 pub fn step_seed(plan_seed: u64, repeat: u32, load_index: usize) -> u64 {
     let mixed = split_mix(plan_seed) ^ split_mix(u64::from(repeat) << 32 | load_index as u64);
     split_mix(mixed)
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014): maps neighbouring inputs to unrelated outputs.
-pub const fn split_mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Mode, batch size and rate of a load.

@@ -67,9 +67,8 @@ impl PointChecks {
             )));
         }
         self.junit.as_deref().map_or(Ok(()), can_write)?;
-        self.baseline
-            .as_deref()
-            .map_or(Ok(()), |folder| load_earlier(folder).map(drop))
+        let mut baseline = self.baseline.iter();
+        baseline.try_for_each(|folder| load_earlier(folder).map(drop))
     }
 
     /// Prints what failed, and returns the exit code: 1 for a regression, else 4 for a missed objective, else 3 for
@@ -207,9 +206,8 @@ impl AnswerChecks {
             return Err(RunError::about(&plan.file, problem));
         }
         self.junit.as_deref().map_or(Ok(()), can_write)?;
-        self.baseline
-            .as_deref()
-            .map_or(Ok(()), |folder| baseline(folder).map(drop))
+        let mut folders = self.baseline.iter();
+        folders.try_for_each(|folder| baseline(folder).map(drop))
     }
 
     /// Writes the answer as JUnit XML, and returns the exit code: 1 for a regression, else that of the comparison, else that

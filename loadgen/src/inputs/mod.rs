@@ -56,10 +56,8 @@ fn err<E: Display>(file: &Path) -> impl Fn(E) -> InputError {
 
 /// Returns a file's name for results.
 pub fn short(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned()
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
 }
 
 /// Columns in a build without the feature `parquet`: every file is refused.

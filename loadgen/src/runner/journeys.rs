@@ -160,7 +160,7 @@ pub(super) async fn send(
 fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, seed: u64) -> Part {
     let mut failures = NamedFailures::default();
     // A journey fails with the one step that ends it.
-    for (step, samples) in journey.steps.iter().zip(&all.steps) {
+    for ((step, samples), examples) in journey.steps.iter().zip(&all.steps).zip(&all.examples) {
         let due = samples
             .iter()
             .filter(|sample| schedule.in_window(sample.journey_due_us));
@@ -170,9 +170,7 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
                 *failures.errors.entry(named).or_insert(0) += 1;
             }
         }
-    }
-    for (step, message) in journey.steps.iter().zip(&all.examples) {
-        for (failure, message) in message {
+        for (failure, message) in examples {
             let named = format!("{failure} at {}", step.name);
             if failures.errors.contains_key(&named) {
                 failures.examples.insert(named, message.clone());

@@ -28,10 +28,8 @@ pub(super) struct NamedFailures {
 
 /// Converts a finished step to a repeat, whose index, seed and file of histograms are the caller's.
 pub fn record(finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
-    let due = finished
-        .samples
-        .iter()
-        .filter(|sample| schedule.in_window(sample.due_us));
+    let samples = finished.samples.iter();
+    let due = samples.filter(|sample| schedule.in_window(sample.due_us));
     let mut window: Vec<Sample> = due.copied().collect();
     window.sort_unstable_by_key(|sample| sample.due_us);
     let good: Vec<Sample> = window.iter().filter(|sample| sample.is_ok()).copied().collect();

@@ -14,7 +14,6 @@ use crate::progress::Progress;
 use crate::store::folder;
 use crate::store::journal::{Journal, Points};
 use crate::store::time::rfc3339;
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{
@@ -159,11 +158,9 @@ impl<'a> Runner<'a> {
                 points: vec![(number, factors(self.plan, of, load, &self.plan.model))],
             })
         });
-        loads
-            .chain(loops_and_mixes::mixes(&round))
-            .chain(loops_and_mixes::closed_loops(&round))
-            .chain(journeys::steps(&round))
-            .collect()
+        let steps = loads.chain(loops_and_mixes::mixes(&round));
+        let steps = steps.chain(loops_and_mixes::closed_loops(&round));
+        steps.chain(journeys::steps(&round)).collect()
     }
 
     /// Measures a planned step if it is due: its first attempt if a point is missing, a later one after a disturbance.
@@ -228,28 +225,17 @@ pub fn new_run(plan: &Plan, environment: Environment, instrument: Instrument) ->
         schema_version: SCHEMA_VERSION,
         name: plan.name.clone(),
         started_at: rfc3339(SystemTime::now()),
-        finished_at: String::new(),
         // Until the last step is finished.
         interrupted: true,
-        resumed: Vec::new(),
         plan_toml: redacted(&plan.text),
         protocol: plan.protocol.to_string(),
-        config_sha256: BTreeMap::new(),
         environment,
         noise_floor: instrument.noise_floor,
         selfcheck: instrument.selfcheck,
         certificates: vec![instrument.certificate],
         limits: plan.limits.clone(),
-        pricing: None,
         slo: plan.search.as_ref().map(|search| search.slo),
-        findings: Vec::new(),
-        cold_starts: Vec::new(),
-        search_stopped: None,
-        left_out: Vec::new(),
         question: plan.question.clone(),
-        question_spent_s: None,
-        variants: Vec::new(),
-        answer: None,
-        points: Vec::new(),
+        ..Run::default()
     }
 }

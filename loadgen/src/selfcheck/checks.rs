@@ -120,10 +120,8 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
             finished.samples.len()
         )));
     }
-    let due = finished
-        .samples
-        .iter()
-        .filter(|sample| schedule.in_window(sample.due_us));
+    let samples = finished.samples.iter();
+    let due = samples.filter(|sample| schedule.in_window(sample.due_us));
     Ok(distribution(due, Sample::latency_us))
 }
 

@@ -164,10 +164,8 @@ impl Control {
             return false;
         };
         let names = [tierlab_protocol::metrics::BUILD_INFO, "nv_inference_request_success"];
-        reading
-            .replicas
-            .iter()
-            .any(|scrape| names.iter().any(|name| scrape.has(name)))
+        let has_any = |scrape: &Scrape| names.iter().any(|name| scrape.has(name));
+        reading.replicas.iter().any(has_any)
     }
 
     fn access(&self) -> Result<Access, ControlError> {

@@ -11,7 +11,7 @@ use crate::error::{RunError, StoreError};
 use crate::plan::Plan;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,23 +25,6 @@ const ANSWER: &str = "answer.json";
 const COLD_STARTS: &str = "cold_starts.csv";
 const HTML: &str = "report.html";
 const MARKDOWN: &str = "report.md";
-
-/// Writes a result folder: the histograms and `run.json` first, because everything else is derived from them.
-///
-/// # Errors
-/// A file cannot be written, or two repeats name the same histogram file.
-pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
-    fs::create_dir_all(dir).map_err(StoreError::io(dir))?;
-    let mut names = BTreeSet::new();
-    let points = run.points.iter().chain(&run.noise_floor);
-    for repeat in points.flat_map(|point| &point.repeats) {
-        if !names.insert(&repeat.hdr_file) {
-            return Err(StoreError::HdrFile(repeat.hdr_file.clone()));
-        }
-        write_histograms(dir, repeat)?;
-    }
-    rewrite(run, dir)
-}
 
 /// Writes the data known before the first step, so that after a kill the folder can be read and resumed: `run.json`,
 /// and the histograms of the noise floor.

@@ -17,7 +17,6 @@ use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use tierlab_analysis::record::{Repeat, Run};
-use tierlab_loadgen::store::folder;
 use tierlab_report::table;
 
 fn run() -> &'static Run {
@@ -56,7 +55,7 @@ fn with(change: impl Fn(usize, &mut Repeat)) -> Run {
 
 fn everywhere(run: &Run) -> [String; 3] {
     let (_keep, dir) = run_folder();
-    folder::write(run, &dir).unwrap();
+    synthetic::write(run, &dir).unwrap();
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
     [table(run), read("report.md"), read("report.html")]
 }

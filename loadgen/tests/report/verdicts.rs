@@ -4,7 +4,6 @@ use crate::{answered, everywhere, run, run_folder, scale, synthetic, with};
 use tierlab_analysis::record::{
     AnswerOutcome, DeviceReads, GpuUse, Minimise, PricedVariant, PricedVariants, Resumption, Run, StoredBytes, Verdict,
 };
-use tierlab_loadgen::store::folder;
 use tierlab_report::table;
 
 #[test]
@@ -254,7 +253,7 @@ fn a_server_that_does_not_tell_its_stages_did_not_fail() {
 fn gpus_have_a_section_where_a_server_saw_any_and_a_broken_promise_of_gds_is_invalid() {
     let page = |run: &Run| {
         let (_keep, dir) = run_folder();
-        folder::write(run, &dir).unwrap();
+        synthetic::write(run, &dir).unwrap();
         std::fs::read_to_string(dir.join("report.html")).unwrap()
     };
     assert!(!page(run()).contains("<h2>GPUs</h2>"));
@@ -308,7 +307,7 @@ fn gpus_have_a_section_where_a_server_saw_any_and_a_broken_promise_of_gds_is_inv
 fn where_only_the_median_is_common_to_all_it_stands_once() {
     let (_keep, dir) = run_folder();
     let heads = |run: &Run| {
-        folder::write(run, &dir).unwrap();
+        synthetic::write(run, &dir).unwrap();
         let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
         let head = page.split("class=\"brief\"").nth(1).unwrap();
         let count = |name: &str| {

@@ -6,12 +6,16 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 use tierlab_analysis::record::{
     Check, Environment, Factors, Failure, Histograms, InstancePrice, Interval, Limits, Mode, Objective, Outcome,
     Percentile, Point, Pricing, Repeat, Run, SCHEMA_VERSION, Sample, ServerDelta, Slo,
 };
+use tierlab_loadgen::error::StoreError;
+use tierlab_loadgen::store::folder;
 use tierlab_loadgen::store::histograms::hdr_file;
+use tierlab_loadgen::store::journal::{FinishedStep, Journal};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 const WINDOW_S: f64 = 4.0;
@@ -120,6 +124,23 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
     };
     tierlab_analysis::conclude(&mut run);
     run
+}
+
+/// Writes a result folder in the way of a finished run.
+pub(crate) fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
+    folder::begin(run, dir)?;
+    let (mut journal, _) = Journal::open(dir)?;
+    for point in &run.points {
+        for repeat in &point.repeats {
+            journal.append(&FinishedStep {
+                position: (0, 0),
+                factors: point.factors.clone(),
+                repeat: repeat.clone(),
+            })?;
+        }
+    }
+    folder::rewrite(run, dir)?;
+    journal.remove()
 }
 
 fn environment() -> Environment {

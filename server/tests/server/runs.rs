@@ -180,7 +180,9 @@ async fn a_run_whose_client_went_away_is_ended() {
     let ended = "tierlab_interrupted_runs_total{model=\"turns\"}";
     server.metric_reaches(ended, 1.0).await;
     // Counted by the request's own task, which may end after the run.
-    server.metric_reaches("tierlab_cancelled_total{stage=\"batch\"}", 1.0).await;
+    server
+        .metric_reaches("tierlab_cancelled_total{stage=\"batch\"}", 1.0)
+        .await;
     server.logged(&["access: request", "/v2/models/turns/infer", "status=499"]);
     assert_eq!(server.infer("turns", number(&[1, 1], 1.0)).await.floats(), [2.0]);
     assert_eq!(stats(&server, "turns").await["inference_stats"]["fail"]["count"], 1);

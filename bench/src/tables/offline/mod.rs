@@ -47,12 +47,8 @@ struct OfflineCase {
 
 impl fmt::Display for OfflineCase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            placement,
-            depth,
-            workers,
-        } = self;
-        write!(out, "{placement}, depth {depth}, workers {workers}")
+        let (depth, workers) = (self.depth, self.workers);
+        write!(out, "{}, depth {depth}, workers {workers}", self.placement)
     }
 }
 

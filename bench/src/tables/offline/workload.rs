@@ -126,10 +126,8 @@ impl Workload {
     /// Returns the number of batches in `bytes`; at least one.
     pub(super) fn batches_in(&self, bytes: u64) -> usize {
         let row: usize = self.filled.iter().filter_map(|filled| filled.column.byte_len()).sum();
-        usize::try_from(bytes)
-            .unwrap_or(usize::MAX)
-            .div_ceil((row * self.batch_rows).max(1))
-            .max(1)
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        bytes.div_ceil((row * self.batch_rows).max(1)).max(1)
     }
 
     /// Adds a row in the rows format.

@@ -92,10 +92,9 @@ fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
 /// Returns the lines of the tiers of some curves at a rate, in the order in which tiers first appear.
 pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<CostLine> {
     let points = curves.iter().filter_map(|curve| curve.valid_at(offered_rps));
-    grouped(points.map(|point| (point.factors.label(), point)))
-        .into_iter()
-        .filter_map(|(tier, points)| line(tier, &points, pricing))
-        .collect()
+    let tiers = grouped(points.map(|point| (point.factors.label(), point))).into_iter();
+    let lines = tiers.filter_map(|(tier, points)| line(tier, &points, pricing));
+    lines.collect()
 }
 
 fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<CostLine> {

@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Real-time sends one entity per request, batch sends many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// One entity per request.
+    #[default]
     Realtime,
     /// `batch_size` entities per request.
     Batch,
@@ -28,7 +29,7 @@ impl fmt::Display for Mode {
 }
 
 /// Factors that identify a configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Factors {
     /// Variant of a lab with several; empty if tier and cache identify the point.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -10,7 +10,7 @@ use std::fmt;
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// A whole run: one sweep or one lab.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Version of this format, now 1.
     pub schema_version: u32,

@@ -284,16 +284,10 @@ impl User {
     async fn check(&self, completed: Completed) -> Sample {
         self.shared.open_loop.tickets.finish();
         let step = &self.shared.step;
-        let expected = self
-            .shared
-            .body(completed.ticket)
-            .expected(completed.ticket.index, &step.expected);
-        let (status, reply_bytes) = completed
-            .reply
-            .as_ref()
-            .ok()
-            .map(|reply| (reply.status(), reply.len()))
-            .unzip();
+        let body = self.shared.body(completed.ticket);
+        let expected = body.expected(completed.ticket.index, &step.expected);
+        let reply = completed.reply.as_ref().ok();
+        let (status, reply_bytes) = reply.map(|reply| (reply.status(), reply.len())).unzip();
         let checked = check_reply(completed.reply, expected).await;
         if let (Outcome::Failed(failure), Some(message)) = (checked.outcome, checked.message) {
             self.shared.examples.note(failure, message);

@@ -110,10 +110,8 @@ impl Endpoint {
     }
 
     async fn exchange(&self, call: Query<'_>, limit: &Limit) -> Result<Answer, NoAnswer> {
-        let uri: Uri = self
-            .path(call.path)
-            .parse()
-            .map_err(|_| NoAnswer::Broken("invalid URL path".to_owned()))?;
+        let uri = self.path(call.path).parse::<Uri>();
+        let uri = uri.map_err(|_| NoAnswer::Broken("invalid URL path".to_owned()))?;
         let mut request = Request::new(Full::new(call.body));
         *request.method_mut() = call.method;
         *request.uri_mut() = uri;

@@ -283,10 +283,8 @@ impl Inputs {
             let mut specs = self.wanted.iter().map(|want| &want.spec);
             specs.any(|spec| spec.name == name && spec.shape.first().is_some_and(|dim| *dim < 0))
         };
-        let mut firsts = tensors
-            .iter()
-            .filter(|tensor| is_free(&tensor.name))
-            .filter_map(|tensor| tensor.shape.first());
+        let free = tensors.iter().filter(|tensor| is_free(&tensor.name));
+        let mut firsts = free.filter_map(|tensor| tensor.shape.first());
         let first = firsts.next()?;
         let is_shared = firsts.all(|other| other == first);
         u32::try_from(*first).ok().filter(|_| is_shared)

@@ -103,10 +103,8 @@ impl RecordedTensor {
     pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Tensor, String> {
         let (data, nested) = self.elements(spec.dtype)?;
         let count = elements(spec.dtype, &data).ok_or("its bytes are not a whole number of elements")?;
-        let rows_only = spec
-            .shape
-            .split_first()
-            .is_some_and(|(first, rest)| *first < 0 && !rest.is_empty() && rest.iter().all(|dim| *dim >= 0));
+        let is_fixed = |dims: &[i64]| !dims.is_empty() && dims.iter().all(|dim| *dim >= 0);
+        let rows_only = matches!(&spec.shape[..], [first, rest @ ..] if *first < 0 && is_fixed(rest));
         let of_row = spec.shape.get(usize::from(batched || rows_only)..).unwrap_or_default();
         let shape: Vec<i64> = match (&self.shape, nested) {
             (Some(shape), _) => shape

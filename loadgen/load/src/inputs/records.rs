@@ -176,11 +176,8 @@ impl Records {
         for (line, text) in bytes_elements(&self.data).enumerate() {
             let text = text.ok().and_then(|text| std::str::from_utf8(text).ok());
             let mut length = 0;
-            for word in text
-                .unwrap_or_default()
-                .split([' ', '\t', ',', ';'])
-                .filter(|word| !word.is_empty())
-            {
+            let words = text.unwrap_or_default().split([' ', '\t', ',', ';']);
+            for word in words.filter(|word| !word.is_empty()) {
                 if !number(word).is_some_and(|number| element::push(to, number, &mut data)) {
                     let word: String = word.chars().take(40).collect();
                     let (file, line) = (&self.source, line + 1);

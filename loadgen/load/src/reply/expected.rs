@@ -134,10 +134,8 @@ impl Expected {
             output.dims.as_ref()?;
             output.sizes().try_fold(1_u64, |all, size| all.checked_mul(size?))
         };
-        let all = self
-            .outputs
-            .iter()
-            .try_fold(0_u64, |all, output| all.checked_add(of(output)?));
+        let mut outputs = self.outputs.iter();
+        let all = outputs.try_fold(0_u64, |all, output| all.checked_add(of(output)?));
         all.filter(|_| !self.outputs.is_empty())
     }
 

@@ -117,17 +117,6 @@ pub struct Received {
     _reserved: Reserved,
 }
 
-#[cfg(test)]
-impl Received {
-    pub(crate) fn complete(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self {
-            bytes,
-            trailers,
-            ..Self::default()
-        }
-    }
-}
-
 /// Share of one body in the bytes of all bodies; `None` while it is small.
 #[derive(Debug, Default)]
 struct Reserved(Option<(Arc<SharedLimit>, usize)>);

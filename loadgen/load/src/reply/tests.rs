@@ -8,6 +8,15 @@ use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{InferReply, Tensor};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
+impl Received {
+    /// Creates a body that was read to its end.
+    pub(crate) fn complete(bytes: Bytes, trailers: Option<hyper::header::HeaderMap>) -> Self {
+        let mut received = Self::default();
+        (received.bytes, received.trailers) = (bytes, trailers);
+        received
+    }
+}
+
 fn spec(name: &str, dtype: DataType, shape: &[i64]) -> TensorSpec {
     TensorSpec {
         name: name.into(),

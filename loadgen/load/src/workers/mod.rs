@@ -119,15 +119,9 @@ impl Workers {
         for worker in &self.workers {
             share::check_privacy(&worker.link, self.plan.has_secrets)?;
         }
-        let heads: Vec<FileHead> = match &self.agents {
-            None => Vec::new(),
-            Some(_) => self
-                .plan
-                .files
-                .iter()
-                .map(|file| file_head(file))
-                .collect::<Result<_, _>>()?,
-        };
+        let files = self.plan.files.iter().filter(|_| self.agents.is_some());
+        let heads: Result<Vec<FileHead>, _> = files.map(|file| file_head(file)).collect();
+        let heads = heads?;
         let workers = self.workers.len() as u32;
         for (share, worker) in (0..).zip(&mut self.workers) {
             let setup = ToWorker::Job(Job::Setup(Setup {

@@ -35,11 +35,9 @@ pub(super) async fn warnings(folder: Option<&Path>) -> Vec<String> {
         return Vec::new();
     };
     let mut command = Command::new(program);
-    command
-        .args(["doctor", "--no-measure", "--json"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true);
+    command.args(["doctor", "--no-measure", "--json"]);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command.kill_on_drop(true);
     match tokio::time::timeout(LIMIT, command.output()).await {
         Ok(Ok(output)) if output.status.success() => sentences(&output.stdout),
         _ => Vec::new(),

@@ -20,7 +20,7 @@ const S3_ENVIRONMENT: [(&str, &str); 3] = [
 ];
 
 /// Locations of each tier's data, and the origins that serve them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Locations {
     pub(super) origin: Option<Child>,
     /// Location of each tier of the plan.
@@ -72,11 +72,7 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
         Ok(folder)
     };
     let logs = folder("logs")?;
-    let mut locations = Locations {
-        origin: None,
-        by_tier: BTreeMap::new(),
-        folders: Vec::new(),
-    };
+    let mut locations = Locations::default();
     let is_embedded = |tier: &TierPlan, name: &str| tier.kind == name && tier.origin == Origin::Embedded;
     let embedded = |name: &str| lab.tiers.iter().any(|tier| is_embedded(tier, name));
     let mut ready = OriginReady::default();

@@ -255,10 +255,8 @@ fn skip_reason(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     // Packed rows are refused when they are read, and not left out.
     let unpacked = PACKED.iter().find_map(|packed| name.strip_suffix(*packed));
-    let ending = unpacked
-        .unwrap_or(&name)
-        .rsplit_once('.')
-        .map_or("", |(_, ending)| ending);
+    let unpacked = unpacked.unwrap_or(&name);
+    let (_, ending) = unpacked.rsplit_once('.').unwrap_or_default();
     // TensorFlow names the files of a set x.tfrecord-00001-of-00010.
     let is_row_file = ENDINGS.contains(&ending) || ending.starts_with("tfrecord");
     (!is_row_file).then_some("no file of rows by its name")

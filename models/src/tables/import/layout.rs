@@ -150,21 +150,17 @@ impl Layout {
 
     /// Returns the table's schema, given the longest text key in bytes.
     pub(super) fn schema(&self, name: &str, longest_key: usize) -> Result<TableSchema, String> {
-        let columns: Vec<(&str, DataType, &[i64])> = self
-            .columns
-            .iter()
-            .map(|column| (column.name.as_str(), column.dtype, &column.shape[..]))
-            .collect();
+        let columns = self.columns.iter();
+        let columns = columns.map(|column| (column.name.as_str(), column.dtype, &column.shape[..]));
+        let columns: Vec<(&str, DataType, &[i64])> = columns.collect();
         TableSchema::lay_out_keyed(name, &columns, (&self.key, self.kind), longest_key).map_err(|e| e.to_string())
     }
 
     /// Checks that a file has the columns, and no others if all are imported.
     pub(super) fn check_schema(&self, schema: &Schema, request: &ColumnRequest) -> Result<(), String> {
         find_key(schema, &self.key)?;
-        let sources = self
-            .columns
-            .iter()
-            .flat_map(|column| column.sources.iter().map(move |source| (column, source)));
+        let columns = self.columns.iter();
+        let sources = columns.flat_map(|column| column.sources.iter().map(move |source| (column, source)));
         for (column, source) in sources {
             let field = schema
                 .field_with_name(&source.column)

@@ -87,11 +87,8 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
     read.and_then(|_| file.rewind())
         .map_err(|e| format!("cannot read it: {e}"))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let ending = name
-        .rsplit_once('.')
-        .map_or("", |(_, ending)| ending)
-        .to_ascii_lowercase();
-    let ending = ending.as_str();
+    let (_, ending) = name.rsplit_once('.').unwrap_or_default();
+    let ending = &*ending.to_ascii_lowercase();
     match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(OpenedFile::Parquet).map_err(read_error),
         [b'P', b'A', b'R', b'E', ..] => Err("encrypted Parquet is not supported".to_owned()),

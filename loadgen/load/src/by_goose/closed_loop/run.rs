@@ -130,10 +130,9 @@ fn collect(shared: &LoopShared, window_began: SystemTime, metrics: &GooseMetrics
 /// Computes the terms of the law, over the cycles that ended in the window.
 fn figures(cycles: &[Cycle], in_window: impl Fn(u64) -> bool, window_s: f64) -> ClosedLoopFigures {
     let ended: Vec<&Cycle> = cycles.iter().filter(|cycle| in_window(cycle.sample.done_us)).collect();
-    let paused: Vec<(u64, u64)> = ended
-        .iter()
-        .filter_map(|cycle| Some((cycle.pause_us?, cycle.think_us)))
-        .collect();
+    let paused = ended.iter();
+    let paused = paused.filter_map(|cycle| Some((cycle.pause_us?, cycle.think_us)));
+    let paused: Vec<(u64, u64)> = paused.collect();
     let mean = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
     ClosedLoopFigures {
         ended_rps: ended.len() as f64 / window_s,

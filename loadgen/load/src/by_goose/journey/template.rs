@@ -209,11 +209,9 @@ fn elements(value: &Json) -> usize {
 pub(super) fn shape(input: &str, declared: &[i64], elements: usize) -> Result<Vec<i64>, String> {
     let refuse = || format!("input `{input}`: {elements} elements do not fill the shape {declared:?}");
     let elements = i64::try_from(elements).map_err(|_| refuse())?;
-    let fixed: i64 = declared
-        .iter()
-        .filter(|dim| **dim >= 0)
-        .try_fold(1_i64, |all, dim| all.checked_mul(*dim))
-        .ok_or_else(refuse)?;
+    let mut fixed = declared.iter().filter(|dim| **dim >= 0);
+    let fixed = fixed.try_fold(1_i64, |all, dim| all.checked_mul(*dim));
+    let fixed = fixed.ok_or_else(refuse)?;
     let last_free = declared.iter().rposition(|dim| *dim < 0);
     let filled: Vec<i64> = declared
         .iter()

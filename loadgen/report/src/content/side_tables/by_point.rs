@@ -72,10 +72,8 @@ fn ramp_row(name: String, block: &RampBlock) -> Vec<Cell> {
     let [from, to] = block.offered_rps.map(rate);
     let (answered, errors) = (rate(block.answered_rps), thousands(block.errors));
     let counts = [name, format!("{from}–{to}"), answered, errors].map(Cell::from);
-    counts
-        .into_iter()
-        .chain(latencies(Some(&block.percentiles), OF_RAMPS))
-        .collect()
+    let latencies = latencies(Some(&block.percentiles), OF_RAMPS);
+    counts.into_iter().chain(latencies).collect()
 }
 
 /// Slowest requests with their rows in the files of requests; `None` unless requests were kept.

@@ -188,9 +188,6 @@ fn row(run: &Run, point: &Point, what: &str) -> Vec<Cell> {
     ];
     let usd = || Cell::dollars(summary.and_then(|summary| summary.usd_per_10k));
     let price = run.pricing.is_some().then(usd);
-    head.into_iter()
-        .chain(latencies)
-        .chain(counts.map(Cell::of))
-        .chain(price)
-        .collect()
+    let figures = latencies.into_iter().chain(counts.map(Cell::of));
+    head.into_iter().chain(figures).chain(price).collect()
 }
