@@ -134,7 +134,7 @@ pub enum StoreError {
         problem: String,
     },
     /// Invalid path of histograms: missing, duplicate, or outside the run's folder.
-    #[error("hdr_file `{0}` must be a plain path below the run's folder, and of one repeat only")]
+    #[error("hdr_file `{0}` must be a plain path below the run's folder")]
     HdrFile(String),
 }
 

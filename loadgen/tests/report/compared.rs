@@ -7,7 +7,6 @@ use tierlab_analysis::curves::comparison::{Decision, WITHIN};
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Interval, MeetsObjective, Objective, Percentile, Question, Run, StreamFigure, Verdict,
 };
-use tierlab_loadgen::store::folder;
 use tierlab_report::{Change, Outcome, comparison};
 
 #[test]
@@ -48,7 +47,7 @@ fn compare_exits_with_1_for_a_regression_and_with_3_if_it_cannot_tell() {
         ("slower", &synthetic::run(3, 1.6)),
         ("unpriced", &unpriced),
     ] {
-        folder::write(run, &place.path().join(name)).unwrap();
+        synthetic::write(run, &place.path().join(name)).unwrap();
     }
     let code = |b: &str| {
         let mut compare = Command::new(env!("CARGO_BIN_EXE_tierlab-loadgen"));
