@@ -81,10 +81,7 @@ impl Emulated {
             service,
             calls: AtomicU64::new(0),
             opened: Instant::now(),
-            model: Mutex::new(Model {
-                shared,
-                ..Model::default()
-            }),
+            model: Mutex::new(Model::of(shared)),
             timer,
             replay: Replay::default(),
             metrics,

@@ -41,8 +41,7 @@ pub(super) struct Model {
     /// is set, which then grants both.
     next_begin: Duration,
     service_bytes_passed: Duration,
-    /// Set if other processes use the same service.
-    pub(super) shared: Option<SharedService>,
+    shared: Option<SharedService>,
 }
 
 /// Time that `count` units take at the given rate.
@@ -51,6 +50,14 @@ fn time_of(count: f64, per_second: Option<u64>) -> Duration {
 }
 
 impl Model {
+    /// Creates a model; `shared` is set if other processes use the same service.
+    pub(super) fn of(shared: Option<SharedService>) -> Self {
+        Self {
+            shared,
+            ..Self::default()
+        }
+    }
+
     /// Schedules the requests of a call. A cancelled call keeps its slot, because the service would not notice either.
     pub(super) fn admit(&mut self, service: &EmulatedConfig, now: Duration, requests: &[Request]) -> Schedule {
         let (mut last, mut queued) = (now, Duration::ZERO);
@@ -200,10 +207,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service");
         let service = service("requests_per_s = 100\nservice_bytes_per_s = 1000000");
-        let client = || Model {
-            shared: Some(SharedService::open(&file).unwrap()),
-            ..Model::default()
-        };
+        let client = || Model::of(Some(SharedService::open(&file).unwrap()));
         let (mut one, mut other) = (client(), client());
         let mut last = Duration::ZERO;
         for turn in 0..20 {
