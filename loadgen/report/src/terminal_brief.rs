@@ -111,7 +111,9 @@ fn cut(text: &str, columns: usize) -> String {
 /// Sentence in as few lines as its clauses allow.
 fn sentence(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for clause in format!("{text}.").split_inclusive("; ").map(str::trim_end) {
+    let text = format!("{text}.");
+    let halves = text.split_inclusive("; ");
+    for clause in halves.flat_map(|half| half.split_inclusive(") ")).map(str::trim_end) {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + clause.chars().count() <= COLUMNS => {
                 *line += &format!(" {clause}");
@@ -173,6 +175,12 @@ mod tests {
         assert_eq!(
             sentence(&format!("{first}; measured p99 1 ms")),
             [format!("{first};"), "measured p99 1 ms.".to_owned()]
+        );
+        let price = format!("Use gp3-warm: $233 a month (r7i.xlarge, {})", "x".repeat(50));
+        let objective = "for p99 < 50 ms at 3,000/s; measured p99 2.83 ms";
+        assert_eq!(
+            sentence(&format!("{price} {objective}")[..]),
+            [price, format!("{objective}.")]
         );
     }
 

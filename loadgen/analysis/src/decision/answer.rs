@@ -7,11 +7,12 @@ use super::from_run::{candidates, inferences_ratio, points};
 use super::highest_rates::{RateEstimate, highest_rates};
 use super::lab::{Lab, LabVerdict};
 use super::next::shown_rps;
-use super::rate_points::{RatePoint, TOLERANCE, gather, point_at, usable};
+use super::rate_points::{MIN_BEYOND, RatePoint, TOLERANCE, gather, point_at, usable};
 use super::why::{open_questions, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
 use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Ranked, Repeat, Run, Verdict};
 use crate::statistics::mean;
+use crate::statistics::percentile::BlockTable;
 
 /// Returns the answer to the run's question; `None` if the run has no question.
 pub fn answer(run: &Run) -> Option<Answer> {
@@ -92,6 +93,13 @@ fn excess(lab: &Lab<'_>, index: usize) -> f64 {
     mean(&here.map(of_step).collect::<Vec<_>>())
 }
 
+/// Returns the lower bound of a p99 that has too few samples: the latency in us that as many requests exceed as a percentile needs.
+fn bound_of_p99(latencies: &BlockTable) -> Option<f64> {
+    let quantile = 1.0 - MIN_BEYOND.round() / latencies.samples() as f64;
+    let us = (quantile > 0.0).then(|| latencies.pooled_quantile(quantile.min(0.99)));
+    us.flatten().map(|us| us as f64)
+}
+
 fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usize, RateEstimate)) -> Ranked {
     let (candidate, status, question) = (&lab.candidates[index], &lab.statuses[index], lab.question);
     let estimate = highest.estimate.filter(|rps| *rps > 0.0);
@@ -105,8 +113,13 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
     // A point that is not valid says nothing about the server.
     let sound = summary.filter(|summary| summary.verdict == Verdict::Valid);
     let p99 = sound.and_then(|summary| summary.p99_us);
-    let below = sound.filter(|_| is_missed && p99.is_none());
-    let below = below.and_then(|summary| summary.p95_us.or(summary.p90_us).or(summary.p50_us));
+    let missed_at = point.filter(|_| sound.is_some() && is_missed && p99.is_none());
+    let below = missed_at.and_then(|point| {
+        let counted = point.repeats.iter().filter(|repeat| repeat.disturbed.is_none());
+        bound_of_p99(&BlockTable::new(
+            counted.map(|repeat| repeat.histograms.latency.as_slice()),
+        ))
+    });
     let tail = sound.and_then(|summary| summary.tail.as_ref()?.parts.first());
     let month = |rps: f64| -> Option<Monthly> {
         let terms = candidate.terms.as_ref().filter(|_| rps > 0.0)?;
@@ -128,7 +141,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
         at_rps: point.map(|point| point.factors.offered_rps).or(shown),
         p99_us: p99.map(|interval| interval.value),
         p99_us_lo: match below {
-            Some(below) => Some(below.value),
+            Some(below) => Some(below),
             None => p99.map(|interval| interval.lo).filter(|us| *us > 0.0),
         },
         p99_us_hi: p99.map(|interval| interval.hi).filter(|us| us.is_finite()),
@@ -183,4 +196,19 @@ pub(super) fn shown_at<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> 
     points()
         .filter(is_shown)
         .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(distance(a).total_cmp(&distance(b))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::percentile::histogram;
+
+    #[test]
+    fn a_p99_of_too_few_requests_is_at_least_the_latency_that_ten_exceed() {
+        let of = |count: u64| {
+            let latencies: Vec<u64> = (1..=count).collect();
+            bound_of_p99(&BlockTable::new([&[histogram(&latencies)][..]]))
+        };
+        assert_eq!((of(10), of(500)), (None, Some(490.0)));
+    }
 }

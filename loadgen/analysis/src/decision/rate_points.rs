@@ -22,7 +22,7 @@ const DEPENDENCE_TO: f64 = 1.1;
 /// Maximum load of a server in the estimate of a dependence.
 const MAX_LOAD: f64 = 0.9;
 /// Requests beyond a percentile from which it is printed and counts, less a margin for rounding.
-const MIN_BEYOND: f64 = 10.0 - 1e-5;
+pub(super) const MIN_BEYOND: f64 = 10.0 - 1e-5;
 /// Maximum steps for a p99; a tail that needs more does not fit in a lab and is not measured.
 const MAX_STEPS_FOR_P99: u32 = 64;
 

@@ -157,7 +157,7 @@ pub struct Ranked {
     pub at_rps: Option<f64>,
     /// p99 at that rate; absent with too few samples.
     pub p99_us: Option<f64>,
-    /// Lower end of `p99_us`. Without a p99, the highest percentile below it of a variant that misses the objective.
+    /// Lower end of `p99_us`. Without a p99, for a variant that misses the objective, the latency that ten requests exceed.
     pub p99_us_lo: Option<f64>,
     /// Upper end of `p99_us`; absent for a rough percentile.
     pub p99_us_hi: Option<f64>,
