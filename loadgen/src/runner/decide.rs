@@ -1,8 +1,8 @@
 //! Measures a lab's question block by block, until it is answered or its budget is used up.
 //!
 //! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a stopped run
-//! resumes there. [`tierlab_analysis::decision`] chooses the next block from the evidence alone. All steps of a block
-//! have one seed, so that variants are compared on the same arrivals and keys.
+//! resumes there. [`tierlab_analysis::decision`] chooses the next block from the evidence alone. The variants of a block
+//! have the same seeds, so that they are compared on the same arrivals and keys; each repeat has another.
 
 use super::ledger::{Attempt, Ledger};
 use super::naming::factors;
@@ -19,6 +19,8 @@ use tierlab_load::schedule::{Load, split_mix, step_seed};
 const VIEWS_EVERY: u32 = 8;
 /// First seed of blocks, distinct from those of the plan's loads and searches.
 const BLOCK_SEEDS: usize = 1 << 24;
+/// Distance between the seeds of a block's repeats, more than there are blocks.
+const REPEAT_SEEDS: u32 = 1 << 24;
 
 impl Runner<'_> {
     /// Measures until the plan's question is answered.
@@ -89,7 +91,9 @@ impl Runner<'_> {
         ledger: &mut Ledger,
         candidates: &mut [Candidate],
     ) -> Result<(), RunError> {
-        for probe in probes {
+        for (place, probe) in probes.iter().enumerate() {
+            let is_same = |one: &&Probe| one.candidate == probe.candidate && one.rps.to_bits() == probe.rps.to_bits();
+            let repeat = probes[..place].iter().filter(is_same).count() as u32;
             let load = question_load(question).at(probe.rps);
             let factors = factors(self.plan, &self.targets[probe.candidate], load, &self.plan.model);
             let measured = ledger.points.find(&factors).map_or(&[][..], |point| &point.repeats);
@@ -100,7 +104,7 @@ impl Runner<'_> {
                 purpose: probe.purpose,
                 index,
                 attempt: 0,
-                seed: step_seed(self.plan.seed, block, BLOCK_SEEDS + rate_seed),
+                seed: step_seed(self.plan.seed, block + repeat * REPEAT_SEEDS, BLOCK_SEEDS + rate_seed),
             };
             self.step(ledger, position, load, attempt).await?;
             let (point, repeat) = (ledger.points.find(&factors), ledger.points.step(&factors, index));

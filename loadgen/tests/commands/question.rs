@@ -4,6 +4,7 @@
 use crate::agreement;
 use crate::lab::{lab, lab_place};
 use crate::program::{BINARY, Workdir, interrupt, read_json, run, run_until};
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -125,6 +126,12 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     let folder = place.path("results/first");
     let found = agreement::disagreements(&folder, &folder);
     assert!(found.is_empty(), "{}", found.join("\n"));
+    // Fresh steps are repeats at one rate: each has arrivals of its own.
+    for point in read_json(&folder.join("run.json"))["points"].as_array().unwrap() {
+        let repeats = point["repeats"].as_array().unwrap();
+        let seeds: HashSet<String> = repeats.iter().map(|repeat| repeat["seed"].to_string()).collect();
+        assert_eq!(seeds.len(), repeats.len(), "{}", point["factors"]);
+    }
 
     // Nothing here answers within a microsecond.
     let advise = |more: &[&str]| {
