@@ -319,7 +319,7 @@ fn a_signal_ends_the_wait_for_a_tier_that_does_not_answer() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // It has connected, and waits.
+        // The program has connected, and waits.
         let _connection = listener.accept().unwrap();
         let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
         let output = child.wait_with_output().unwrap();

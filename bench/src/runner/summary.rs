@@ -346,7 +346,7 @@ mod tests {
         };
         assert_eq!(verdict(Operation::Read, CacheState::Cold, &[409_600]), Verdict::Valid);
         assert_eq!(verdict(Operation::Read, CacheState::Warm, &[0]), Verdict::Valid);
-        // Of mixed accesses, only the bytes read are fetched.
+        // Mixed accesses fetch only the bytes that they read.
         assert_eq!(verdict(Operation::Mixed, CacheState::Cold, &[286_720]), Verdict::Valid);
         let mixed = verdict(Operation::Mixed, CacheState::Cold, &[143_360]);
         assert!(

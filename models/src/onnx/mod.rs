@@ -222,7 +222,7 @@ mod tests {
                 .to_string()
                 .contains("`input` is not a tensor")
         );
-        // As scikit-learn's default export has its probabilities.
+        // The probabilities of scikit-learn's default export have no type here.
         let mut maps = model();
         maps.graph.as_mut().unwrap().output[0].r#type = None;
         let error = Interface::from_model(&maps).unwrap_err();

@@ -94,7 +94,7 @@ fn journeys_know_which_values_are_there() {
     assert!(journey.takes_entity());
     assert_eq!((journey.steps[0].available, journey.steps[1].available), (1, 3));
     assert_eq!(journey.models().collect::<Vec<_>>(), ["m"]);
-    // Of a plan's protocol, and of a step's own.
+    // The plan's protocol holds for all steps without one of their own.
     let over_grpc = |plan: String| parse(&plan).unwrap().speaks_grpc();
     let of_step = |protocol: &str| self::journey(&format!("{STEP}protocol = \"{protocol}\"\n"));
     assert!(!over_grpc(self::journey(STEP)) && over_grpc(of_step("grpc")));
