@@ -90,6 +90,8 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// If true, rates above a saturated one are left out.
     pub stop_at_saturation: bool,
+    /// If true, a disturbed step is not measured again, and no step waits for a quiet machine.
+    pub measure_once: bool,
     /// Distribution of the requested entities.
     pub keys: KeyDistribution,
     /// Inputs of requests to its own model.
@@ -455,6 +457,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         encoding,
         arrivals,
         stop_at_saturation: raw.stop_at_saturation,
+        measure_once: raw.measure_once,
         keys,
         inputs: inputs.rules,
         inputs_by_model: inputs.by_model,

@@ -100,6 +100,9 @@ pub(super) struct RawPlan {
     /// If true, higher rates of a kind of request are left out once a lower one is saturated.
     #[serde(default)]
     pub(super) stop_at_saturation: bool,
+    /// If true, a disturbed step is not measured again, and no step waits for a quiet machine: a first figure in a known time.
+    #[serde(default)]
+    pub(super) measure_once: bool,
     #[serde(default)]
     pub(super) load: Vec<super::loads::RawLoad>,
     #[serde(default)]

@@ -127,9 +127,10 @@ impl<'a> Runner<'a> {
     }
 
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        let repetitions = if self.plan.measure_once { 0 } else { MAX_REPETITIONS };
         for repeat in 0..self.plan.repeats {
             // Disturbed steps are repeated after all others of their repeat: the disturbance may be over by then.
-            for attempt in 0..=MAX_REPETITIONS {
+            for attempt in 0..=repetitions {
                 for step in self.planned(repeat, attempt) {
                     self.measure_planned(ledger, step).await?;
                 }

@@ -218,7 +218,8 @@ impl Runner<'_> {
     async fn wait_until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
         let wait_limit = ledger.patience.max_wait(step, Instant::now());
-        let Some((longest, by)) = wait_limit.filter(|(longest, _)| !longest.is_zero()) else {
+        let worth_it = |(longest, _): &(Duration, &str)| !longest.is_zero() && !self.plan.measure_once;
+        let Some((longest, by)) = wait_limit.filter(worth_it) else {
             return;
         };
         let text = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));

@@ -31,10 +31,15 @@ fn measured(limit: &str) -> (Workdir, Value, String, String) {
 
 /// A window of more than a second.
 fn measured_with(limits: &str) -> (Workdir, Value, String, String) {
+    measured_by("", limits)
+}
+
+/// Same, with more keys of the plan.
+fn measured_by(keys: &str, limits: &str) -> (Workdir, Value, String, String) {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(&format!(
         "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.5\ndrain_s = 0.5\n\
-         max_in_flight = 16\n[limits]\n{limits}\nsteal_share = 1\n\
+         max_in_flight = 16\n{keys}[limits]\n{limits}\nsteal_share = 1\n\
          foreign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
          [[load]]\nmode = \"realtime\"\nrates = [100]\n"
     ));
@@ -81,6 +86,22 @@ fn a_step_beside_a_stranger_is_made_again_and_then_invalid() {
     );
     let kept = std::fs::read_dir(place.path("results/r/hdr")).unwrap();
     assert_eq!(kept.count(), 3, "every attempt is kept");
+}
+
+#[test]
+fn a_plan_that_measures_once_neither_waits_nor_repeats_and_says_that_it_was_disturbed() {
+    let _stranger = Stranger::start();
+    let (_place, run, table, said) = measured_by("measure_once = true\n", "foreign_cpu_share = 0.0");
+    assert!(!said.contains("quiet"), "{said}");
+    let repeat = &run["points"][0]["repeats"][0];
+    assert!(
+        repeat["attempt"].is_null() && repeat["disturbed"].is_string(),
+        "{repeat}"
+    );
+    assert!(
+        table.contains("1 of 1 steps disturbed: foreign processes used"),
+        "{table}"
+    );
 }
 
 #[test]
