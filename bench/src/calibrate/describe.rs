@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use tierlab_analysis::record::samples_needed;
 use tierlab_instrument::units::{bytes, digits3, latency};
-use tierlab_report::parts::{Table, text_table};
+use tierlab_report::parts::{Table, text_table, wrapped};
 use tierlab_storage::wrappers::emulated::{
     InjectedError, Recorded, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
 };
@@ -137,18 +137,20 @@ fn rounds(measured: &CalibrationResults) -> Vec<RecordedRound> {
 /// Ratio between rounds from which a change is shown.
 const MIN_DRIFT: f64 = 1.1;
 
+/// Columns of a terminal.
+const COLUMNS: usize = 100;
+
 /// Formats a profile for a terminal; `out` is its file.
 pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     let header = ["read", "depth", "p50", "p95", "p99", "reads/s", "MB/s", "reads"];
     let rows = profile.points.iter().map(|point| row(profile, point));
     let mut lines = vec![profile.label()];
     lines.extend(text_table(&Table::of_rows("", &header, 1, rows)));
-    lines.extend(summary_lines(profile));
+    lines.extend(summary_lines(profile).iter().map(|line| wrapped(line, 2, COLUMNS)));
     let file = out.display();
     let toml = format!("[emulated] with profile = \"{file}\" in its TOML");
-    lines.push(format!(
-        "replay it over another tier: --set emulated.profile={file}, or {toml}"
-    ));
+    let replay = format!("replay it over another tier: --set emulated.profile={file}, or {toml}");
+    lines.push(wrapped(&replay, 2, COLUMNS));
     lines.join("\n") + "\n"
 }
 
@@ -338,6 +340,7 @@ mod tests {
             points: vec![point(1, 1000), point(8, 100)],
         };
         let text = text(&profile, Path::new("p.toml"));
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for wanted in [
             "200 µs",
             "300 µs",

@@ -1,39 +1,41 @@
 //! `report.html`. Its tables are complete without scripts.
 
-use super::{Bars, Block, Page, Part, or_none};
+use super::{Bars, Page, Part, or_none};
 use maud::{Markup, PreEscaped, html};
 use tierlab_report::document;
-use tierlab_report::parts::{closed, findings, html_table};
+use tierlab_report::parts::{Section, findings, html_table, sections};
 
 const STYLE: PreEscaped<&str> = PreEscaped(
-    ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}.levels h4{margin:8px 0 4px;\
-     font-size:13.5px}.level{display:grid;grid-template-columns:8.5em 1fr 6em;gap:8px;align-items:center;font-size:13px;line-height:1.7}\
+    ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}\
+     .level{display:grid;grid-template-columns:8.5em 1fr 6em;gap:8px;align-items:center;font-size:13px;line-height:1.7}\
      .level i{display:block;height:.8em;background:var(--heat);min-width:1px}.level b{font-weight:400;text-align:right;white-space:nowrap}",
 );
 
+/// Maximum number of remarks on the first screen.
+const REMARKS: usize = 5;
+
 impl Page<'_> {
-    /// The report as one HTML page.
+    /// The report as one HTML page: the first screen, the contents, and the closed sections.
     pub(crate) fn html(&self) -> String {
         let run = self.run;
+        let all_findings = ("Findings", findings(&self.findings));
+        let plan = ("The plan", pre(run.plan.trim_end()));
+        let parts = std::iter::once(all_findings).chain(self.parts.iter().map(section));
+        let parts = parts.chain([plan]).enumerate();
+        let parts = parts.map(|(index, (title, body))| (format!("part{index}"), title, body));
+        let parts: Vec<Section> = parts.collect();
         let body = html! {
             style { (STYLE) }
             h1 { (run.name) }
             div.facts { @for fact in self.all_facts() { span { (fact) } } }
-            p { (self.all_badges()) }
-            @for (index, part) in self.parts.iter().enumerate() {
-                (html_of(part, (Some(index) != self.open_tables()).then_some(&*format!("part{index}"))))
-            }
-            (closed("plan", "The plan", &pre(run.plan.trim_end())))
+            p.verdicts { (self.all_badges()) }
+            p.said { (self.sentence()) "." }
+            (html_table(&self.overview, "brief ranking"))
+            (self.chart)
+            (findings(&self.remarks()[..self.remarks().len().min(REMARKS)]))
+            (sections(&parts))
         };
         document("tierlab-storage-bench", &run.name, &body)
-    }
-
-    /// Tables that start open: the first ones of a page without charts.
-    fn open_tables(&self) -> Option<usize> {
-        if self.parts.iter().any(|part| matches!(part, Part::Charts(..))) {
-            return None;
-        }
-        self.parts.iter().position(|part| matches!(part, Part::Tables(..)))
     }
 
     fn all_badges(&self) -> Markup {
@@ -49,30 +51,18 @@ impl Page<'_> {
     }
 }
 
-/// One part; tables and text start closed if they have an `id`.
-fn html_of(part: &Part, id: Option<&str>) -> Markup {
-    let collapsible = |title: &str, body: &Markup| match id {
-        Some(id) => closed(id, title, body),
-        None => section(title, body),
-    };
+/// Title and body of a part.
+fn section(part: &Part) -> (&'static str, Markup) {
     match part {
-        Part::List(title, lines) => section(title, &findings(lines)),
-        Part::Charts(title, html) => section(title, html),
-        Part::Tables(title, blocks, note) => collapsible(
-            title,
-            &html! {
-                @for one in blocks { (block(one)) }
-                @if !blocks.is_empty() { p.soft { (note) } }
-            },
-        ),
-        Part::Text(title, text) => collapsible(title, &pre(text)),
-    }
-}
-
-/// A section; nothing without a body.
-fn section(title: &str, body: &Markup) -> Markup {
-    html! {
-        @if !body.0.is_empty() { section { h2 { (title) } (body) } "\n" }
+        Part::List(title, lines) => (*title, findings(lines)),
+        Part::Html(title, body) => (*title, body.clone()),
+        Part::Tables(title, tables, note) => {
+            let body = html! {
+                @for table in tables { (with_heading(table.title(), &html_table(table, "full"))) }
+                @if !tables.is_empty() { p.soft { (note) } }
+            };
+            (*title, body)
+        }
     }
 }
 
@@ -86,20 +76,16 @@ pub(crate) fn with_heading(title: &str, body: &Markup) -> Markup {
     }
 }
 
-fn pre(text: &str) -> Markup {
+/// Text as it is; nothing for no text.
+pub(crate) fn pre(text: &str) -> Markup {
     html! {
         @if !text.is_empty() { pre tabindex="0" { (text) } }
     }
 }
 
-fn block(block: &Block) -> Markup {
-    let body = html! {
-        @if !block.bars.is_empty() {
-            div.levels { @for bars in &block.bars { (chart(bars)) } }
-        }
-        (html_table(&block.table, "full"))
-    };
-    with_heading(block.table.title(), &body)
+/// Charts of bars beside each other.
+pub(crate) fn levels(charts: &[Bars]) -> Markup {
+    html! { div.levels { @for bars in charts { (chart(bars)) } } }
 }
 
 /// A missing value has no bar.
@@ -108,7 +94,7 @@ fn chart(chart: &Bars) -> Markup {
     let most = values.fold(f64::MIN_POSITIVE, f64::max);
     html! {
         div {
-            h4 { (chart.title) }
+            p.chart-title { (chart.title) }
             @for (name, value) in &chart.bars {
                 div.level {
                     span { (name) }

@@ -6,7 +6,7 @@ mod html;
 mod text;
 
 pub(crate) use csv::{columns, csv};
-pub(crate) use html::with_heading;
+pub(crate) use html::{levels, pre, with_heading};
 
 use crate::machine::Environment;
 use crate::plan::Common;
@@ -64,7 +64,13 @@ pub(crate) struct Page<'a> {
     pub(crate) facts: Vec<String>,
     /// Badges in the header of the HTML page: a CSS class and a text.
     pub(crate) badges: Vec<(&'static str, String)>,
-    /// Parts in the order of HTML and Markdown. A terminal shows tables, then lists.
+    /// Findings without their full stops; the first one is the answer.
+    pub(crate) findings: Vec<String>,
+    /// Table below the answer, of what is compared, ranked.
+    pub(crate) overview: Table,
+    /// Chart below that table, only in HTML.
+    pub(crate) chart: Markup,
+    /// Further parts of HTML and Markdown, in order.
     pub(crate) parts: Vec<Part>,
 }
 
@@ -72,35 +78,20 @@ pub(crate) struct Page<'a> {
 pub(crate) enum Part {
     /// Sentences, one per line.
     List(&'static str, Vec<String>),
-    /// Charts, only in HTML: each of their figures is also in a table.
-    Charts(&'static str, Markup),
-    /// Tables, and an explanation of their columns.
-    Tables(&'static str, Vec<Block>, &'static str),
-    /// Preformatted text, in HTML and Markdown.
-    Text(&'static str, String),
-}
-
-/// A table with its charts.
-pub(crate) struct Block {
-    /// Charts above the table, only in HTML.
-    pub(crate) bars: Vec<Bars>,
-    /// Table, without a title if it is the only one of a part.
-    pub(crate) table: Table,
+    /// Charts and preformatted text, only in HTML: each figure of a chart is also in a table.
+    Html(&'static str, Markup),
+    /// Tables, and an explanation of their columns. A single table has no title.
+    Tables(&'static str, Vec<Table>, &'static str),
 }
 
 /// Column of a table: its heading, and the cell of a row.
 pub(crate) type Column<R, C = String> = (&'static str, fn(&R) -> C);
 
-impl Block {
-    /// Creates a table without charts. The columns after the first `text_columns` hold figures.
-    pub(crate) fn of<R, C: Into<Cell>>(title: &str, columns: &[Column<R, C>], text_columns: usize, rows: &[R]) -> Self {
-        let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-        let cells = |row: &R| -> Vec<C> { columns.iter().map(|(_, cell)| cell(row)).collect() };
-        Self {
-            bars: Vec::new(),
-            table: Table::of_rows(title, &header, text_columns, rows.iter().map(cells)),
-        }
-    }
+/// Creates a table of the columns in which any row has a figure. Columns after the first `text_columns` hold figures.
+pub(crate) fn table<R, C: Into<Cell>>(title: &str, columns: &[Column<R, C>], text_columns: usize, rows: &[R]) -> Table {
+    let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let cells = |row: &R| -> Vec<C> { columns.iter().map(|(_, cell)| cell(row)).collect() };
+    Table::of_rows(title, &header, text_columns, rows.iter().map(cells)).filled()
 }
 
 /// Text of a figure; `n/a` without one.
@@ -117,6 +108,15 @@ pub(crate) struct Bars {
 }
 
 impl Page<'_> {
+    fn sentence(&self) -> &str {
+        self.findings.first().map_or("Nothing was measured", String::as_str)
+    }
+
+    /// Findings after the first one.
+    fn remarks(&self) -> &[String] {
+        self.findings.get(1..).unwrap_or_default()
+    }
+
     fn all_facts(&self) -> Vec<String> {
         let Environment { date, host, .. } = &self.run.environment;
         let machine = format!("{}, {} cores, Linux {}", host.cpu, host.cores, host.kernel);
@@ -161,7 +161,7 @@ struct RunFile<'a, S, F> {
     figures: &'a F,
 }
 
-/// Writes the files of a run, and prints its tables and its results folder. `csv` is a file's name and its text. `advice` is shown
+/// Writes the files of a run, and prints its answer and the paths of its reports. `csv` is a file's name and its text. `advice` is shown
 /// if the run was interrupted.
 ///
 /// # Errors
@@ -182,15 +182,13 @@ pub(crate) fn finish(
     for (name, text) in [
         ("run.json", json),
         (csv_name, csv),
-        ("report.md", page.markdown()),
+        ("report.md", page.markdown(csv_name)),
         ("report.html", page.html()),
     ] {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    print!("{}", page.text());
-    let folder = folder.display();
-    println!("\nresults in {folder}: report.html, report.md, {csv_name}, run.json");
+    print!("{}", page.text(folder, csv_name));
     if let Some(why) = &page.run.not_removed {
         bail!("{why}");
     }
@@ -242,6 +240,9 @@ mod tests {
             run: &run,
             facts: Vec::new(),
             badges: Vec::new(),
+            findings: Vec::new(),
+            overview: Table::default(),
+            chart: Markup::default(),
             parts: Vec::new(),
         };
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Report of a run of points: a table for each family of points; curves of latency against depth, against the achieved
-//! rate, and against the offered rate; a comparison with fio, cautions, facts.
+//! Report of a run of points: the best figures of each family of points, and a table for each, with fio's figures; curves of
+//! latency against depth, against the achieved rate, and against the offered rate; cautions, facts.
 
 use crate::peers::FIO;
 use crate::plan::{Access, Point, toml_name};
-use crate::report::{Block, Column, Page, Part, RunFacts, curves, or_none, with_heading};
+use crate::report::{Column, Page, Part, RunFacts, curves, or_none, pre, table, with_heading};
 use crate::runner::agents::AgentFigures;
 use crate::runner::record::SecondFigures;
 use crate::runner::summary::{Peer, Summary, Verdict};
@@ -14,7 +14,7 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
-const COLUMNS: [Column<Summary, Cell>; 14] = [
+const COLUMNS: [Column<Summary, Cell>; 18] = [
     ("block", |one| one.point.block_text().into()),
     ("depth", |one| one.point.depth.to_string().into()),
     ("calls/s", |one| spread(&one.iops).into()),
@@ -32,6 +32,12 @@ const COLUMNS: [Column<Summary, Cell>; 14] = [
     ("CPU us", |one| digits3(one.cpu_us_per_call.value).into()),
     ("moved", |one| or_none(one.over_read, digits3).into()),
     ("fetched", |one| or_none(one.fetched_share, digits3).into()),
+    ("of fio's", |one| fio(one, |fio| spread(&fio.ratio)).into()),
+    ("fio's calls/s", |one| fio(one, |fio| digits3(fio.iops.value)).into()),
+    ("fio's p50", |one| fio(one, |fio| or_none(fio.p50_us, latency)).into()),
+    ("fio's CPU us", |one| {
+        fio(one, |fio| or_none(fio.cpu_us_per_call, digits3)).into()
+    }),
     ("verdict", |one| {
         Cell::badge(class(one.verdict.name()), one.verdict_name())
     }),
@@ -39,46 +45,101 @@ const COLUMNS: [Column<Summary, Cell>; 14] = [
 const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point \
                     reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
                     bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
-                    bytes that the kernel fetched from storage per requested byte.";
-
-const FIO_COLUMNS: [Column<Summary>; 9] = [
-    ("point", |one| one.point.to_string()),
-    ("rate of fio's", |one| fio(one, |fio| spread(&fio.ratio))),
-    ("calls/s", |one| digits3(one.iops.value)),
-    ("fio's", |one| fio(one, |fio| digits3(fio.iops.value))),
-    ("p50", |one| time(one.p50_us)),
-    ("fio's p50", |one| fio(one, |fio| or_none(fio.p50_us, latency))),
-    ("CPU us", |one| digits3(one.cpu_us_per_call.value)),
-    ("fio's CPU us", |one| {
-        fio(one, |fio| or_none(fio.cpu_us_per_call, digits3))
-    }),
-    ("verdict", |one| one.verdict_name().to_owned()),
-];
-const FIO_NOTE: &str = "rate of fio's: mean ratio over the repeats, each paired with fio's run of the same job, with its 95 % interval. CPU: of \
-each process, per call.";
+                    bytes that the kernel fetched from storage per requested byte. of fio's: mean ratio of calls/s over the repeats, \
+                    each paired with fio's run of the same job.";
 
 /// Content of the report.
 pub(super) fn page<'a>(run: &'a RunFacts, access: &Access, figures: &Figures) -> Page<'a> {
     let points = &figures.points;
-    // Points are sorted, with block and depth last.
-    let groups = points.chunk_by(|a, b| a.point.group_text() == b.point.group_text());
-    let block = |group: &[Summary]| Block::of(&group[0].point.group_text(), &COLUMNS, 0, group);
-    let curves = html! { @for (name, figure) in curves_of(points) { (with_heading(&name, &figure)) } };
+    let families = families(points);
+    let points_of = |family: &Family| table(&family[0].point.group_text(), &COLUMNS, 0, family);
+    let mut curves = curves_of(points).into_iter();
+    let first = curves
+        .next()
+        .map(|(name, figure)| html! { p.chart-title { (name) } (figure) });
+    let curves = html! { @for (name, figure) in curves { (with_heading(&name, &figure)) } };
     let seconds = html! { @for (name, figure) in seconds(&figures.seconds) { (with_heading(&name, &figure)) } };
     Page {
         run,
         facts: facts(run, access, figures),
         badges: badges(points),
+        findings: std::iter::once(answer(points)).chain(cautions(run, figures)).collect(),
+        overview: table("", &FAMILY_COLUMNS, 1, &families),
+        chart: first.unwrap_or_default(),
         parts: vec![
-            Part::Tables("Beside fio", fio_tables(points), FIO_NOTE),
             Part::List("Checkpoints", checkpoints(points)),
-            Part::Charts("Latency", curves),
-            Part::Charts("Each second", seconds),
-            Part::Tables("Every point", groups.map(block).collect(), NOTE),
-            Part::List("To beware of", cautions(run, figures)),
-            Part::Text("fio's commands", commands(points)),
+            Part::Html("Latency", curves),
+            Part::Html("Each second", seconds),
+            Part::Tables("Every point", families.iter().map(points_of).collect(), NOTE),
+            Part::Html("fio's commands", pre(&commands(points))),
         ],
     }
+}
+
+/// Points that differ in block and depth alone.
+type Family = Vec<Summary>;
+
+/// Best figures of the valid points of a family; each may be of another block and depth.
+const FAMILY_COLUMNS: [Column<Family, Cell>; 7] = [
+    ("access, best of its points", |all| all[0].point.group_text().into()),
+    ("MB/s", |all| rate(highest(all, MB_PER_S))),
+    ("calls/s", |all| rate(highest(all, CALLS_PER_S))),
+    ("p50", |all| Cell::latency(lowest(all, P50))),
+    ("p99", |all| Cell::latency(lowest(all, P99))),
+    ("of fio's", |all| Cell::split_or_none(beside_fio(all))),
+    ("valid", |all| format!("{}/{}", valid(all).count(), all.len()).into()),
+];
+
+/// Returns all families: for each kind of access the fastest first.
+fn families(points: &[Summary]) -> Vec<Family> {
+    // Points are sorted, with block and depth last.
+    let groups = points.chunk_by(|a, b| a.point.group_text() == b.point.group_text());
+    let mut families: Vec<Family> = groups.map(<[Summary]>::to_vec).collect();
+    let speed = |family: &Family| highest(family, MB_PER_S).or(highest(family, CALLS_PER_S));
+    let speed = |family: &Family| speed(family).map_or(0.0, |of| of.value);
+    families.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+    families.sort_by_key(|family| (family[0].point.operation, family[0].point.pattern));
+    families
+}
+
+/// Returns the fastest valid point in a sentence, or else the number of valid points.
+fn answer(points: &[Summary]) -> String {
+    let moving = valid(points).filter(|one| one.point.operation.moves_bytes());
+    let text = match moving.max_by(|a, b| a.mb_per_s.value.total_cmp(&b.mb_per_s.value)) {
+        Some(fastest) => format!(
+            "{} is the fastest; it moves {} MB/s",
+            fastest.point,
+            spread(&fastest.mb_per_s)
+        ),
+        None => format!("{} of {} points are valid", valid(points).count(), points.len()),
+    };
+    let fio = beside_fio(points).map(|range| format!("; calls/s are {range} times fio's"));
+    text + &fio.unwrap_or_default()
+}
+
+fn valid(points: &[Summary]) -> impl Iterator<Item = &Summary> {
+    points.iter().filter(|one| one.verdict == Verdict::Valid)
+}
+
+/// Highest figure of the valid points.
+fn highest(points: &[Summary], of: IntervalOf) -> Option<Interval> {
+    valid(points).filter_map(of).max_by(|a, b| a.value.total_cmp(&b.value))
+}
+
+/// Lowest figure of the valid points.
+fn lowest(points: &[Summary], of: IntervalOf) -> Option<Interval> {
+    valid(points).filter_map(of).min_by(|a, b| a.value.total_cmp(&b.value))
+}
+
+/// Range of the valid points' ratios to fio's calls per second; `None` without fio.
+fn beside_fio(points: &[Summary]) -> Option<String> {
+    let ends = [lowest(points, OF_FIO)?, highest(points, OF_FIO)?];
+    let [lowest, highest] = ends.map(|of| digits3(of.value));
+    Some(format!("{lowest}–{highest}"))
+}
+
+fn rate(of: Option<Interval>) -> Cell {
+    Cell::split_or_none(of.map(|of| spread(&of)))
 }
 
 /// Number of points of each verdict.
@@ -111,17 +172,20 @@ fn if_moves_bytes(one: &Summary, text: String) -> String {
     }
 }
 
-/// Text about fio's figures of a point.
+/// Text about fio's figures of a point; `n/a` without any.
 fn fio(one: &Summary, text: fn(&Peer) -> String) -> String {
-    one.peers.get(FIO).map_or_else(String::new, text)
+    one.peers.get(FIO).map_or_else(|| NONE.to_owned(), text)
 }
 
-type LatencyOf = fn(&Summary) -> Option<Interval>;
+type IntervalOf = fn(&Summary) -> Option<Interval>;
 type Coordinate = fn(&Summary) -> f64;
 type Series<'a> = BTreeMap<String, Vec<&'a Summary>>;
 
-const P50: LatencyOf = |summary| summary.p50_us;
-const P99: LatencyOf = |summary| summary.p99_us;
+const P50: IntervalOf = |summary| summary.p50_us;
+const P99: IntervalOf = |summary| summary.p99_us;
+const CALLS_PER_S: IntervalOf = |summary| Some(summary.iops);
+const MB_PER_S: IntervalOf = |summary| summary.point.operation.moves_bytes().then_some(summary.mb_per_s);
+const OF_FIO: IntervalOf = |summary| Some(summary.peers.get(FIO)?.ratio);
 const DEPTH: Coordinate = |summary| f64::from(summary.point.depth);
 const OFFERED: Coordinate = |summary| f64::from(summary.point.rate);
 const ACHIEVED: Coordinate = |summary| summary.iops.value;
@@ -233,7 +297,7 @@ fn curves_of_group(is_open: bool, points: &[&Summary]) -> Markup {
 }
 
 /// Draws a chart; `None` without a curve.
-fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: LatencyOf) -> Option<Chart> {
+fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: IntervalOf) -> Option<Chart> {
     let line = |(series, points): (usize, &Vec<&Summary>)| {
         let mut line = Line {
             series,
@@ -256,16 +320,6 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let y = Axis::logarithmic("latency", Unit::Latency, (low / 1.3, high * 1.3));
     curves(title.to_owned(), axis, y, lines)
-}
-
-/// Table of the points that fio also measured; empty without any.
-fn fio_tables(points: &[Summary]) -> Vec<Block> {
-    let measured = points.iter().filter(|point| !point.peers.is_empty());
-    let rows: Vec<Summary> = measured.cloned().collect();
-    match rows.is_empty() {
-        true => Vec::new(),
-        false => vec![Block::of("", &FIO_COLUMNS, 1, &rows)],
-    }
 }
 
 /// Returns a sentence for each checkpoint and each restore.
@@ -346,9 +400,11 @@ fn facts(run: &RunFacts, access: &Access, figures: &Figures) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::machine::Environment;
-    use crate::plan::Operation;
+    use crate::peers::PeerFigures;
+    use crate::plan::{CacheState, Operation, Way};
     use crate::runner::record::{Entry, encode};
     use crate::runner::summary::summaries;
+    use std::path::Path;
 
     #[test]
     fn a_checkpoint_of_several_agents_has_the_bytes_of_all() {
@@ -373,6 +429,19 @@ mod tests {
         assert!(sentence.contains("3 MiB in 2.00 [2.00–2.00] s, 1.57 ["), "{sentence}");
     }
 
+    fn run_facts() -> RunFacts {
+        RunFacts {
+            schema_version: 1,
+            name: "test".to_owned(),
+            interrupted: false,
+            environment: Environment::default(),
+            tiers: BTreeMap::new(),
+            repeats: 3,
+            plan: "name = \"test\"\n".to_owned(),
+            not_removed: None,
+        }
+    }
+
     fn cautions_of(points: Vec<Summary>) -> Vec<String> {
         let figures = Figures {
             peer_notes: Vec::new(),
@@ -380,16 +449,7 @@ mod tests {
             seconds: Vec::new(),
             agents: None,
         };
-        let run = RunFacts {
-            schema_version: 1,
-            name: "test".to_owned(),
-            interrupted: false,
-            environment: Environment::default(),
-            tiers: BTreeMap::new(),
-            repeats: 3,
-            plan: String::new(),
-            not_removed: None,
-        };
+        let run = run_facts();
         cautions(&run, &figures)
     }
 
@@ -426,5 +486,159 @@ mod tests {
             "{first}"
         );
         assert!(second.contains("(repeats: 1)"), "{second}");
+    }
+
+    /// Kinds of access of `configs/storage/beside-fio.toml`.
+    fn kinds() -> Vec<Point> {
+        let kind = |operation, way, cache| Point {
+            operation,
+            way,
+            cache,
+            ..Point::reads("disk", 4096)
+        };
+        let mut all = vec![
+            kind(Operation::Read, Way::Direct, CacheState::Bypassed),
+            kind(Operation::Read, Way::Buffered, CacheState::Cold),
+            kind(Operation::Read, Way::Buffered, CacheState::Warm),
+            kind(Operation::Read, Way::Pread, CacheState::Warm),
+        ];
+        for operation in [Operation::Write, Operation::Mixed] {
+            all.push(kind(operation, Way::Pread, CacheState::Cold));
+            all.push(kind(operation, Way::PreadDirect, CacheState::Bypassed));
+        }
+        all
+    }
+
+    /// A repeat beside fio; `speed` is the rate and the inverse of the latency.
+    fn entry_beside_fio(point: &Point, repeat: u32, speed: u64) -> Entry {
+        let mut latencies = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+        latencies.record_n(4_000_000_000 / speed, speed).unwrap();
+        let bytes = speed * point.block_bytes;
+        let measured = serde_json::json!({
+            "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": speed, "ended": speed, "writes": 0, "asked_bytes": bytes,
+            "ended_bytes": bytes, "wire_bytes": bytes, "requests": speed, "retries": 0, "unfinished": 0, "via": "direct",
+            "machine": {"own_cpu_s": 0.3}
+        });
+        let fio = PeerFigures {
+            iops: 1.1 * speed as f64,
+            mb_per_s: 1.1 * bytes as f64 / 1e6,
+            p50_us: Some(20.5),
+            p99_us: Some(95.0),
+            cpu_us_per_call: Some(3.5),
+            command: format!("fio --name=job --bs={} --iodepth={}", point.block_bytes, point.depth),
+        };
+        Entry {
+            measured: serde_json::from_value(measured).unwrap(),
+            peers: BTreeMap::from([(FIO.to_owned(), fio)]),
+            ..Entry::new(point, repeat)
+        }
+    }
+
+    /// A run like that of `configs/storage/beside-fio.toml`: 72 points, the later kinds of access faster.
+    fn figures_beside_fio() -> Figures {
+        let mut entries = Vec::new();
+        for (kind, first) in (0_u64..).zip(kinds()) {
+            for (block_bytes, depth) in [4096, 65_536, 1 << 20]
+                .into_iter()
+                .flat_map(|block| [1, 8, 32].map(|at| (block, at)))
+            {
+                let point = Point {
+                    block_bytes,
+                    depth,
+                    ..first.clone()
+                };
+                let speed = 30_000 + 1_000 * kind + 10 * u64::from(depth);
+                entries.extend([0, 1, 2].map(|repeat| entry_beside_fio(&point, repeat, speed + u64::from(7 * repeat))));
+            }
+        }
+        Figures {
+            peer_notes: Vec::new(),
+            points: summaries(&entries),
+            seconds: Vec::new(),
+            agents: None,
+        }
+    }
+
+    #[test]
+    fn the_answer_of_72_points_fits_a_terminal_and_a_mail() {
+        let (run, figures) = (run_facts(), figures_beside_fio());
+        assert_eq!(figures.points.len(), 72);
+        let page = page(&run, &Access::default(), &figures);
+        let text = page.text(Path::new("results/test"), "points.csv");
+        assert!(text.lines().count() <= 25, "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        assert!(
+            text.starts_with("disk by pread-direct: random mixed, not synced, 1 MiB, depth 32 is the fastest;"),
+            "{text}"
+        );
+        assert!(text.contains("calls/s are 0.909–0.909 times fio's."), "{text}");
+        let path = "report:  results/test/report.html (beside it: report.md, points.csv, run.json)";
+        assert!(text.ends_with(&format!("{path}\n")), "{text}");
+        let markdown = page.markdown("points.csv");
+        let words = markdown.split_whitespace().count();
+        assert!(words <= 800, "{words} words:\n{markdown}");
+        for kind in kinds() {
+            let name = kind.group_text();
+            assert!(text.contains(&format!("\n{name} ")), "{name} in\n{text}");
+            assert!(markdown.contains(&format!("\n| {name} | ")), "{name} in\n{markdown}");
+        }
+        assert!(markdown.contains("`report.html`") && markdown.contains("`points.csv`"));
+    }
+
+    #[test]
+    fn families_are_ranked_within_each_kind_of_access() {
+        let ways = |families: Vec<Family>| -> Vec<(Operation, Way)> {
+            families
+                .iter()
+                .map(|family| (family[0].point.operation, family[0].point.way))
+                .collect()
+        };
+        let expected = [
+            (Operation::Read, Way::Pread),
+            (Operation::Read, Way::Buffered),
+            (Operation::Read, Way::Buffered),
+            (Operation::Read, Way::Direct),
+            (Operation::Write, Way::PreadDirect),
+            (Operation::Write, Way::Pread),
+            (Operation::Mixed, Way::PreadDirect),
+            (Operation::Mixed, Way::Pread),
+        ];
+        assert_eq!(ways(families(&figures_beside_fio().points)), expected);
+        // Points that are not valid say nothing about the speed.
+        let mut points = figures_beside_fio().points;
+        for summary in points.iter_mut().filter(|one| one.point.way == Way::Pread) {
+            summary.verdict = Verdict::Unknown("not cold".to_owned());
+        }
+        let without = ways(families(&points));
+        assert_eq!(without[3], (Operation::Read, Way::Pread), "{without:?}");
+        assert!(!answer(&points).contains("by pread:"), "{}", answer(&points));
+    }
+
+    #[test]
+    fn the_page_opens_with_the_answer_and_its_contents_link_every_section() {
+        let (run, mut figures) = (run_facts(), figures_beside_fio());
+        for summary in &mut figures.points {
+            summary.drift = vec!["p50 moved".to_owned()];
+        }
+        let html = page(&run, &Access::default(), &figures).html();
+        let (first_screen, rest) = html.split_once("<nav class=\"contents\"").unwrap();
+        let place = |what: &str| first_screen.find(what).unwrap_or_else(|| panic!("{what}"));
+        assert!(place("class=\"said\"") < place("class=\"brief ranking\""));
+        assert!(place("class=\"brief ranking\"") < place("<figure"));
+        assert_eq!(first_screen.matches("<figure").count(), 1);
+        // Cautions about each of 72 points are too long for it.
+        assert_eq!(first_screen.matches("p50 moved").count(), 5);
+        assert!(!first_screen.contains("<h3>") && !first_screen.contains("<h4>"));
+        let links = rest.split("</nav>").next().unwrap().split(" href=\"#").skip(1);
+        let links: Vec<&str> = links.map(|link| link.split('"').next().unwrap()).collect();
+        let sections = rest.split("<details class=\"part\" id=\"").skip(1);
+        let sections: Vec<&str> = sections.map(|section| section.split("\">").next().unwrap()).collect();
+        assert_eq!(links, sections);
+        for title in ["Findings", "Latency", "Every point", "fio's commands", "The plan"] {
+            assert!(rest.contains(&format!("<h2>{title}</h2>")), "{title}");
+        }
+        assert!(rest.contains("fio's CPU us") && rest.contains("fio --name=job --bs=65536 --iodepth=8"));
     }
 }

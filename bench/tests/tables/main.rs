@@ -45,9 +45,20 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// `run.json` of a run that ended well.
+/// `run.json` of a run that ended well, whose answer a terminal holds and whose `report.md` is short.
 fn run_json(folder: &Path, output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", stderr(output));
+    let answer = String::from_utf8_lossy(&output.stdout);
+    assert!(answer.lines().count() <= 25, "{answer}");
+    for line in answer.lines().filter(|line| !line.starts_with("report:  ")) {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    let words = output_file(folder, "report.md").split_whitespace().count();
+    assert!(words <= 800, "report.md has {words} words");
+    let page = output_file(folder, "report.html");
+    let (first_screen, sections) = page.split_once("<nav class=\"contents\"").unwrap();
+    assert!(first_screen.contains("class=\"said\"") && first_screen.contains("class=\"brief ranking\""));
+    assert!(sections.contains("<a href=\"#part0\">Findings</a>") && sections.contains("id=\"part0\""));
     let text = std::fs::read(folder.join("out/run.json")).unwrap();
     let run_json: serde_json::Value = serde_json::from_slice(&text).unwrap();
     for key in ["name", "interrupted", "environment", "tiers", "repeats", "plan"] {

@@ -48,13 +48,14 @@ pub use markdown::markdown;
 pub use terminal::{answer_text, table};
 pub use terminal_brief::brief;
 
-/// Parts for reports of other programs: charts as data, sections, lists of sentences, tables.
+/// Parts for reports of other programs: charts as data, sections, lists of sentences, tables, and whole texts.
 pub mod parts {
     pub use crate::content::table::{Cell, Table};
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
-    pub use crate::html::markup::{closed, findings, scroll, table as html_table};
-    pub use crate::markdown::table as markdown_table;
-    pub use crate::terminal::text_table;
+    pub use crate::html::markup::{Section, findings, scroll, sections, table as html_table};
+    pub use crate::markdown::{Page as MarkdownPage, table as markdown_table};
+    pub use crate::terminal::{text_table, wrapped};
+    pub use crate::terminal_brief::brief_text;
 }
 
 /// Returns a point's full name within its run.

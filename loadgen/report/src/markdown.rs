@@ -18,9 +18,8 @@ const COMMIT_DIGITS: usize = 12;
 /// Returns the text of `report.md`.
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
-    let mut page = Page::default();
-    let (name, sentence, facts) = (plain(&run.name), plain(&report.sentence), facts(&report));
-    page.text += &format!("# {name}\n\n**{sentence}.**\n\n{facts}\n");
+    let mut page = Page::new(&run.name, &report.sentence);
+    page.text += &format!("\n{}\n", facts(&report));
     if let Some(answer) = &report.answer {
         page.text += &format!("\n{}.\n", plain(&answer.terms));
     }
@@ -49,15 +48,21 @@ pub fn markdown(run: &Run) -> String {
            bound; n/a: too few requests. Charts, costs and evidence are in `report.html`, all points in `summary.csv`.\n"
 }
 
-/// Text that takes no more words than [`WORDS`].
-#[derive(Default)]
-struct Page {
-    text: String,
+/// Markdown of at most 730 words.
+pub struct Page {
+    /// Text so far; a footer of at most 70 words can follow.
+    pub text: String,
 }
 
 impl Page {
-    /// Adds text if it fits.
-    fn push_if_fits(&mut self, text: &str) -> bool {
+    /// Creates a page with the name of a run and its sentence, which has no full stop.
+    pub fn new(name: &str, sentence: &str) -> Self {
+        let text = format!("# {}\n\n**{}.**\n", plain(name), plain(sentence));
+        Self { text }
+    }
+
+    /// Adds Markdown if it fits; returns true if it does.
+    pub fn push_if_fits(&mut self, text: &str) -> bool {
         let words = self.text.split_whitespace().count() + text.split_whitespace().count();
         if words <= WORDS {
             self.text += text;
@@ -66,7 +71,7 @@ impl Page {
     }
 
     /// Adds as many lines as fit, below an optional heading, and the number of the others.
-    fn list(&mut self, title: &str, lines: &[String]) {
+    pub fn list(&mut self, title: &str, lines: &[String]) {
         let heading = match title {
             "" => "\n".to_owned(),
             title => format!("\n## {}\n\n", plain(title)),
@@ -75,7 +80,8 @@ impl Page {
         self.lines(&heading, lines);
     }
 
-    fn table(&mut self, heading: &str, table: &Table) {
+    /// Adds as many rows as fit, below a heading in Markdown, and the number of the others.
+    pub fn table(&mut self, heading: &str, table: &Table) {
         let head = format!("{heading}\n{}", head(table));
         self.lines(&head, table.text().map(|cells| row(&cells)));
     }
@@ -140,6 +146,16 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_takes_what_fits_and_counts_the_rest() {
+        let mut page = Page::new("a run", "The answer");
+        page.list("", &vec!["ten words ".repeat(5); 100]);
+        assert!(page.text.starts_with("# a run\n\n**The answer.**\n\n- ten words"));
+        assert!(page.text.contains("`report.html` has "), "{}", page.text);
+        assert!(!page.push_if_fits(&"word ".repeat(WORDS)));
+        assert!(page.text.split_whitespace().count() <= WORDS + 5);
+    }
 
     #[test]
     fn what_others_wrote_cannot_end_a_cell_or_begin_markup() {

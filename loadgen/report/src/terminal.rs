@@ -136,7 +136,7 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// Text in lines of at most `columns` columns, all but the first moved in.
-pub(crate) fn wrapped(text: &str, indent: usize, columns: usize) -> String {
+pub fn wrapped(text: &str, indent: usize, columns: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
         let length = word.chars().count();

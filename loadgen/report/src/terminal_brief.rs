@@ -22,12 +22,17 @@ const NAME_COLUMNS: usize = 16;
 /// Returns a run in a few lines. `views` is the folder of its reports, if there are any.
 pub fn brief(run: &Run, folder: &Path, views: Option<&Path>) -> String {
     let report = Report::of(run);
-    let sentence = sentence(&report.sentence);
-    let remarks = remarks(&report.remarks);
     let paths = paths(run, folder, views);
+    brief_text(&report.sentence, &report.remarks, paths, |rows| report.overview(rows))
+}
+
+/// Returns a run of any program in a few lines: its sentence, a table for a number of rows, its remarks and the paths of its reports.
+pub fn brief_text(text: &str, remarks: &[String], paths: Vec<String>, rows: impl FnOnce(usize) -> Table) -> String {
+    let sentence = sentence(text);
+    let remarks = self::remarks(remarks);
     // Empty lines before the table, the remarks and the paths; the table's header and its rule.
     let room = LINES.saturating_sub(sentence.len() + remarks.len() + paths.len() + 5);
-    let table = table(&report, room);
+    let table = table(rows(room), room);
     let parts = [sentence, table, remarks, paths];
     let parts = parts.iter().filter(|part| !part.is_empty());
     let parts: Vec<String> = parts.map(|part| part.join("\n")).collect();
@@ -48,8 +53,7 @@ fn paths(run: &Run, folder: &Path, views: Option<&Path>) -> Vec<String> {
 }
 
 /// One line per variant, point or curve, the header first; empty for a run without any.
-fn table(report: &Report<'_>, room: usize) -> Vec<String> {
-    let mut overview = report.overview(room);
+fn table(mut overview: Table, room: usize) -> Vec<String> {
     let left_out = overview.rows.len().saturating_sub(room);
     if left_out > 0 {
         overview.rows.truncate(room.saturating_sub(1));
@@ -166,6 +170,35 @@ mod tests {
         let lines = fitted(&Table::new(columns, rows)).join("\n");
         assert!(lines.contains("xwarm") && lines.contains("xcold"), "{lines}");
         assert!(!lines.contains('y'), "{lines}");
+    }
+
+    #[test]
+    fn the_text_of_any_program_fits_a_terminal() {
+        let columns = ["access", "MB/s", "calls/s", "p50", "p99"].iter().enumerate();
+        let columns = columns.map(|(index, name)| ((*name).to_owned(), index > 0));
+        let row = |number: usize| {
+            let name = format!("disk {number} by pread-direct: random mixed, not synced, 64 files");
+            let figure = |index: usize| format!("{index}2345 [{index}2000–{index}3000]");
+            let cells = std::iter::once(name).chain((1..5).map(figure));
+            cells.map(|text| Cell::split(&text)).collect::<Vec<_>>()
+        };
+        let table = Table::new(columns, (0..40).map(row));
+        let remarks = vec!["an access failed ".repeat(20); 30];
+        let paths = vec!["report:  results/run/report.html".to_owned()];
+        let text = brief_text("Use the first; it is fast", &remarks, paths, |_| table);
+        assert_eq!(text.lines().count(), LINES, "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{line}");
+        }
+        assert!(text.starts_with("Use the first; it is fast.\n\naccess"), "{text}");
+        assert!(
+            text.contains("\ndisk 0 by pread-direct: random mixed, not synced"),
+            "{text}"
+        );
+        assert!(
+            text.contains("more in the report") && text.contains("• 26 more remarks are in the report"),
+            "{text}"
+        );
     }
 
     #[test]

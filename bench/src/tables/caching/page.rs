@@ -1,14 +1,14 @@
 //! Report of a comparison of caches: curves, then tables of measured and of computed figures.
 
 use super::CachingFigures;
-use super::plan::{CachingPlan, CachingPrices};
+use super::plan::CachingPlan;
 use super::statements::{CachingStatement, Computed, case_label, findings, usd};
 use super::strategy::{Strategy, share_text};
-use crate::report::{Block, Column, Page, Part, RunFacts, curves};
+use crate::report::{Column, Page, Part, RunFacts, curves, or_none, table};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
-use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
+use tierlab_report::parts::{Axis, Chart, Figure, Line, Table, Unit};
 
 const NOTE: &str = "hits: look-ups without a request to the origin, ± half of the 95 % interval over the repeats, which start with empty \
 caches; a look-up that joins another's fetch is a hit, although it waits. computed: hits of the same policy over the \
@@ -24,7 +24,8 @@ const COMPUTED_NOTE: &str = "The same traces, extended, one look-up after anothe
                                         bookkeeping, so that more than 100 % is needed to hold the whole table.";
 
 /// Columns; the last one is for priced tiers only.
-const MEASURED: [Column<CachingStatement>; 11] = [
+const MEASURED: [Column<CachingStatement>; 12] = [
+    ("case", case_label),
     ("strategy", |one| one.name.clone()),
     ("hits", |one| percent(&one.hit_ratio)),
     ("computed", |one| computed_percent(one.computed_hit_ratio)),
@@ -35,9 +36,7 @@ const MEASURED: [Column<CachingStatement>; 11] = [
     ("bytes/byte", |one| digits3(one.origin_bytes_per_byte.value)),
     ("warm", warm),
     ("took", |one| latency(one.seconds.value * 1e6)),
-    ("saves/GB·month", |one| {
-        one.saved_usd_per_gb_month.map_or_else(String::new, usd)
-    }),
+    ("saves/GB·month", |one| or_none(one.saved_usd_per_gb_month, usd)),
 ];
 const COMPUTED: [Column<Computed>; 6] = [
     ("memory", |one| share_text(one.ram.share)),
@@ -60,17 +59,23 @@ const POLICIES: [(&str, RatioOf); 3] = [
 
 const CAPTION: &str = "Memory is a share of the table's bytes, including bookkeeping. Whiskers are 95 % intervals over the rounds, each with a trace of its own.";
 
-/// Content of the report.
+/// Content of the report: for each tier, law and depth the strategy with the most hits first.
 pub(super) fn page<'a>(run: &'a RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Page<'a> {
     let prices = figures.prices.as_ref();
+    let mut ranked = figures.measured.clone();
+    ranked.sort_by(|a, b| b.hit_ratio.value.total_cmp(&a.hit_ratio.value));
+    ranked.sort_by_key(case_label);
+    let measured = table("", &MEASURED, 2, &ranked);
+    let is_first = |name: &str| matches!(name, "case" | "strategy" | "hits" | "p50" | "p99");
     Page {
         run,
         facts: facts(run, plan, figures),
         badges: Vec::new(),
+        findings: findings(&figures.measured, &figures.computed, prices),
+        overview: measured.named(is_first),
+        chart: figure(&figures.computed),
         parts: vec![
-            Part::List("Findings", findings(&figures.measured, &figures.computed, prices)),
-            Part::Charts("Hits against memory", figure(&figures.computed)),
-            Part::Tables("Measured", measured(&figures.measured, prices), NOTE),
+            Part::Tables("Measured", vec![measured], NOTE),
             Part::Tables("Computed", computed(&figures.computed), COMPUTED_NOTE),
         ],
     }
@@ -123,20 +128,10 @@ fn warm(one: &CachingStatement) -> String {
     }
 }
 
-/// A table for each tier, law and depth.
-fn measured(all: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<Block> {
-    let block = |rows: &[CachingStatement]| {
-        let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&rows[0].tier));
-        let columns = MEASURED.len() - usize::from(!is_priced);
-        Block::of(&case_label(&rows[0]), &MEASURED[..columns], 1, rows)
-    };
-    all.chunk_by(|a, b| case_label(a) == case_label(b)).map(block).collect()
-}
-
 /// A table for each law and unit.
-fn computed(all: &[Computed]) -> Vec<Block> {
-    let block = |rows: &[Computed]| Block::of(&title(&rows[0]), &COMPUTED, 1, rows);
-    all.chunk_by(|a, b| title(a) == title(b)).map(block).collect()
+fn computed(all: &[Computed]) -> Vec<Table> {
+    let of_case = |rows: &[Computed]| table(&title(&rows[0]), &COMPUTED, 1, rows);
+    all.chunk_by(|a, b| title(a) == title(b)).map(of_case).collect()
 }
 
 fn title(one: &Computed) -> String {

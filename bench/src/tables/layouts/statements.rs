@@ -3,7 +3,7 @@
 
 use super::plan::LayoutsPlan;
 use super::{AccessCost, LayoutRepeat};
-use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
+use crate::report::{Bars, Column, Page, Part, RunFacts, levels, or_none, table};
 use crate::rounds::{geometric_mean, mean, percentile};
 use crate::tables::placements::{LaidOut, Placement, Stored};
 use serde::Serialize;
@@ -144,7 +144,8 @@ fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
     tiers.flat_map(of_tier).collect()
 }
 
-const COLUMNS: [Column<LayoutStatement>; 14] = [
+const COLUMNS: [Column<LayoutStatement>; 15] = [
+    ("tier", |one| one.placement.tier.clone()),
     ("layout", |one| one.placement.layout.to_string()),
     ("stored", |one| bytes(one.stored.stored_bytes)),
     ("objects", |one| one.stored.objects.to_string()),
@@ -170,9 +171,15 @@ fn ratio(of: Interval) -> String {
     format!("{}x", digits3(of.value))
 }
 
-/// A table for each tier.
+/// A table of all layouts, on each tier the fastest for a scan first.
 pub(super) fn page<'a>(run: &'a RunFacts, plan: &LayoutsPlan, row_bytes: u64, layouts: &[LayoutStatement]) -> Page<'a> {
     let tiers = layouts.chunk_by(|a, b| a.placement.tier == b.placement.tier);
+    let bars: Vec<Bars> = tiers.flat_map(bars).collect();
+    let mut ranked = layouts.to_vec();
+    ranked.sort_by(|a, b| b.scan.samples_per_s.value.total_cmp(&a.scan.samples_per_s.value));
+    ranked.sort_by_key(|one| one.placement.tier.clone());
+    let all = table("", &COLUMNS, 2, &ranked);
+    let is_first = |name: &str| matches!(name, "tier" | "layout" | "one p50" | "batch p50" | "scan rows/s");
     Page {
         run,
         facts: vec![format!(
@@ -180,34 +187,32 @@ pub(super) fn page<'a>(run: &'a RunFacts, plan: &LayoutsPlan, row_bytes: u64, la
             plan.rows, run.repeats, plan.batch_rows, plan.scan_depth
         )],
         badges: Vec::new(),
-        parts: vec![
-            Part::List("Findings", findings(layouts, plan.batch_rows)),
-            Part::Tables("Every layout", tiers.map(block).collect(), NOTE),
-        ],
+        findings: findings(layouts, plan.batch_rows),
+        overview: all.named(is_first),
+        chart: levels(&bars),
+        parts: vec![Part::Tables("Every layout", vec![all], NOTE)],
     }
 }
 
-fn block(group: &[LayoutStatement]) -> Block {
+/// Charts of a tier.
+fn bars(group: &[LayoutStatement]) -> [Bars; 3] {
     let bars = |title: &str, value: fn(&LayoutStatement) -> Option<f64>, text| Bars {
-        title: title.to_owned(),
+        title: format!("{}: {title}", group[0].placement.tier),
         bars: group
             .iter()
             .map(|one| (one.placement.layout.to_string(), value(one)))
             .collect(),
         text,
     };
-    Block {
-        bars: vec![
-            bars("One entity, p50 (less is better)", |one| one.point.p50_us, latency),
-            bars("A batch, p50 (less is better)", |one| one.batch.p50_us, latency),
-            bars(
-                "A scan, rows a second (more is better)",
-                |one| Some(one.scan.samples_per_s.value),
-                digits3,
-            ),
-        ],
-        ..Block::of(&group[0].placement.tier, &COLUMNS, 1, group)
-    }
+    [
+        bars("one entity, p50 (less is better)", |one| one.point.p50_us, latency),
+        bars("a batch, p50 (less is better)", |one| one.batch.p50_us, latency),
+        bars(
+            "a scan, rows a second (more is better)",
+            |one| Some(one.scan.samples_per_s.value),
+            digits3,
+        ),
+    ]
 }
 
 #[cfg(test)]

@@ -2,15 +2,11 @@
 
 use super::OfflineFigures;
 use super::statements::{AcceleratorFigures, OfflineStatement};
-use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
+use crate::report::{Bars, Column, Page, Part, RunFacts, levels, or_none, table};
 use tierlab_instrument::units::{bytes, digits3, latency, spread};
 
-const COLUMNS: [Column<OfflineStatement>; 15] = [
-    ("tier", |one| one.case.placement.tier.clone()),
-    ("layout", |one| one.case.placement.layout.to_string()),
-    ("workload", |one| one.case.placement.table.clone()),
-    ("depth", |one| one.case.depth.to_string()),
-    ("workers", |one| one.case.workers.to_string()),
+const COLUMNS: [Column<OfflineStatement>; 11] = [
+    ("case", |one| one.case.to_string()),
     ("loader rows/s", |one| spread(&one.loader_per_s)),
     ("model rows/s", |one| spread(&one.inference_per_s)),
     ("both rows/s", |one| spread(&one.both_per_s)),
@@ -63,27 +59,28 @@ fn usd_text(usd: f64) -> String {
     format!("{usd:.digits$}")
 }
 
-/// A table of all cases.
+/// A table of all cases, the fastest first.
 pub(super) fn page<'a>(run: &'a RunFacts, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
     let finding = |one: &OfflineStatement| format!("{}: {}", one.case, one.diagnosis.join("; "));
-    let statements = &figures.statements;
-    let block = Block {
-        bars: statements.iter().map(bars).collect(),
-        ..Block::of("", &COLUMNS, 3, statements)
-    };
+    let mut statements = figures.statements.clone();
+    statements.sort_by(|a, b| b.both_per_s.value.total_cmp(&a.both_per_s.value));
+    let bars: Vec<Bars> = statements.iter().map(bars).collect();
+    let all = table("", &COLUMNS, 1, &statements);
+    let is_first = |name: &str| matches!(name, "case" | "both rows/s" | "of the slower" | "idle" | "$/million");
     // A table of the accelerators that each case fed.
     let accelerators = statements.iter().filter(|one| !one.accelerators.is_empty());
-    let accelerators =
-        accelerators.map(|one| Block::of(&one.case.to_string(), &ACCELERATOR_COLUMNS, 0, &one.accelerators));
+    let accelerators = accelerators.map(|one| table(&one.case.to_string(), &ACCELERATOR_COLUMNS, 0, &one.accelerators));
     let findings = statements.iter().map(finding).chain(figures.failed.clone());
     Page {
         run,
         facts,
         badges: Vec::new(),
+        findings: findings.collect(),
+        overview: all.named(is_first),
+        chart: levels(&bars),
         parts: vec![
-            Part::List("Findings", findings.collect()),
             Part::Tables("Accelerators", accelerators.collect(), ACCELERATOR_NOTE),
-            Part::Tables("Rows a second", vec![block], NOTE),
+            Part::Tables("Rows a second", vec![all], NOTE),
         ],
     }
 }

@@ -7,7 +7,7 @@ use tierlab_analysis::record::Interval;
 pub(crate) type Column = (String, bool);
 
 /// Table with its heading and sentences.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Table {
     pub(crate) title: String,
     /// Explanation, without its last full stop.
@@ -53,7 +53,8 @@ impl Cell {
         text.to_owned().into()
     }
 
-    pub(crate) fn latency(us: Option<Interval>) -> Self {
+    /// A latency with its interval; `n/a` without one.
+    pub fn latency(us: Option<Interval>) -> Self {
         Self::split(&latency_interval(us.as_ref()))
     }
 
@@ -67,8 +68,8 @@ impl Cell {
         Self::split(&dollars_interval(usd.as_ref()))
     }
 
-    /// Splits a text, if there is one.
-    pub(crate) fn split_or_none(text: Option<String>) -> Self {
+    /// Splits a text such as `812/s [780–850]`; `n/a` without one.
+    pub fn split_or_none(text: Option<String>) -> Self {
         text.map_or_else(|| Self::of(None), |text| Self::split(&text))
     }
 
@@ -208,13 +209,13 @@ impl Table {
     }
 
     /// Returns the columns in which any row has a figure.
-    pub(crate) fn filled(&self) -> Self {
+    pub fn filled(&self) -> Self {
         let has_figure = |row: &[Cell], index: usize| row.get(index).is_some_and(|cell| !cell.is_empty());
         self.only(|index| self.rows.iter().any(|row| has_figure(row, index)))
     }
 
     /// Returns the columns with these names.
-    pub(crate) fn named(&self, is_selected: impl Fn(&str) -> bool) -> Self {
+    pub fn named(&self, is_selected: impl Fn(&str) -> bool) -> Self {
         self.only(|index| is_selected(&self.columns[index].0))
     }
 

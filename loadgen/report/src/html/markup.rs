@@ -15,10 +15,18 @@ pub fn findings(lines: &[String]) -> Markup {
     }
 }
 
-/// Returns a collapsed section; empty without a body.
-pub fn closed(id: &str, title: &str, body: &Markup) -> Markup {
+/// Section of a page: its address, its title and its body.
+pub type Section = (String, &'static str, Markup);
+
+/// Returns collapsed sections behind their table of contents. Sections without a body are left out.
+pub fn sections(all: &[Section]) -> Markup {
+    let all = || all.iter().filter(|(.., body)| !body.0.is_empty());
     html! {
-        @if !body.0.is_empty() {
+        nav.contents aria-label="Sections" {
+            @for (id, title, _) in all() { a href={ "#" (id) } { (title) } }
+        }
+        "\n"
+        @for (id, title, body) in all() {
             details.part id=(id) {
                 summary { h2 { (title) } }
                 (body)
@@ -109,6 +117,25 @@ pub(super) fn with_links(text: &str) -> Markup {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_contents_link_the_sections_that_have_a_body() {
+        let body = html! { p { "text" } };
+        let all = [
+            ("a", "First", body.clone()),
+            ("b", "Empty", Markup::default()),
+            ("c", "Last", body),
+        ];
+        let all = all.map(|(id, title, body)| (id.to_owned(), title, body));
+        let page = sections(&all).into_string();
+        assert_eq!(page.matches("<a href=").count(), 2);
+        assert_eq!(page.matches("<details").count(), 2);
+        assert!(
+            page.contains("<a href=\"#c\">Last</a>") && page.contains("id=\"c\""),
+            "{page}"
+        );
+        assert!(!page.contains("Empty") && !page.contains(" open"), "{page}");
+    }
 
     #[test]
     fn addresses_become_links_and_nothing_else_does() {

@@ -77,15 +77,11 @@ type Section = (&'static str, &'static str, Markup);
 
 /// Page of a run: the first screen, the contents, and the sections.
 fn article(report: &Report<'_>, index: usize) -> Markup {
-    let sections = sections(report);
-    let sections: Vec<&Section> = sections.iter().filter(|(.., body)| !body.0.is_empty()).collect();
+    let addressed = |(name, title, body): Section| (format!("run{index}-{name}"), title, body);
+    let sections: Vec<markup::Section> = sections(report).into_iter().map(addressed).collect();
     html! {
         (first_screen(report))
-        nav.contents aria-label="Sections" {
-            @for (name, title, _) in &sections { a href={ "#run" (index) "-" (name) } { (title) } }
-        }
-        "\n"
-        @for (name, title, body) in &sections { (markup::closed(&format!("run{index}-{name}"), title, body)) }
+        (markup::sections(&sections))
     }
 }
 
