@@ -290,7 +290,7 @@ impl PreparedTier {
         let folder = ObjectPath::new(&self.folder)?;
         let OpenTier { tier, runtime } = self.opened();
         runtime.block_on(async {
-            let written = match with_retries(async || tier.list(Some(&folder)).await).await {
+            let mut written = match with_retries(async || tier.list(Some(&folder)).await).await {
                 Ok(written) => written,
                 // Nothing was written.
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -301,6 +301,9 @@ impl PreparedTier {
                 }
                 Err(error) => return Err(error).context("cannot list the written objects to remove them"),
             };
+            // Measurements remove objects, but not the folders of these.
+            let deleted = self.data.iter().filter(|(key, _)| key.operation == Operation::Delete);
+            written.extend(deleted.map(|(_, data)| data.objects[0].clone()));
             remove(tier, written).await
         })
     }

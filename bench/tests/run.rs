@@ -209,6 +209,7 @@ fn objects_and_checkpoints_of_a_bucket_and_of_an_nfs_server_are_measured() {
     }
     let left = |folder: &str| std::fs::read_dir(path.join(folder)).into_iter().flatten().count();
     assert_eq!(left("s3/tierlab/storage-bench"), 0);
+    assert_eq!(left("nfs"), 0, "folders on the export are removed too");
 }
 
 #[test]

@@ -154,6 +154,14 @@ pub trait Tier: Send + Sync + 'static {
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         self.inner().ok_or_else(|| read_only(path.as_str()))?.delete(path).await
     }
+
+    /// Removes a folder, which must be empty. The default, for tiers without folders, does nothing.
+    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        match self.inner() {
+            Some(inner) => inner.remove_folder(path).await,
+            None => Ok(()),
+        }
+    }
 }
 
 /// Error of a tier that can only be read.

@@ -259,7 +259,11 @@ impl Tier for NvmeTier {
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.files.delete(path).await
+        self.files.delete(path, false).await
+    }
+
+    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.files.delete(path, true).await
     }
 }
 
