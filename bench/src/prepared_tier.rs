@@ -253,7 +253,7 @@ impl PreparedTier {
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
             return run_threads(&start_run()?, callers, &self.monitor, || match point.sync {
                 WriteSync::End => sync(&files),
-                WriteSync::None | WriteSync::Each => Ok(()),
+                _ => Ok(()),
             });
         }
         let key = TierKey {

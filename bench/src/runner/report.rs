@@ -39,7 +39,8 @@ const COLUMNS: [Column<Summary, Cell>; 14] = [
 const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point \
                     reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
                     bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
-                    bytes that the kernel fetched from storage per requested byte.";
+                    bytes that the kernel fetched from storage per requested byte. Writes: synced, on the disk at the reply; committed, by the NFS \
+                    server's COMMIT; acknowledged, durable by the settings of the server.";
 
 const FIO_COLUMNS: [Column<Summary>; 9] = [
     ("point", |one| one.point.to_string()),
