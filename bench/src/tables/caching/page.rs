@@ -2,12 +2,12 @@
 
 use super::CachingFigures;
 use super::plan::{CachingPlan, CachingPrices};
-use super::statements::{CachingStatement, Computed, case_label, findings, usd};
+use super::statements::{CachingStatement, Computed, case_label, findings};
 use super::strategy::{Strategy, share_text};
 use crate::report::{Block, Column, Page, Part, RunFacts, curves};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, digits3, latency};
+use tierlab_instrument::units::{NONE, bytes, digits3, dollars_interval, latency};
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
 
 const NOTE: &str = "hits: look-ups without a request to the origin, ± half of the 95 % interval over the repeats, which start with empty \
@@ -36,7 +36,8 @@ const MEASURED: [Column<CachingStatement>; 11] = [
     ("warm", warm),
     ("took", |one| latency(one.seconds.value * 1e6)),
     ("saves/GB·month", |one| {
-        one.saved_usd_per_gb_month.map_or_else(String::new, usd)
+        let saved = one.saved_usd_per_gb_month.as_ref();
+        saved.map_or_else(String::new, |saved| dollars_interval(Some(saved)))
     }),
 ];
 const COMPUTED: [Column<Computed>; 6] = [

@@ -4,7 +4,7 @@
 use super::plan::LayoutsPlan;
 use super::{AccessCost, LayoutRepeat};
 use crate::report::{Bars, Block, Column, Page, Part, RunFacts, or_none};
-use crate::rounds::{geometric_mean, mean, percentile};
+use crate::rounds::{geometric_mean, lowest, mean, percentile};
 use crate::tables::placements::{LaidOut, Placement, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ fn reciprocal(rate: &Interval) -> Interval {
     Interval::new(of(rate.value), of(rate.hi), of(rate.lo))
 }
 
-/// Names the fastest layouts: the best one, and all whose intervals overlap the best's. A single repeat has no intervals.
+/// Names the fastest layouts. A single repeat has no intervals.
 fn fastest(
     group: &[LayoutStatement],
     access: &str,
@@ -114,18 +114,11 @@ fn fastest(
     if group.iter().any(|one| one.repeats < 2) {
         return format!("{tier}: layouts are not compared for {access}: there is only one repeat; raise `repeats`");
     }
-    let mut order: Vec<(Layout, Interval)> = group.iter().map(|one| (one.placement.layout, of(one))).collect();
-    order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
-    let bound = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
-    order.retain(|(_, interval)| interval.lo <= bound);
-    let each = order
-        .iter()
-        .map(|(layout, interval)| format!("{layout} ({})", text(interval.value)));
-    let names = each.collect::<Vec<_>>().join(", ");
-    match order.len() {
-        1 => format!("{tier}: {access} is read fastest from {names}"),
-        _ => format!("{tier}: {access} is read fastest from one of these, without a significant difference: {names}"),
-    }
+    let each = group.iter().map(|one| {
+        let (layout, interval) = (one.placement.layout, of(one));
+        (format!("{layout} ({})", text(interval.value)), interval)
+    });
+    format!("{tier}: {access} is read fastest from {}", lowest(each))
 }
 
 /// Returns the findings in sentences: the fastest layouts for each access on each tier.
