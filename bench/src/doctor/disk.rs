@@ -90,9 +90,13 @@ fn scheduler(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
         let found = format!("{scheduler}, a device that reports itself as rotational");
         return Some(Finding::fine(about, found));
     }
+    let setting = |name: &str| tree.text(format!("{queue}/{name}")).unwrap_or_default();
+    let (requests, read_ahead) = (setting("nr_requests"), setting("read_ahead_kb"));
     let is_fast = scheduler == "none" || (scheduler == "mq-deadline" && !disk.starts_with("nvme"));
+    let settings = format!("nr_requests {requests}, read_ahead_kb {read_ahead}; effect not measured");
     let finding = Finding::warning(about, scheduler)
         .effect("it costs CPU and locks per request, without benefit on a flash device")
+        .measured(settings)
         .change(format!("run `echo none > /sys/block/{disk}/queue/scheduler`"));
     Some(finding.fine_if(is_fast))
 }
