@@ -301,9 +301,8 @@ impl PreparedTier {
                 }
                 Err(error) => return Err(error).context("cannot list the written objects to remove them"),
             };
-            // Measurements remove objects, but not the folders of these.
-            let deleted = self.data.iter().filter(|(key, _)| key.operation == Operation::Delete);
-            written.extend(deleted.map(|(_, data)| data.objects[0].clone()));
+            // Measurements may have removed the objects, but not their folders.
+            written.extend(self.data.values().map(|data| data.objects[0].clone()));
             remove(tier, written).await
         })
     }

@@ -155,12 +155,10 @@ pub trait Tier: Send + Sync + 'static {
         self.inner().ok_or_else(|| read_only(path.as_str()))?.delete(path).await
     }
 
-    /// Removes a folder, which must be empty. The default, for tiers without folders, does nothing.
+    /// Removes a folder of a server, which must be empty. The default, for all other tiers, does nothing.
     async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        match self.inner() {
-            Some(inner) => inner.remove_folder(path).await,
-            None => Ok(()),
-        }
+        let Some(inner) = self.inner() else { return Ok(()) };
+        inner.remove_folder(path).await
     }
 }
 

@@ -168,7 +168,7 @@ impl Tier for GdsTier {
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.files.delete(path, false).await
+        self.files.delete(path).await
     }
 }
 

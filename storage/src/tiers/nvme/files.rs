@@ -265,11 +265,9 @@ impl LocalFiles {
         self.run(path.as_str(), move |root| store::put(root, &of, &body)).await
     }
 
-    /// Removes a file, or an empty folder.
-    pub(crate) async fn delete(&self, path: &ObjectPath, is_folder: bool) -> Result<(), StorageError> {
+    pub(crate) async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let of = path.clone();
-        let delete = move |root: &Root| store::delete(root, &of, is_folder);
-        let deleted = self.run(path.as_str(), delete).await;
+        let deleted = self.run(path.as_str(), move |root| store::delete(root, &of)).await;
         // The disk space is freed once the ring has released the file, too: soon, but possibly after this returns.
         self.open.lock().files.remove(path);
         deleted

@@ -127,20 +127,16 @@ pub(crate) fn put_from(
     Ok(id.describe(path))
 }
 
-/// Removes a file, or an empty folder. Folders that become empty stay.
-pub(crate) fn delete(root: &Root, path: &ObjectPath, is_folder: bool) -> Result<(), StorageError> {
+/// Removes a file. Folders that become empty stay.
+pub(crate) fn delete(root: &Root, path: &ObjectPath) -> Result<(), StorageError> {
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
-    if !is_folder && !root.stat(path)?.is_file {
+    if !root.stat(path)?.is_file {
         return Err(not_a_file(path));
     }
     let (parent, name) = split(path);
     let parent = if parent.is_empty() { "." } else { parent };
     let folder = root.open_raw(parent, FOLDER).map_err(|e| failed(&e))?;
-    let kind = match is_folder {
-        true => UnlinkatFlags::RemoveDir,
-        false => UnlinkatFlags::NoRemoveDir,
-    };
-    unlinkat(&folder, name, kind).map_err(|e| failed(&e.into()))?;
+    unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir).map_err(|e| failed(&e.into()))?;
     File::from(folder).sync_all().map_err(|e| failed(&e))
 }
 

@@ -259,11 +259,7 @@ impl Tier for NvmeTier {
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.files.delete(path, false).await
-    }
-
-    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.files.delete(path, true).await
+        self.files.delete(path).await
     }
 }
 

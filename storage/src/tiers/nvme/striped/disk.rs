@@ -223,7 +223,7 @@ pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &Mutex<()>) -
     let set = {
         let _held = lock.lock();
         let manifest = read_manifest(roots, path);
-        store::delete(&roots[0], path, false)?;
+        store::delete(&roots[0], path)?;
         manifest.map(|(_, manifest)| manifest.set)
     };
     if let Ok(set) = set {
@@ -237,7 +237,7 @@ pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &Mutex<()>) -
 /// is not mounted.
 fn remove_set(roots: &[Arc<Root>], set: &str) {
     for (part, root) in roots.iter().enumerate().rev() {
-        let removed = part_path(set, part).and_then(|path| match store::delete(root, &path, false) {
+        let removed = part_path(set, part).and_then(|path| match store::delete(root, &path) {
             Err(e) if e.kind() == ErrorKind::NotFound => root.stat(&ObjectPath::new(FOLDER)?).map(|_| ()),
             removed => removed,
         });

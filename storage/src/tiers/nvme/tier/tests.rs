@@ -321,20 +321,6 @@ async fn nothing_outside_the_root_is_read_written_or_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_an_empty_folder_can_be_removed() {
-    let root = on_disk();
-    let tier = NvmeTier::open(root.path(), 4, true).await.unwrap();
-    tier.put(&path("a/b/o"), Bytes::from_static(b"x").into()).await.unwrap();
-    assert!(tier.remove_folder(&path("a/b")).await.is_err());
-    assert!(tier.remove_folder(&path("a/b/o")).await.is_err());
-    tier.delete(&path("a/b/o")).await.unwrap();
-    for folder in ["a/b", "a"] {
-        tier.remove_folder(&path(folder)).await.unwrap();
-    }
-    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropping_the_tier_ends_its_thread() {
     let root = on_disk();
     let options = LocalOptions {
