@@ -13,8 +13,8 @@ pub(crate) enum TierKind {
         /// True if reads bypass the page cache.
         direct: bool,
     },
-    /// Any other tier, with the durability of its writes.
-    Other(WriteSync),
+    /// Any other tier of this kind.
+    Other(&'static str),
     /// Read-only tier of this kind.
     ReadOnly(&'static str),
 }
@@ -133,8 +133,10 @@ fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point
     if !point.writes_in_place() {
         point.sync = match kind {
             _ if !point.operation.writes() => WriteSync::None,
-            TierKind::Other(sync) => *sync,
-            TierKind::Local { .. } | TierKind::ReadOnly(_) => WriteSync::Each,
+            TierKind::Other("memory") => WriteSync::None,
+            TierKind::Other("nfs") => WriteSync::Commit,
+            TierKind::Local { .. } | TierKind::Other("nvme" | "gds") => WriteSync::Each,
+            TierKind::Other(_) | TierKind::ReadOnly(_) => WriteSync::Acknowledged,
         };
     }
     Ok(point)
@@ -176,8 +178,8 @@ mod tests {
         let table: RawCross = toml::from_str(text).unwrap();
         let kinds = [
             ("disk".to_owned(), TierKind::Local { direct: true }),
-            ("bucket".to_owned(), TierKind::Other(WriteSync::Acknowledged)),
-            ("filer".to_owned(), TierKind::Other(WriteSync::Commit)),
+            ("bucket".to_owned(), TierKind::Other("s3")),
+            ("filer".to_owned(), TierKind::Other("nfs")),
             ("tables".to_owned(), TierKind::ReadOnly("flight")),
         ];
         let points = points(&[table], &kinds.into(), 1 << 20)?;

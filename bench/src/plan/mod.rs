@@ -325,11 +325,6 @@ fn kind_of(config: &TierConfig) -> TierKind {
     match config {
         _ if config.kind() == "flight" => TierKind::ReadOnly(config.kind()),
         TierConfig::Nvme(nvme) if nvme.roots.is_empty() => TierKind::Local { direct: nvme.direct },
-        _ => TierKind::Other(match config.kind() {
-            "memory" => WriteSync::None,
-            "nvme" | "gds" => WriteSync::Each,
-            "nfs" => WriteSync::Commit,
-            _ => WriteSync::Acknowledged,
-        }),
+        _ => TierKind::Other(config.kind()),
     }
 }
