@@ -142,12 +142,13 @@ pub(crate) fn lowest(values: impl IntoIterator<Item = (String, Interval)>) -> St
     order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
     let bound = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
     order.retain(|(_, interval)| interval.lo <= bound);
-    let which = match order.len() {
-        0 | 1 => "",
-        _ => "one of these, without a significant difference: ",
-    };
     let names: Vec<String> = order.into_iter().map(|(name, _)| name).collect();
-    format!("{which}{}", names.join(", "))
+    names.join(" or, without a significant difference, ")
+}
+
+/// Negative value, for which more is less.
+pub(crate) const fn negated(of: Interval) -> Interval {
+    Interval::new(-of.value, -of.hi, -of.lo)
 }
 
 /// Mean with Student's interval, which is open for a single value.
@@ -179,7 +180,7 @@ mod tests {
         };
         let values = [("c", 3.0), ("a", 1.0), ("b", 1.5)];
         assert_eq!(of(values, 0.1), "a");
-        assert_eq!(of(values, 0.3), "one of these, without a significant difference: a, b");
+        assert_eq!(of(values, 0.3), "a or, without a significant difference, b");
         assert_eq!(lowest([]), "");
     }
 

@@ -36,8 +36,7 @@ const MEASURED: [Column<CachingStatement>; 11] = [
     ("warm", warm),
     ("took", |one| latency(one.seconds.value * 1e6)),
     ("saves/GB·month", |one| {
-        let saved = one.saved_usd_per_gb_month.as_ref();
-        saved.map_or_else(String::new, |saved| dollars_interval(Some(saved)))
+        dollars_interval(one.saved_usd_per_gb_month.as_ref())
     }),
 ];
 const COMPUTED: [Column<Computed>; 6] = [

@@ -4,10 +4,11 @@ use super::measure::{CacheCase, CachingRepeat, ComputedHits};
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
-use crate::rounds::{geometric_mean, lowest, mean, mean_share, percentile, student};
+use crate::rounds::{geometric_mean, lowest, mean, mean_share, negated, percentile, student};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
+use tierlab_instrument::prices::HOURS_PER_MONTH;
 use tierlab_instrument::units::{dollars, dollars_interval};
 
 /// Figures of one strategy on one tier under one law.
@@ -195,16 +196,17 @@ fn most_saved(group: &[CachingStatement], prices: &CachingPrices) -> Option<Stri
     let saving = || group.iter().filter_map(|one| Some((one, one.saved_usd_per_gb_month?)));
     let (_, best) = saving().max_by(|a, b| a.1.value.total_cmp(&b.1.value))?;
     if best.hi.is_infinite() {
-        return Some(format!(
-            "{case}: savings are not compared: there is only one repeat; raise `repeats`"
-        ));
+        let why = "there is only one repeat; raise `repeats`";
+        return Some(format!("{case}: savings are not compared: {why}"));
     }
     // The highest saving is the lowest cost.
     let costs = saving().map(|(one, saved)| {
         let name = format!("{} ({})", one.name, dollars_interval(Some(&saved)));
-        (name, Interval::new(-saved.value, -saved.hi, -saved.lo))
+        (name, negated(saved))
     });
-    let memory = prices.usd_per_gb_month_of_memory().map_or_else(String::new, |memory| {
+    // Per GB and month, like the savings.
+    let memory = prices.reads.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH);
+    let memory = memory.map_or_else(String::new, |memory| {
         let verdict = match (best.lo > memory, best.hi < memory) {
             (true, _) => "it pays off",
             (_, true) => "savings in requests and bytes alone do not pay for it",
@@ -213,16 +215,15 @@ fn most_saved(group: &[CachingStatement], prices: &CachingPrices) -> Option<Stri
         format!("; a GB of memory costs {}: {verdict}", dollars(memory))
     });
     let names = lowest(costs);
-    Some(format!(
-        "{case}: of the caches in memory, most dollars a month per GB are saved by {names}{memory}"
-    ))
+    let finding = format!("{case}: of the caches in memory, most dollars a month per GB are saved by {names}{memory}");
+    Some(finding)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::strategy::Unit;
     use super::*;
-    use tierlab_instrument::prices::{HOURS_PER_MONTH, ReadPrices};
+    use tierlab_instrument::prices::ReadPrices;
     use tierlab_storage::wrappers::cache::Policy;
 
     fn statement(name: &str, saved: Interval) -> CachingStatement {
@@ -275,7 +276,7 @@ mod tests {
         );
         let text = finding(Interval::new(9.5, 8.5, 10.5), 20.0);
         assert!(
-            text.contains("one of these, without a significant difference: first ($10.0 [9.00–11.0]), second ($9.50")
+            text.contains("by first ($10.0 [9.00–11.0]) or, without a significant difference, second ($9.50")
                 && text.ends_with("alone do not pay for it"),
             "{text}"
         );
