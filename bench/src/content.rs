@@ -147,11 +147,10 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
     let done = stream::iter(objects).map(delete).buffer_unordered(MAX_DELETES);
     let done: Vec<_> = done.collect().await;
     tierlab_storage::cleaned_up().await;
-    let location = tier.info().location;
     // The longest first, on a server or in a local root. A folder that is not empty is refused.
     for folder in folders.iter().rev() {
         _ = tier.remove_folder(&ObjectPath::new(folder)?).await;
-        _ = std::fs::remove_dir(format!("{location}/{folder}"));
+        _ = std::fs::remove_dir(format!("{}/{folder}", tier.info().location));
     }
     done.into_iter()
         .collect::<Result<(), _>>()

@@ -86,14 +86,13 @@ fn scheduler(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let text = tree.text(format!("{queue}/scheduler"))?;
     let about = format!("I/O scheduler of {disk}");
     let scheduler = bracketed(&text).unwrap_or(&text);
+    let setting = |name: &str| format!("{name} {}", tree.text(format!("{queue}/{name}")).unwrap_or_default());
+    let settings = ["nr_requests", "read_ahead_kb"].map(setting).join(", ");
     if tree.number(format!("{queue}/rotational")) == Some(1) {
         let found = format!("{scheduler}, a device that reports itself as rotational");
-        return Some(Finding::fine(about, found));
+        return Some(Finding::fine(about, found).measured(settings));
     }
-    let setting = |name: &str| tree.text(format!("{queue}/{name}")).unwrap_or_default();
-    let (requests, read_ahead) = (setting("nr_requests"), setting("read_ahead_kb"));
     let is_fast = scheduler == "none" || (scheduler == "mq-deadline" && !disk.starts_with("nvme"));
-    let settings = format!("nr_requests {requests}, read_ahead_kb {read_ahead}; effect not measured");
     let finding = Finding::warning(about, scheduler)
         .effect("it costs CPU and locks per request, without benefit on a flash device")
         .measured(settings)
