@@ -146,7 +146,7 @@ pub(crate) fn lowest(values: impl IntoIterator<Item = (String, Interval)>) -> St
     names.join(" or, without a significant difference, ")
 }
 
-/// Negative value, for which more is less.
+/// Value with the opposite sign, so that [`lowest`] names the highest.
 pub(crate) const fn negated(of: Interval) -> Interval {
     Interval::new(-of.value, -of.hi, -of.lo)
 }

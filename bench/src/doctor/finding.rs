@@ -34,7 +34,7 @@ pub(super) struct Finding {
     /// Slowdown factor of the affected reads, if known; infinite (null in JSON) if nothing works.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) times: Option<f64>,
-    /// Measured size of the effect, if known.
+    /// Measured size of the effect, or the figure that the setting is judged by, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<String>,
     /// Change to make.

@@ -199,7 +199,7 @@ fn most_saved(group: &[CachingStatement], prices: &CachingPrices) -> Option<Stri
         let why = "there is only one repeat; raise `repeats`";
         return Some(format!("{case}: savings are not compared: {why}"));
     }
-    // The highest saving is the lowest cost.
+    // Negated, because `lowest` names the lowest.
     let costs = saving().map(|(one, saved)| {
         let name = format!("{} ({})", one.name, dollars_interval(Some(&saved)));
         (name, negated(saved))
