@@ -4,6 +4,7 @@
 use crate::stop::Stop;
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::ops::Range;
@@ -128,8 +129,14 @@ pub(crate) async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, by
     put(Body::File(file.path().to_owned())).await
 }
 
-/// Removes the objects that still exist on a tier. Tries all of them, and returns the first error.
+/// Removes the objects that still exist on a tier, and their folders unless others use them. Tries all objects, and
+/// returns the first error.
 pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item = Object>) -> Result<()> {
+    let mut folders = BTreeSet::new();
+    let objects = objects.into_iter().inspect(|object| {
+        let path = object.path.as_str();
+        folders.extend(path.match_indices('/').map(|(end, _)| path[..end].to_owned()));
+    });
     let delete = |object: Object| async move {
         let deleted = with_retries(async || tier.delete(&object.path).await).await;
         deleted.or_else(|error| match error.kind() {
@@ -139,6 +146,12 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
     };
     let done = stream::iter(objects).map(delete).buffer_unordered(MAX_DELETES);
     let done: Vec<_> = done.collect().await;
+    tierlab_storage::cleaned_up().await;
+    // The longest first, on a server or in a local root. A folder that is not empty is refused.
+    for folder in folders.iter().rev() {
+        _ = tier.remove_folder(&ObjectPath::new(folder)?).await;
+        _ = std::fs::remove_dir(format!("{}/{folder}", tier.info().location));
+    }
     done.into_iter()
         .collect::<Result<(), _>>()
         .context("cannot remove the written objects")

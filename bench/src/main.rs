@@ -43,16 +43,13 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("tierlab-storage-bench: {error:#}");
             let is_invalid = |error: &StorageError| error.kind() == ErrorKind::Invalid;
-            let is_usage = |cause: &(dyn Error + 'static)| {
-                cause.downcast_ref::<StorageError>().is_some_and(is_invalid)
-                    || matches!(cause.downcast_ref(), Some(AgentError::Usage(_)))
+            let code = |cause: &(dyn Error + 'static)| {
+                let is_usage = cause.downcast_ref::<StorageError>().is_some_and(is_invalid)
+                    || matches!(cause.downcast_ref(), Some(AgentError::Usage(_)));
+                let is_lost = matches!(cause.downcast_ref(), Some(WorkerError::Lost(_)));
+                is_usage.then_some(2).or(is_lost.then_some(5))
             };
-            if error.chain().any(is_usage) {
-                return ExitCode::from(2);
-            }
-            let mut causes = error.chain();
-            let is_lost = causes.any(|cause| matches!(cause.downcast_ref(), Some(WorkerError::Lost(_))));
-            ExitCode::from(if is_lost { 5 } else { 1 })
+            ExitCode::from(error.chain().find_map(code).unwrap_or(1))
         }
     }
 }

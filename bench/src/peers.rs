@@ -118,9 +118,9 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     ];
     args.extend(order_and_kind(point, access)?);
     args.extend(match point.sync {
-        WriteSync::None => None,
         WriteSync::Each => Some("--sync=dsync".to_owned()),
         WriteSync::End => Some("--end_fsync=1".to_owned()),
+        _ => None,
     });
     if !point.skips_warmup() {
         args.push(format!("--ramp_time={}ms", access.warmup.as_millis()));

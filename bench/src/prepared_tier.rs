@@ -253,7 +253,7 @@ impl PreparedTier {
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
             return run_threads(&start_run()?, callers, &self.monitor, || match point.sync {
                 WriteSync::End => sync(&files),
-                WriteSync::None | WriteSync::Each => Ok(()),
+                _ => Ok(()),
             });
         }
         let key = TierKey {
@@ -290,7 +290,7 @@ impl PreparedTier {
         let folder = ObjectPath::new(&self.folder)?;
         let OpenTier { tier, runtime } = self.opened();
         runtime.block_on(async {
-            let written = match with_retries(async || tier.list(Some(&folder)).await).await {
+            let mut written = match with_retries(async || tier.list(Some(&folder)).await).await {
                 Ok(written) => written,
                 // Nothing was written.
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -301,6 +301,8 @@ impl PreparedTier {
                 }
                 Err(error) => return Err(error).context("cannot list the written objects to remove them"),
             };
+            // Measurements may have removed the objects, but not their folders.
+            written.extend(self.data.values().map(|data| data.objects[0].clone()));
             remove(tier, written).await
         })
     }

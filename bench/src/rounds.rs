@@ -136,8 +136,23 @@ pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Interval 
     student(&Vec::from_iter(values.into_iter().map(f64::ln))).map(f64::exp)
 }
 
+/// Name of the lowest value, with the names of those that cannot be told from it because their intervals overlap.
+pub(crate) fn lowest(values: impl IntoIterator<Item = (String, Interval)>) -> String {
+    let mut order = Vec::from_iter(values);
+    order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
+    let bound = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
+    order.retain(|(_, interval)| interval.lo <= bound);
+    let names: Vec<String> = order.into_iter().map(|(name, _)| name).collect();
+    names.join(" or, without a significant difference, ")
+}
+
+/// Value with the opposite sign, so that [`lowest`] names the highest.
+pub(crate) const fn negated(of: Interval) -> Interval {
+    Interval::new(-of.value, -of.hi, -of.lo)
+}
+
 /// Mean with Student's interval, which is open for a single value.
-fn student(values: &[f64]) -> Interval {
+pub(crate) fn student(values: &[f64]) -> Interval {
     let lone = values.first().copied().unwrap_or(0.0);
     mean_interval(values).unwrap_or(Interval::new(lone, f64::NEG_INFINITY, f64::INFINITY))
 }
@@ -156,6 +171,17 @@ mod tests {
     #[test]
     fn no_value_is_zero_without_a_sign() {
         assert!(mean([]).value.is_sign_positive());
+    }
+
+    #[test]
+    fn the_lowest_is_named_with_those_whose_intervals_overlap_its_own() {
+        let of = |values: [(&str, f64); 3], half: f64| {
+            lowest(values.map(|(name, value)| (name.to_owned(), Interval::new(value, value - half, value + half))))
+        };
+        let values = [("c", 3.0), ("a", 1.0), ("b", 1.5)];
+        assert_eq!(of(values, 0.1), "a");
+        assert_eq!(of(values, 0.3), "a or, without a significant difference, b");
+        assert_eq!(lowest([]), "");
     }
 
     #[test]

@@ -81,6 +81,7 @@ fn a_tier_behind_a_network_has_figures_of_the_network_and_of_its_reads() {
             "{reads}"
         );
     }
+    assert!(!folder.path().join("storage-bench").exists(), "a folder on the export");
 }
 
 #[test]

@@ -168,7 +168,8 @@ fn objects_are_looked_up_listed_removed_and_checkpoints_written_and_restored() {
     assert!(answer(&output).contains(" is the fastest; "));
     let report = markdown(&out);
     for wanted in [
-        "disk by direct: checkpoint, 3 MiB, depth 2: 6 MiB in ",
+        "disk by direct: checkpoint, each synced, 3 MiB, depth 2: 6 MiB in ",
+        "memory by tier: checkpoint, not synced, 3 MiB, depth 2: 6 MiB in ",
         "memory by tier: list, 40 files",
     ] {
         assert!(report.contains(wanted), "{wanted} in {report}");
@@ -215,6 +216,12 @@ fn objects_and_checkpoints_of_a_bucket_and_of_an_nfs_server_are_measured() {
         assert_eq!(point["verdict"], "valid", "{point}");
         let (operation, calls) = (point["operation"].as_str().unwrap(), point["calls"].as_u64().unwrap());
         assert!(calls > 0, "{point}");
+        let durability = match (point["tier"].as_str().unwrap(), operation) {
+            ("bucket", "write" | "checkpoint") => "acknowledged",
+            ("filer", "write" | "checkpoint") => "commit",
+            _ => "none",
+        };
+        assert_eq!(point["sync"], durability, "{point}");
         if ["checkpoint", "restore"].contains(&operation) {
             assert_eq!(calls, 2 * 2, "{point}");
             assert!(point["took_s"]["value"].as_f64().unwrap() > 0.0, "{point}");
@@ -223,8 +230,16 @@ fn objects_and_checkpoints_of_a_bucket_and_of_an_nfs_server_are_measured() {
             assert_eq!(point["requests_per_call"], 6.0, "{point}");
         }
     }
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    for wanted in [
+        "bucket by tier: random write, 20 files, each acknowledged",
+        "filer by tier: random write, 20 files, each committed",
+    ] {
+        assert!(report.contains(wanted), "{wanted} in {report}");
+    }
     let left = |folder: &str| std::fs::read_dir(path.join(folder)).into_iter().flatten().count();
     assert_eq!(left("s3/tierlab/storage-bench"), 0);
+    assert_eq!(left("nfs"), 0, "folders on the export are removed too");
 }
 
 #[test]

@@ -154,6 +154,12 @@ pub trait Tier: Send + Sync + 'static {
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         self.inner().ok_or_else(|| read_only(path.as_str()))?.delete(path).await
     }
+
+    /// Removes a folder of a server, which must be empty. The default, for all other tiers, does nothing.
+    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let Some(inner) = self.inner() else { return Ok(()) };
+        inner.remove_folder(path).await
+    }
 }
 
 /// Error of a tier that can only be read.

@@ -86,13 +86,16 @@ fn scheduler(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let text = tree.text(format!("{queue}/scheduler"))?;
     let about = format!("I/O scheduler of {disk}");
     let scheduler = bracketed(&text).unwrap_or(&text);
+    let setting = |name: &str| format!("{name} {}", tree.text(format!("{queue}/{name}")).unwrap_or_default());
+    let settings = ["nr_requests", "read_ahead_kb"].map(setting).join(", ");
     if tree.number(format!("{queue}/rotational")) == Some(1) {
         let found = format!("{scheduler}, a device that reports itself as rotational");
-        return Some(Finding::fine(about, found));
+        return Some(Finding::fine(about, found).measured(settings));
     }
     let is_fast = scheduler == "none" || (scheduler == "mq-deadline" && !disk.starts_with("nvme"));
     let finding = Finding::warning(about, scheduler)
         .effect("it costs CPU and locks per request, without benefit on a flash device")
+        .measured(settings)
         .change(format!("run `echo none > /sys/block/{disk}/queue/scheduler`"));
     Some(finding.fine_if(is_fast))
 }

@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use tierlab_instrument::units::bytes;
 
 /// Levels of findings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Level {
     /// Slows runs, or prevents a way of reading.
     Warning,
     /// Not visible here.
     Unknown,
+    #[default]
     Fine,
 }
 
 /// A finding.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
     /// Subject, such as `read-ahead of vda`.
@@ -33,7 +34,7 @@ pub(super) struct Finding {
     /// Slowdown factor of the affected reads, if known; infinite (null in JSON) if nothing works.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) times: Option<f64>,
-    /// Measured size of the effect, if known.
+    /// Measured size of the effect, or the figure that the setting is judged by, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<String>,
     /// Change to make.
@@ -47,10 +48,7 @@ impl Finding {
             level,
             about: about.into(),
             found: found.into(),
-            effect: None,
-            times: None,
-            measured: None,
-            change: None,
+            ..Self::default()
         }
     }
 
@@ -116,11 +114,7 @@ pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Findin
         let _ = writeln!(out, "tier {tier}");
     }
     let warnings = findings.iter().filter(|finding| finding.level == Level::Warning);
-    let _ = match warnings.count() {
-        0 => writeln!(out, "no causes of slow runs found"),
-        1 => writeln!(out, "1 cause of slow runs found"),
-        count => writeln!(out, "{count} causes of slow runs found"),
-    };
+    let _ = writeln!(out, "causes of slow runs found: {}", warnings.count());
     for finding in findings {
         let word = match finding.level {
             Level::Warning => "WARNING",

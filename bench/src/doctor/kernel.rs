@@ -116,17 +116,22 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
 fn governor(tree: &Tree) -> Finding {
     let about = "CPU governor";
     let cpus = tree.names("sys/devices/system/cpu");
-    let of = |cpu: &String| tree.text(format!("sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor"));
-    let governors: BTreeSet<String> = cpus.iter().filter_map(of).collect();
+    let file = |cpu: &String, name: &str| tree.text(format!("sys/devices/system/cpu/{cpu}/cpufreq/{name}"));
+    let governor = |cpu: &String| file(cpu, "scaling_governor");
+    let governors: BTreeSet<String> = cpus.iter().filter_map(governor).collect();
     let found = Vec::from_iter(governors).join(", ");
     if found.is_empty() {
         return Finding::unknown(about, "not visible: a virtual machine's host decides");
     }
     let is_fine = found == "performance";
-    Finding::warning(about, found)
+    let mhz = |cpu: &String, name: &str| Some(file(cpu, name)?.parse::<u64>().ok()? / 1000);
+    let clock = |cpu: &String| Some((mhz(cpu, "scaling_cur_freq")?, mhz(cpu, "cpuinfo_max_freq")?));
+    let slowest = cpus.iter().filter_map(clock).min();
+    let mut finding = Finding::warning(about, found)
         .effect("the clock follows the load: equal runs differ, and light loads are slow")
-        .change("run `cpupower frequency-set -g performance`")
-        .fine_if(is_fine)
+        .change("run `cpupower frequency-set -g performance`");
+    finding.measured = slowest.map(|(now, max)| format!("slowest CPU at {now} of {max} MHz now; effect not measured"));
+    finding.fine_if(is_fine)
 }
 
 fn huge_pages(tree: &Tree) -> Finding {
@@ -147,14 +152,27 @@ fn huge_pages(tree: &Tree) -> Finding {
 }
 
 fn numa(tree: &Tree) -> Finding {
+    let cpus = |node: &String| tree.text(format!("sys/devices/system/node/{node}/cpulist"));
+    let node = |node: &String| Some(format!("{node} has CPUs {}", cpus(node)?));
     let names = tree.names("sys/devices/system/node");
-    let number = |name: &String| name.strip_prefix("node")?.parse::<u32>().ok();
-    let effect = "reads take longer, and vary between runs, if threads or memory are on another node than the device";
-    match names.iter().filter_map(number).count() {
+    let mut nodes: Vec<String> = names.iter().filter_map(node).collect();
+    let count = nodes.len();
+    // The number is in the folder of the device, or of a bus above it.
+    let disk = |disk: &String| {
+        let mut above = (0..6).map(|up| format!("sys/block/{disk}/device/{}numa_node", "../".repeat(up)));
+        let node = above.find_map(|file| tree.number(file))?;
+        Some(format!("{disk} is on node{node}"))
+    };
+    nodes.extend(tree.names("sys/block").iter().filter_map(disk));
+    let status = tree.text("proc/self/status").unwrap_or_default();
+    let own = rest_of_line(&status, "Cpus_allowed_list:").unwrap_or_default().trim();
+    let figure = format!("CPUs of this process: {own}; {}; effect not measured", nodes.join(", "));
+    match count {
         0 => Finding::unknown("NUMA", "not visible"),
         1 => Finding::fine("NUMA", "one node"),
-        nodes => Finding::warning("NUMA", format!("{nodes} nodes"))
-            .effect(effect)
+        _ => Finding::warning("NUMA", format!("{count} nodes"))
+            .effect("reads take longer and vary if threads or memory are on another node than the device")
+            .measured(figure)
             .change("run with `numactl --cpunodebind=N --membind=N`, where N is the device's numa_node"),
     }
 }

@@ -101,9 +101,14 @@ fn measure_way(tier: &mut PreparedTier, point: &Point, bytes: u64, stop: &Stop) 
     })
 }
 
-/// Adds the figures of buffered reads to the finding about the read-ahead of their device. A large read-ahead is not the cause if slow
-/// reads fetch no more than requested.
-pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
+/// Adds the time of direct reads to the finding about the scheduler of their device, and the figures of buffered reads to that about
+/// its read-ahead. A large read-ahead is not the cause if slow reads fetch no more than requested.
+pub(super) fn add_reads(found: &mut [Finding], ways: &Ways) {
+    let is_scheduler = |finding: &&mut Finding| finding.about.starts_with("I/O scheduler");
+    if let (Some(finding), Ok(direct)) = (found.iter_mut().find(is_scheduler), &ways.small_direct) {
+        let (settings, time) = (finding.measured.take().unwrap_or_default(), latency(direct.p50_us));
+        finding.measured = Some(format!("{settings}; direct reads of 4 KiB take {time}"));
+    }
     let random = both_ok(&ways.small_direct, &ways.small_buffered);
     let in_order = both_ok(&ways.large_direct, &ways.large_buffered);
     let finding = found
@@ -284,7 +289,7 @@ mod tests {
             let mut found = [Finding::warning("read-ahead of vda", "8192 KiB")
                 .effect(effect)
                 .change("less")];
-            read_ahead(&mut found, ways);
+            add_reads(&mut found, ways);
             found[0].clone()
         };
         let slow = updated(FETCHES_MORE, &ways(2000.0, 2.0, 900.0));
@@ -299,6 +304,25 @@ mod tests {
         assert_eq!(updated(FETCHES_MORE, &ways(2000.0, 1.0, 300.0)).level, Level::Fine);
         assert_eq!(updated(FETCHES_MORE, &ways(110.0, 2.0, 300.0)).level, Level::Fine);
         assert_eq!(updated("small pieces", &ways(110.0, 1.0, 500.0)).times, Some(2.0));
+    }
+
+    #[test]
+    fn the_scheduler_has_the_time_of_direct_reads() {
+        let ways = |small_direct| Ways {
+            small_direct,
+            small_buffered: of(300.0, 13.0),
+            large_direct: of(1000.0, 1000.0),
+            large_buffered: of(2000.0, 500.0),
+            small_ring: of(101.0, 40.0),
+        };
+        let measured = |ways: &Ways| {
+            let mut found = [Finding::warning("I/O scheduler of vda", "bfq").measured("nr_requests 64")];
+            add_reads(&mut found, ways);
+            found[0].measured.clone().unwrap()
+        };
+        let text = measured(&ways(of(100.0, 40.0)));
+        assert_eq!(text, "nr_requests 64; direct reads of 4 KiB take 100 µs");
+        assert_eq!(measured(&ways(Err(anyhow::anyhow!("refused")))), "nr_requests 64");
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn check_system(
         match measure(folder) {
             None => {}
             Some(Ok(ways)) => {
-                measured::read_ahead(&mut own, &ways);
+                measured::add_reads(&mut own, &ways);
                 own.extend(measured::findings(&ways, subject.direct));
             }
             Some(Err(error)) => {

@@ -26,10 +26,13 @@ impl System {
             ("proc/loadavg", "0.10 0.1 0.1 1/100 1"),
             ("proc/meminfo", "MemTotal:       16000000 kB"),
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
+            ("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "3500000"),
+            ("sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "3500000"),
             ("sys/devices/system/node/node0/cpulist", "0-3"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never"),
             ("sys/fs/cgroup/work.slice/cpu.max", "max 100000"),
             ("sys/block/nvme0n1/queue/scheduler", "[none] mq-deadline"),
+            ("sys/block/nvme0n1/queue/nr_requests", "64"),
             ("sys/block/nvme0n1/queue/read_ahead_kb", "128"),
             ("sys/block/nvme0n1/queue/rotational", "0"),
             ("sys/block/nvme0n1/nvme0n1p1/partition", "1"),
@@ -246,8 +249,11 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
         assert!(finding.effect.is_some() && finding.change.is_some(), "{finding:?}");
         let with_figure = [
             "CPU affinity",
+            "CPU governor",
             "CPU of",
             "I/O of",
+            "I/O scheduler",
+            "NUMA",
             "PCIe",
             "locked memory",
             "memory of",
@@ -259,6 +265,41 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
         let has_figure = with_figure.iter().any(|about| finding.about.starts_with(about));
         assert_eq!(finding.measured.is_some(), has_figure, "{finding:?}");
     }
+}
+
+#[test]
+fn settings_have_the_figures_that_they_are_judged_by() {
+    let (cpu, bus) = (
+        "sys/devices/system/cpu/cpu1/cpufreq",
+        "sys/devices/pci0000:00/0000:00:1d.0",
+    );
+    let system = System::good()
+        .with(&format!("{cpu}/scaling_governor"), "powersave")
+        .with(&format!("{cpu}/scaling_cur_freq"), "1200000")
+        .with(&format!("{cpu}/cpuinfo_max_freq"), "3500000")
+        .with("sys/devices/system/node/node1/cpulist", "4-7")
+        .with("sys/block/nvme0n1/queue/scheduler", "none [bfq]")
+        .with(&format!("{bus}/numa_node"), "1")
+        .with(&format!("{bus}/nvme/nvme0/state"), "live");
+    let device = system.0.path().join("sys/block/nvme0n1/device");
+    symlink(format!("../../../{bus}/nvme/nvme0"), device).unwrap();
+    let found = system.scan(false);
+    let measured = |about: &str| {
+        let finding = found.iter().find(|finding| finding.about == about).unwrap();
+        finding.measured.clone().unwrap()
+    };
+    assert_eq!(
+        measured("CPU governor"),
+        "slowest CPU at 1200 of 3500 MHz now; effect not measured"
+    );
+    assert_eq!(
+        measured("NUMA"),
+        "CPUs of this process: 0-3; node0 has CPUs 0-3, node1 has CPUs 4-7, nvme0n1 is on node1; effect not measured"
+    );
+    assert_eq!(
+        measured("I/O scheduler of nvme0n1"),
+        "nr_requests 64, read_ahead_kb 128"
+    );
 }
 
 #[test]
@@ -409,10 +450,10 @@ fn what_was_not_measured_says_so() {
         Finding::fine("e", "f"),
     ];
     let text = finding::text(&Environment::default(), Some("nvme"), &findings);
-    assert!(text.contains("2 causes of slow runs found"), "{text}");
+    assert!(text.contains("causes of slow runs found: 2"), "{text}");
     assert!(
         text.contains("size:     not measured") && text.contains("size:     3 us"),
         "{text}"
     );
-    assert!(finding::text(&Environment::default(), None, &findings[2..]).contains("no causes of slow runs found"));
+    assert!(finding::text(&Environment::default(), None, &findings[2..]).contains("causes of slow runs found: 0"));
 }

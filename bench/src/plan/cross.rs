@@ -13,8 +13,8 @@ pub(crate) enum TierKind {
         /// True if reads bypass the page cache.
         direct: bool,
     },
-    /// Any other tier.
-    Other,
+    /// Any other tier of this kind.
+    Other(&'static str),
     /// Read-only tier of this kind.
     ReadOnly(&'static str),
 }
@@ -97,7 +97,7 @@ fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point
         }
         (TierKind::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
         (TierKind::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
-        (TierKind::Other, other) if other != Way::Tier => {
+        (TierKind::Other(_), other) if other != Way::Tier => {
             return Err(format!(
                 "cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`"
             ));
@@ -113,7 +113,7 @@ fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point
         return Err("cross.cache: must be `cold` or `warm`".to_owned());
     }
     point.cache = match (kind, point.way.is_direct()) {
-        (TierKind::Other | TierKind::ReadOnly(_), _) => CacheState::AsIs,
+        (TierKind::Other(_) | TierKind::ReadOnly(_), _) => CacheState::AsIs,
         _ if point.operation.takes_objects() && !point.operation.reads() => CacheState::AsIs,
         (_, true) => CacheState::Bypassed,
         (_, false) => point.cache,
@@ -131,7 +131,13 @@ fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point
         point.threads = 0;
     }
     if !point.writes_in_place() {
-        point.sync = WriteSync::None;
+        point.sync = match kind {
+            _ if !point.operation.writes() => WriteSync::None,
+            TierKind::Other("memory") => WriteSync::None,
+            TierKind::Other("nfs") => WriteSync::Commit,
+            TierKind::Local { .. } | TierKind::Other("nvme" | "gds") => WriteSync::Each,
+            TierKind::Other(_) | TierKind::ReadOnly(_) => WriteSync::Acknowledged,
+        };
     }
     Ok(point)
 }
@@ -150,6 +156,7 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
         _ if block == 0 => "block: must be at least one byte",
         _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
         _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
+        _ if point.writes_in_place() && point.sync > WriteSync::End => "sync: must be `none`, `each` or `end`",
         _ if block > file_bytes && !takes_objects => "block: larger than a file, which has `size` divided by `files`",
         _ if point.pattern == Pattern::Zipf && file_bytes / block * u64::from(files) > MAX_ZIPF_BLOCKS => {
             "pattern: at most 16777216 blocks for `zipf`; raise `block` or lower `size`"
@@ -171,7 +178,8 @@ mod tests {
         let table: RawCross = toml::from_str(text).unwrap();
         let kinds = [
             ("disk".to_owned(), TierKind::Local { direct: true }),
-            ("bucket".to_owned(), TierKind::Other),
+            ("bucket".to_owned(), TierKind::Other("s3")),
+            ("filer".to_owned(), TierKind::Other("nfs")),
             ("tables".to_owned(), TierKind::ReadOnly("flight")),
         ];
         let points = points(&[table], &kinds.into(), 1 << 20)?;
@@ -206,10 +214,30 @@ mod tests {
         );
         let all = all.unwrap();
         assert_eq!(all.len(), 6, "three writes by pread, and one of each other: {all:?}");
+        assert!(
+            all.contains(&"disk by direct: random write, each synced, 4 KiB, depth 1".to_owned()),
+            "{all:?}"
+        );
         for wanted in ["not synced", "each synced", "synced at the end"] {
             let text = format!("disk by pread: random write, cold, {wanted}, 4 KiB, depth 1");
             assert!(all.contains(&text), "{text}: {all:?}");
         }
+    }
+
+    #[test]
+    fn the_writes_of_a_tier_have_its_durability() {
+        let all = crossed(
+            "tier = [\"bucket\", \"filer\"]\noperation = [\"write\", \"mixed\", \"checkpoint\", \"restore\", \"delete\"]\nblock = [4096]",
+        );
+        let labels = [("bucket", "each acknowledged"), ("filer", "each committed")];
+        let wanted = labels.map(|(tier, label)| {
+            ["random write", "random mixed", "checkpoint"]
+                .map(|access| format!("{tier} by tier: {access}, {label}, 4 KiB, depth 1"))
+        });
+        let mut all = all.unwrap();
+        assert!(wanted.iter().flatten().all(|text| all.contains(text)), "{all:?}");
+        all.retain(|text| text.contains("each"));
+        assert_eq!(all.len(), 6, "none of restores and removals: {all:?}");
     }
 
     #[test]
@@ -224,7 +252,8 @@ mod tests {
         let all = crossed(
             "tier = [\"disk\"]\nway = [\"buffered\"]\noperation = [\"checkpoint\", \"restore\"]\nblock = [\"2MiB\"]\ndepth = [4]",
         );
-        let wanted = ["checkpoint", "restore, cold"].map(|text| format!("disk by buffered: {text}, 2 MiB, depth 4"));
+        let wanted = ["checkpoint, each synced", "restore, cold"]
+            .map(|text| format!("disk by buffered: {text}, 2 MiB, depth 4"));
         assert_eq!(all.unwrap(), wanted);
     }
 
@@ -250,7 +279,7 @@ mod tests {
         for (text, named) in [
             (
                 "tier = [\"x\"]\nblock = [1]",
-                "unknown tier `x`: use one of bucket, disk",
+                "unknown tier `x`: use one of bucket, disk, filer",
             ),
             (
                 "tier = [\"tables\"]\nblock = [1]",
@@ -271,6 +300,10 @@ mod tests {
             (
                 "tier = [\"disk\"]\nblock = [1]\nway = [\"mmap\"]\noperation = [\"write\"]",
                 "cross.operation",
+            ),
+            (
+                "tier = [\"disk\"]\nblock = [1]\nway = [\"pread\"]\noperation = [\"write\"]\nsync = [\"commit\"]",
+                "cross.sync",
             ),
             ("tier = [\"disk\"]\nblock = [0]", "cross.block"),
             ("tier = [\"disk\"]\nblock = [\"2MiB\"]", "larger than"),

@@ -325,6 +325,6 @@ fn kind_of(config: &TierConfig) -> TierKind {
     match config {
         _ if config.kind() == "flight" => TierKind::ReadOnly(config.kind()),
         TierConfig::Nvme(nvme) if nvme.roots.is_empty() => TierKind::Local { direct: nvme.direct },
-        _ => TierKind::Other,
+        _ => TierKind::Other(config.kind()),
     }
 }

@@ -93,23 +93,32 @@ impl Operation {
         matches!(self, Self::Read | Self::Mixed | Self::Restore)
     }
 
+    /// True if calls write data, so that its durability matters.
+    pub(crate) const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Mixed | Self::Checkpoint)
+    }
+
     /// True if calls move bytes of objects.
     pub(crate) const fn moves_bytes(self) -> bool {
         !matches!(self, Self::Stat | Self::List | Self::Delete)
     }
 }
 
-/// Time at which blocks written in place become durable.
+/// Time at which written data becomes durable. A plan chooses it for blocks written in place; a tier has its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WriteSync {
     /// Never: data may stay in the page cache, or in the device's cache.
     #[default]
     None,
-    /// After each write, by `O_DSYNC`.
+    /// After each write: blocks by `O_DSYNC`, a local tier's objects by `fsync` of the file and its folder.
     Each,
     /// After the last write, by `fsync`, which counts in the time of the repeat.
     End,
+    /// After each object, by the NFS server's COMMIT.
+    Commit,
+    /// By the settings of a bucket or a server, which acknowledges each object.
+    Acknowledged,
 }
 
 /// State of the page cache at the start of a repeat.
@@ -218,10 +227,12 @@ impl Point {
             CacheState::Bypassed | CacheState::AsIs => "",
         };
         let sync = match self.sync {
-            _ if !self.writes_in_place() => "",
+            _ if !self.operation.writes() => "",
             WriteSync::None => ", not synced",
             WriteSync::Each => ", each synced",
             WriteSync::End => ", synced at the end",
+            WriteSync::Commit => ", each committed",
+            WriteSync::Acknowledged => ", each acknowledged",
         };
         let threads = match self.threads {
             0 => String::new(),

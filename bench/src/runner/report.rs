@@ -46,7 +46,8 @@ const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % interv
                     reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
                     bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
                     bytes that the kernel fetched from storage per requested byte. of fio's: mean ratio of calls/s over the repeats, \
-                    each paired with fio's run of the same job.";
+                    each paired with fio's run of the same job. Writes: synced, on the disk at the reply; committed, by the NFS \
+                    server's COMMIT; acknowledged, durable by the settings of the server.";
 
 /// Content of the report.
 pub(super) fn page<'a>(run: &'a RunFacts, access: &Access, figures: &Figures) -> Page<'a> {

@@ -42,10 +42,7 @@ impl TierCaller {
     pub(crate) fn new(tier: Arc<dyn Tier>, data: Data, point: &Point, caller: u32) -> Result<Self> {
         let first = data.objects.first().map(|object| object.path.as_str());
         let folder = first.and_then(|path| path.rsplit_once('/'));
-        let content = match point.operation {
-            Operation::Write | Operation::Mixed | Operation::Checkpoint => data.bytes(caller, 0..point.block_bytes),
-            _ => Vec::new(),
-        };
+        let content_bytes = if point.operation.writes() { point.block_bytes } else { 0 };
         let sum = match point.operation {
             Operation::Restore => data.sum(caller),
             _ => 0,
@@ -53,7 +50,7 @@ impl TierCaller {
         Ok(Self {
             folder: ObjectPath::new(folder.context("the data has no folder")?.0)?,
             operation: point.operation,
-            content: content.into(),
+            content: data.bytes(caller, 0..content_bytes).into(),
             sum,
             tier,
             data,

@@ -2,12 +2,12 @@
 
 use super::CachingFigures;
 use super::plan::CachingPlan;
-use super::statements::{CachingStatement, Computed, case_label, findings, usd};
+use super::statements::{CachingStatement, Computed, case_label, findings};
 use super::strategy::{Strategy, share_text};
 use crate::report::{Column, Page, Part, RunFacts, curves, or_none, table};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, digits3, latency};
+use tierlab_instrument::units::{NONE, bytes, digits3, dollars_interval, latency};
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Table, Unit};
 
 const NOTE: &str = "hits: look-ups without a request to the origin, ± half of the 95 % interval over the repeats, which start with empty \
@@ -36,7 +36,9 @@ const MEASURED: [Column<CachingStatement>; 12] = [
     ("bytes/byte", |one| digits3(one.origin_bytes_per_byte.value)),
     ("warm", warm),
     ("took", |one| latency(one.seconds.value * 1e6)),
-    ("saves/GB·month", |one| or_none(one.saved_usd_per_gb_month, usd)),
+    ("saves/GB·month", |one| {
+        dollars_interval(one.saved_usd_per_gb_month.as_ref())
+    }),
 ];
 const COMPUTED: [Column<Computed>; 6] = [
     ("memory", |one| share_text(one.ram.share)),

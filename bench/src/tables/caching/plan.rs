@@ -134,11 +134,6 @@ impl CachingPrices {
         })
     }
 
-    /// Returns dollars a month for a GB of memory; `None` if the file has no such price.
-    pub(super) fn usd_per_gb_month_of_memory(&self) -> Option<f64> {
-        self.reads.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH)
-    }
-
     /// Returns dollars a month saved per GB of a cache of `share` of the table, before the price of its memory. `requests` and `bytes` are
     /// the origin's per look-up, without the cache and with it.
     pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {

@@ -4,10 +4,12 @@ use super::measure::{CacheCase, CachingRepeat, ComputedHits};
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
-use crate::rounds::{geometric_mean, mean, mean_share, percentile};
+use crate::rounds::{geometric_mean, lowest, mean, mean_share, negated, percentile, student};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
+use tierlab_instrument::prices::HOURS_PER_MONTH;
+use tierlab_instrument::units::{dollars, dollars_interval};
 
 /// Figures of one strategy on one tier under one law.
 #[derive(Debug, Clone, Serialize)]
@@ -38,7 +40,8 @@ pub(super) struct CachingStatement {
     pub(super) warm_after_lookups: Option<f64>,
     pub(super) warm_after_s: Option<f64>,
     pub(super) seconds: Interval,
-    pub(super) saved_usd_per_gb_month: Option<f64>,
+    /// Mean over the rounds, in each of which the same look-ups were also made without a cache.
+    pub(super) saved_usd_per_gb_month: Option<Interval>,
 }
 
 /// Computed hit ratios of one cache size.
@@ -70,9 +73,12 @@ pub(super) fn statements(
         // Over a staged copy, most savings come from the copy, whose disk has another price.
         let ram = strategy.ram().filter(|_| strategy.staged().is_none());
         let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
-            let requests = (of(baseline, requests).value, of(own, requests).value);
-            let bytes = (of(baseline, bytes).value, of(own, bytes).value);
-            prices.as_ref()?.saved(tier, ram.share, requests, bytes)
+            let of_round = |(none, one): (&CachingRepeat, &CachingRepeat)| {
+                let (requests, bytes) = ((requests(none), requests(one)), (bytes(none), bytes(one)));
+                prices.as_ref()?.saved(tier, ram.share, requests, bytes)
+            };
+            let saved: Option<Vec<f64>> = baseline.iter().zip(own).map(of_round).collect();
+            saved.map(|saved| student(&saved))
         });
         let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| warm_up(&repeat.figures.marks)).collect();
         let computed = |hits: fn(ComputedHits) -> u64| {
@@ -168,22 +174,8 @@ pub(super) fn case_label(one: &CachingStatement) -> String {
 
 /// Findings of one tier, law and depth.
 fn case_findings(group: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<String> {
-    let mut out = Vec::new();
     let case = case_label(&group[0]);
-    let saving = group.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
-    if let Some(((saved, best), prices)) = saving.max_by(|a, b| a.0.total_cmp(&b.0)).zip(prices) {
-        let memory = prices.usd_per_gb_month_of_memory().map_or_else(String::new, |memory| {
-            let verdict = match saved > memory {
-                true => "it pays off",
-                false => "savings in requests and bytes alone do not pay for it",
-            };
-            format!(", whose memory costs {}: {verdict}", usd(memory))
-        });
-        let (name, saved) = (&best.name, usd(saved));
-        out.push(format!(
-            "{case}: of the caches in memory, {name} saves most: {saved} a month per GB{memory}"
-        ));
-    }
+    let mut out = Vec::from_iter(prices.and_then(|prices| most_saved(group, prices)));
     let over_read = |one: &&CachingStatement| one.origin_bytes_per_byte.value;
     let caches = group.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
     let max = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
@@ -198,16 +190,101 @@ fn case_findings(group: &[CachingStatement], prices: Option<&CachingPrices>) -> 
     out
 }
 
-/// Formats dollars: `$12.30`, `-$0.05`.
-pub(super) fn usd(value: f64) -> String {
-    format!("{}${:.2}", if value < -0.004 { "-" } else { "" }, value.abs())
+/// Names the caches in memory that save most, and compares their savings with the price of memory.
+fn most_saved(group: &[CachingStatement], prices: &CachingPrices) -> Option<String> {
+    let case = case_label(&group[0]);
+    let saving = || group.iter().filter_map(|one| Some((one, one.saved_usd_per_gb_month?)));
+    let (_, best) = saving().max_by(|a, b| a.1.value.total_cmp(&b.1.value))?;
+    if best.hi.is_infinite() {
+        let why = "there is only one repeat; raise `repeats`";
+        return Some(format!("{case}: savings are not compared: {why}"));
+    }
+    // Negated, because `lowest` names the lowest.
+    let costs = saving().map(|(one, saved)| {
+        let name = format!("{} ({})", one.name, dollars_interval(Some(&saved)));
+        (name, negated(saved))
+    });
+    // Per GB and month, like the savings.
+    let memory = prices.reads.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH);
+    let memory = memory.map_or_else(String::new, |memory| {
+        let verdict = match (best.lo > memory, best.hi < memory) {
+            (true, _) => "it pays off",
+            (_, true) => "savings in requests and bytes alone do not pay for it",
+            _ => "no significant difference from the savings; raise `repeats`",
+        };
+        format!("; a GB of memory costs {}: {verdict}", dollars(memory))
+    });
+    let names = lowest(costs);
+    let finding = format!("{case}: of the caches in memory, most dollars a month per GB are saved by {names}{memory}");
+    Some(finding)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::strategy::Unit;
     use super::*;
+    use tierlab_instrument::prices::ReadPrices;
     use tierlab_storage::wrappers::cache::Policy;
+
+    fn statement(name: &str, saved: Interval) -> CachingStatement {
+        let half = Interval::exact(0.5);
+        CachingStatement {
+            tier: "s3".to_owned(),
+            law: Law::Scan {},
+            depth: 1,
+            strategy: Strategy::None,
+            name: name.to_owned(),
+            repeats: 3,
+            lookups: 100,
+            left_out: 0,
+            hit_ratio: half,
+            computed_hit_ratio: None,
+            best_hit_ratio: None,
+            p50_us: None,
+            p99_us: None,
+            origin_requests_per_lookup: half,
+            origin_bytes_per_lookup: half,
+            origin_bytes_per_byte: half,
+            warm_after_lookups: None,
+            warm_after_s: None,
+            seconds: half,
+            saved_usd_per_gb_month: Some(saved),
+        }
+    }
+
+    #[test]
+    fn savings_that_cannot_be_told_apart_are_all_named() {
+        let finding = |second: Interval, memory: f64| {
+            let prices = CachingPrices {
+                lookups_per_s: 1.0,
+                table_bytes: 1,
+                reads: ReadPrices {
+                    usd_per_gib_hour: Some(memory / HOURS_PER_MONTH),
+                    ..ReadPrices::default()
+                },
+            };
+            let group = [
+                statement("second", second),
+                statement("first", Interval::new(10.0, 9.0, 11.0)),
+            ];
+            findings(&group, &[], Some(&prices)).remove(0)
+        };
+        let text = finding(Interval::new(5.0, 4.0, 6.0), 2.0);
+        assert!(
+            text.ends_with("are saved by first ($10.0 [9.00–11.0]); a GB of memory costs $2.00: it pays off"),
+            "{text}"
+        );
+        let text = finding(Interval::new(9.5, 8.5, 10.5), 20.0);
+        assert!(
+            text.contains("by first ($10.0 [9.00–11.0]) or, without a significant difference, second ($9.50")
+                && text.ends_with("alone do not pay for it"),
+            "{text}"
+        );
+        let text = finding(Interval::new(5.0, 4.0, 6.0), 10.5);
+        assert!(text.contains("no significant difference from the savings"), "{text}");
+        let text = finding(Interval::new(12.0, f64::NEG_INFINITY, f64::INFINITY), 2.0);
+        assert!(text.contains("not compared: there is only one repeat"), "{text}");
+    }
 
     #[test]
     fn a_policy_that_hits_as_often_as_the_best_is_no_finding() {

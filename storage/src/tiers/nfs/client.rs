@@ -9,8 +9,8 @@ use crate::{ErrorKind, ReadCost, StorageError};
 use bytes::{Bytes, BytesMut};
 use nfs3_types::nfs3::NFS_PROGRAM::{
     NFSPROC3_COMMIT, NFSPROC3_CREATE, NFSPROC3_FSINFO, NFSPROC3_GETATTR, NFSPROC3_LOOKUP, NFSPROC3_MKDIR,
-    NFSPROC3_READ, NFSPROC3_READDIR, NFSPROC3_READDIRPLUS, NFSPROC3_REMOVE, NFSPROC3_RENAME, NFSPROC3_SETATTR,
-    NFSPROC3_WRITE,
+    NFSPROC3_READ, NFSPROC3_READDIR, NFSPROC3_READDIRPLUS, NFSPROC3_REMOVE, NFSPROC3_RENAME, NFSPROC3_RMDIR,
+    NFSPROC3_SETATTR, NFSPROC3_WRITE,
 };
 use nfs3_types::nfs3::{
     COMMIT3args, COMMIT3resok, CREATE3args, FSINFO3resok, MKDIR3args, NFS_PROGRAM, Nfs3Option, PROGRAM, RENAME3args,
@@ -249,9 +249,11 @@ impl Client<'_> {
         self.call(NFSPROC3_MKDIR, &arguments, Repeat::Safe, |_| Ok(())).await
     }
 
-    pub(super) async fn remove(&mut self, directory: &nfs_fh3, name: &str) -> Result<(), Fault> {
-        let place = place(directory, name);
-        self.call(NFSPROC3_REMOVE, &place, Repeat::Never, |_| Ok(())).await
+    /// Removes a file, or an empty directory.
+    pub(super) async fn remove(&mut self, parent: &nfs_fh3, name: &str, is_directory: bool) -> Result<(), Fault> {
+        let place = place(parent, name);
+        let procedure = if is_directory { NFSPROC3_RMDIR } else { NFSPROC3_REMOVE };
+        self.call(procedure, &place, Repeat::Never, |_| Ok(())).await
     }
 
     pub(super) async fn rename(&mut self, directory: &nfs_fh3, from: &str, to: &str) -> Result<(), Fault> {

@@ -131,7 +131,11 @@ impl Tier for NfsTier {
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        put::delete(&self.tree, path).await
+        put::delete(&self.tree, path, false).await
+    }
+
+    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        put::delete(&self.tree, path, true).await
     }
 }
 

@@ -161,7 +161,7 @@ impl Drop for PartialFile {
         clean_up(async move {
             // Long enough for a WRITE that the dropped put had sent to be over.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            match tree.client(&name).remove(&directory, &name).await {
+            match tree.client(&name).remove(&directory, &name, false).await {
                 Ok(()) | Err(Fault::Status(nfsstat3::NFS3ERR_NOENT)) => {}
                 Err(fault) => tracing::warn!("cannot remove a file under construction: {}", fault.about(&name)),
             }
@@ -169,14 +169,17 @@ impl Drop for PartialFile {
     }
 }
 
-pub(super) async fn delete(tree: &Tree, path: &ObjectPath) -> Result<(), StorageError> {
+/// Removes a file, or an empty folder.
+pub(super) async fn delete(tree: &Tree, path: &ObjectPath, is_folder: bool) -> Result<(), StorageError> {
     let about = tree.name(path);
     let mut client = tree.client(&about);
-    // Also refuses anything but a file, and refreshes stale handles.
-    tree.object(&mut client, path).await?;
+    if !is_folder {
+        // Also refuses anything but a file, and refreshes stale handles.
+        tree.object(&mut client, path).await?;
+    }
     let removed = async {
         let (directory, name) = tree.parent(&mut client, path, false).await?;
-        client.remove(&directory, name).await
+        client.remove(&directory, name, is_folder).await
     };
     removed.await.map_err(|fault: Fault| fault.about(&about))
 }

@@ -115,6 +115,26 @@ async fn links_that_leave_the_root_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_folder_can_be_removed_and_written_to_again() {
+    let root = tempfile::tempdir().unwrap();
+    let tier = connect(&serve(root.path()).await, "").await.unwrap();
+    let body = || Body::Bytes(Bytes::from_static(b"x"));
+    tier.put(&path("a/b/o"), body()).await.unwrap();
+    let refused = tier.remove_folder(&path("a/b")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    tier.delete(&path("a/b/o")).await.unwrap();
+    for folder in ["a/b", "a"] {
+        tier.remove_folder(&path(folder)).await.unwrap();
+    }
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    let gone = tier.remove_folder(&path("a")).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
+    // The handles of the removed folders are still cached.
+    let object = tier.put(&path("a/b/o"), body()).await.unwrap();
+    assert_eq!(tier.list(None).await.unwrap(), [object]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_directories_are_listed_whole() {
     let root = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..1500).map(|i| format!("d/file-with-a-long-name-{i:06}")).collect();
