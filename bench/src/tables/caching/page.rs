@@ -4,7 +4,7 @@ use super::CachingFigures;
 use super::plan::CachingPlan;
 use super::statements::{CachingStatement, Computed, case_label, findings};
 use super::strategy::{Strategy, share_text};
-use crate::report::{Column, Page, Part, RunFacts, curves, or_none, table};
+use crate::report::{Column, Page, Part, RunFacts, curves, table};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, dollars_interval, latency};
