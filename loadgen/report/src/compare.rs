@@ -35,7 +35,7 @@ pub enum Outcome {
     Regression,
     /// Nothing is certainly worse, but not everything is certainly equivalent: the process exits with 3.
     Undecided,
-    /// The runs have no point in common that can be compared: the process exits with 3.
+    /// No figure can be compared: the process exits with 3.
     NothingInCommon,
 }
 
@@ -83,9 +83,6 @@ pub struct Comparison {
     pub not_compared: Vec<String>,
     /// Remarks: other machines, other plans, the pairing of repeats.
     pub notes: Vec<String>,
-    /// True if any point can be compared.
-    #[serde(skip)]
-    common: bool,
 }
 
 /// Compares B with A point by point. `within` is the equivalence margin, as a share.
@@ -99,8 +96,7 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     comparison.notes.extend(plan_notes(a, b));
     let pairs = comparison.matched(a, b);
     let common = || pairs.iter().filter(|pair| pair.compared != Compared::Errors);
-    comparison.common = common().count() > 0;
-    if comparison.common {
+    if common().count() > 0 {
         let is_paired = |pair: &&Pair<'_>| per_repeat::pairing(pair.a, pair.b) == Pairing::ByRepeat;
         comparison.notes.push(format!(
             "repeats with the same seeds were paired at {} of {} points; the others were compared as independent runs",
@@ -413,7 +409,7 @@ impl Comparison {
     pub fn outcome(&self) -> Outcome {
         if !self.lost.is_empty() || self.count(Decision::Worse) > 0 {
             Outcome::Regression
-        } else if !self.common {
+        } else if self.changes.is_empty() {
             Outcome::NothingInCommon
         } else if self.count(Decision::Undecided) > 0 || !self.not_compared.is_empty() {
             Outcome::Undecided
@@ -474,7 +470,7 @@ impl Comparison {
         let mut text = format!("A: {}\nB: {}\n\n{table}\n\n", self.names.0, self.names.1);
         text += &match self.outcome() {
             Outcome::NothingInCommon => {
-                "Nothing to compare: the runs share no point that is evidence about both servers.".to_owned()
+                "Nothing to compare: no figure of any point is evidence about both servers.".to_owned()
             }
             _ => format!(
                 "{} worse, {} better, {} equivalent (within {}), {} undecided; {} no longer held, {} not compared.\n{EXPLANATION}",

@@ -134,6 +134,21 @@ fn percentiles_are_compared_whether_or_not_they_are_printed() {
     }
 }
 
+/// A server that failed requests in A and holds the load in B.
+#[test]
+fn fewer_failures_are_something_to_compare() {
+    let held = ten_repeats(1_000_000, 1.0);
+    let mut failing = held.clone();
+    for repeat in &mut failing.points[0].repeats {
+        repeat.errors = [("503".to_owned(), 200)].into();
+    }
+    failing.points[0].summary.as_mut().unwrap().verdict = Verdict::Saturated(vec!["503".to_owned()]);
+    let compared = comparison(&failing, &held, WITHIN);
+    assert_eq!(compared.count(Decision::Better), 1, "{}", compared.text());
+    assert_eq!(compared.outcome(), Outcome::Undecided, "{}", compared.text());
+    assert!(!compared.text().contains("Nothing to compare"), "{}", compared.text());
+}
+
 #[test]
 fn a_single_repeat_tells_no_difference() {
     let single = || {
