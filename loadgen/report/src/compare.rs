@@ -248,8 +248,13 @@ impl Change {
             (true, false) => format!("{:.2} [≥ {:.2}]", of.value, of.lo),
             (false, false) => format!("{:.2}", of.value),
         };
+        let by_share = match self.decision {
+            Decision::Worse => of.lo <= 1.0,
+            Decision::Better => of.hi >= 1.0,
+            Decision::Equivalent | Decision::Undecided => false,
+        };
         match self.slower_than {
-            Some((us, a, b)) if self.decision == Decision::Worse && of.lo <= 1.0 => {
+            Some((us, a, b)) if by_share => {
                 format!("{ratio}; {} and {} above {}", percent(a), percent(b), latency(us))
             }
             _ => ratio,

@@ -72,6 +72,20 @@ fn an_interval_that_bounds_nothing_is_not_shown() {
 }
 
 #[test]
+fn a_percentile_decided_by_its_slow_requests_shows_them() {
+    let mut compared = comparison(run(), run(), WITHIN);
+    for decision in [Decision::Worse, Decision::Better, Decision::Undecided] {
+        let change = &mut compared.changes[0];
+        change.decision = decision;
+        change.difference = Some(Interval::new(1.0, 0.5, 2.0));
+        change.slower_than = Some((6_960.0, 0.055, 0.007));
+        let text = compared.text();
+        let is_shown = text.contains("above 6.96 ms");
+        assert_eq!(is_shown, decision != Decision::Undecided, "{text}");
+    }
+}
+
+#[test]
 fn a_run_that_was_stopped_is_no_proof_that_nothing_got_worse() {
     let mut stopped = run().clone();
     stopped.interrupted = true;
