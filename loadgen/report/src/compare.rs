@@ -51,8 +51,8 @@ pub struct Change {
     pub unit: &'static str,
     /// Value in A and in B; absent if either is missing.
     pub values: Option<(f64, f64)>,
-    /// Ratio B / A, for shares the difference B − A, with the interval of the decision; absent if the repeats do not
-    /// determine it.
+    /// Mean over the repeats of the ratio B / A, for shares of the difference B − A, with the interval of the decision. Not the
+    /// ratio of `values`, which are of all requests. Absent if the repeats do not determine it.
     pub difference: Option<Interval>,
     /// Smallest change that nine of ten such comparisons find: as a share of A, or of all requests.
     pub could_find: Option<f64>,
@@ -453,7 +453,7 @@ impl Comparison {
 
     fn table(&self) -> Table {
         let columns = [text("point"), text("figure")].into_iter();
-        let columns = columns.chain(["A", "B", "B / A [90 %, adjusted]", "could find"].map(figures));
+        let columns = columns.chain(["A", "B", "B / A over repeats [90 %, adjusted]", "could find"].map(figures));
         let rows = self.changes.iter().map(|change| {
             let decision = match change.decision {
                 Decision::Worse => "WORSE",

@@ -23,7 +23,7 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
         .filter(|change| change.decision == Decision::Worse && !change.point.contains("s3"))
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(slower.markdown().contains("| WORSE"));
+    assert!(slower.markdown().contains("| WORSE") && slower.markdown().contains("| B / A over repeats "));
     // Every figure of the comparison is listed, with the smallest detectable difference.
     for what in ["p50", "p95", "p99", "mean", "errors", "good/s", "$/10k", "highest rate"] {
         assert!(slower.changes.iter().any(|change| change.what == what), "{what}");
