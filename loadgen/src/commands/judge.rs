@@ -1,7 +1,7 @@
 //! Verdicts for scripts and CI, on a sweep and on the answer of a lab: objectives, invalid points, exit codes, JUnit XML, and the
 //! comparison with an earlier run. In: a finished run. Out: an exit code, a file, a line on stderr for each failure.
 
-use super::report::{self, load_earlier};
+use super::report::{self, load_earlier, load_summarised};
 use crate::error::RunError;
 use crate::plan::{self, Plan};
 use crate::store::files::write_atomically;
@@ -253,8 +253,7 @@ fn can_write(file: &Path) -> Result<(), RunError> {
 /// # Errors
 /// A folder without a run, or a run without an answer: bad usage, because exit code 1 means that a variant is worse.
 fn baseline(dir: &Path) -> Result<Answer, RunError> {
-    let mut run = load_earlier(dir)?;
-    tierlab_analysis::conclude(&mut run);
+    let run = load_summarised(dir)?;
     let problem = "this run has no question, so it has no answer to compare with";
     run.answer.ok_or_else(|| RunError::about(dir, problem))
 }

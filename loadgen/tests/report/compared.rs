@@ -42,8 +42,12 @@ fn compare_exits_with_1_for_a_regression_and_with_3_if_it_cannot_tell() {
     let place = tempfile::tempdir().unwrap();
     let mut unpriced = run().clone();
     unpriced.pricing = None;
+    // Summaries are made again from the evidence, as by `report`.
+    let mut stale = run().clone();
+    stale.points.iter_mut().for_each(|point| point.summary = None);
     for (name, run) in [
         ("a", run()),
+        ("stale", &stale),
         ("slower", &synthetic::run(3, 1.6)),
         ("unpriced", &unpriced),
     ] {
@@ -54,8 +58,8 @@ fn compare_exits_with_1_for_a_regression_and_with_3_if_it_cannot_tell() {
         compare.args(["compare", "a", b]).current_dir(place.path());
         compare.output().unwrap().status.code()
     };
-    let codes = ["a", "slower", "unpriced", "missing"].map(code);
-    assert_eq!(codes, [Some(0), Some(1), Some(3), Some(2)]);
+    let codes = ["a", "stale", "slower", "unpriced", "missing"].map(code);
+    assert_eq!(codes, [Some(0), Some(0), Some(1), Some(3), Some(2)]);
 }
 
 #[test]
