@@ -117,6 +117,8 @@ fn what_is_never_met_and_what_always_is_are_said_in_words() {
     let ended = run(sweep);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(never.path("points.xml").is_file(), "{}", ended.stderr);
+    let markdown = fs::read_to_string(never.path("results/r/report.md")).unwrap();
+    assert!(markdown.contains("**No rate of realtime "), "{markdown}");
     let result = never.run_json();
     assert_eq!(slo(&result)["outcome"], "never-met");
     assert!(slo(&result)["highest_rps"].is_null());

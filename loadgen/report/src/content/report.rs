@@ -144,7 +144,10 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
             let (subject, best, tail) = (subject(row), best.text(), tail_at(best.point));
             format!("{subject}: {} {best}{tail}", group.best_title)
         }
-        None => format!("No valid rate of {}", group.name),
+        None => match run.slo {
+            Some(slo) => format!("No rate of {} is known to meet {}", group.name, slo.objective),
+            None => format!("No valid rate of {}", group.name),
+        },
     }
 }
 
