@@ -7,8 +7,8 @@ use crate::plan::{self, Plan};
 use crate::store::files::write_atomically;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use tierlab_analysis::curves::comparison;
 use tierlab_analysis::curves::slo::{evidence, why_not};
+use tierlab_analysis::curves::{comparison, is_valid};
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Interval, MeetsObjective, Objective, Point, Question, Ranked, Run, Slo, Verdict,
 };
@@ -150,10 +150,10 @@ fn objective_result(point: &Point, objective: Objective, run: &Run) -> CaseResul
     match evidence(point, &slo).map(|evidence| (evidence.answer, evidence.certain)) {
         Some((MeetsObjective::Met, true)) => CaseResult::Passed,
         Some((MeetsObjective::NotMet, true)) => CaseResult::Failed(format!("not met: {why}")),
-        Some((MeetsObjective::Met | MeetsObjective::NotMet, false)) => CaseResult::Skipped(format!(
+        Some((MeetsObjective::Met | MeetsObjective::NotMet, false)) if is_valid(point) => CaseResult::Skipped(format!(
             "not decided: {why}, and its interval reaches the limit; measure longer or more repeats"
         )),
-        Some((MeetsObjective::Unknown, _)) | None => CaseResult::Skipped(format!("not decided: {why}")),
+        _ => CaseResult::Skipped(format!("not decided: {why}")),
     }
 }
 
