@@ -111,7 +111,8 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
         Compared::Errors => vec![per_repeat::errors(pair.a, pair.b)],
     };
     let figures: Vec<Vec<Figure>> = pairs.iter().map(figures).collect();
-    let error_share = a.limits.error_share.max(b.limits.error_share);
+    // However many failures a plan allows, more of them than the margin are a difference.
+    let error_share = a.limits.error_share.max(b.limits.error_share).min(within);
     let decided = comparison::decide(&figures, within, error_share);
     for ((pair, figures), decided) in pairs.iter().zip(&figures).zip(decided) {
         let decided = figures.iter().zip(decided);

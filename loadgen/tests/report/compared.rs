@@ -168,6 +168,24 @@ fn fewer_failures_are_something_to_compare() {
 }
 
 #[test]
+fn failures_that_a_plan_allows_are_still_more_failures() {
+    let failing = |failed: u64| {
+        let mut run = ten_repeats(1_000_000, 1.0);
+        run.limits.error_share = 0.5;
+        for repeat in &mut run.points[0].repeats {
+            repeat.scheduled = 1_000;
+            repeat.errors = [("503".to_owned(), failed)].into();
+        }
+        run
+    };
+    let errors = |failed| {
+        let changes = comparison(&failing(10), &failing(failed), WITHIN).changes;
+        changes.iter().find(|change| change.what == "errors").unwrap().decision
+    };
+    assert_eq!([errors(20), errors(100)], [Decision::Equivalent, Decision::Worse]);
+}
+
+#[test]
 fn a_single_repeat_tells_no_difference() {
     let single = || {
         let mut run = ten_repeats(1_000_000, 1.0);
