@@ -35,7 +35,7 @@ pub enum Outcome {
     Regression,
     /// Nothing is certainly worse, but not everything is certainly equivalent: the process exits with 3.
     Undecided,
-    /// The runs have no point in common that can be compared: the process exits with 3.
+    /// No figure can be compared: the process exits with 3.
     NothingInCommon,
 }
 
@@ -51,8 +51,8 @@ pub struct Change {
     pub unit: &'static str,
     /// Value in A and in B; absent if either is missing.
     pub values: Option<(f64, f64)>,
-    /// Ratio B / A, for shares the difference B − A, with the interval of the decision; absent if the repeats do not
-    /// determine it.
+    /// Mean over the repeats of the ratio B / A, for shares of the difference B − A, with the interval of the decision. Not the
+    /// ratio of `values`, which are of all requests. Absent if the repeats do not determine it.
     pub difference: Option<Interval>,
     /// Smallest change that nine of ten such comparisons find: as a share of A, or of all requests.
     pub could_find: Option<f64>,
@@ -83,9 +83,6 @@ pub struct Comparison {
     pub not_compared: Vec<String>,
     /// Remarks: other machines, other plans, the pairing of repeats.
     pub notes: Vec<String>,
-    /// True if any point can be compared.
-    #[serde(skip)]
-    common: bool,
 }
 
 /// Compares B with A point by point. `within` is the equivalence margin, as a share.
@@ -99,8 +96,7 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     comparison.notes.extend(plan_notes(a, b));
     let pairs = comparison.matched(a, b);
     let common = || pairs.iter().filter(|pair| pair.compared != Compared::Errors);
-    comparison.common = common().count() > 0;
-    if comparison.common {
+    if common().count() > 0 {
         let is_paired = |pair: &&Pair<'_>| per_repeat::pairing(pair.a, pair.b) == Pairing::ByRepeat;
         comparison.notes.push(format!(
             "repeats with the same seeds were paired at {} of {} points; the others were compared as independent runs",
@@ -115,7 +111,8 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
         Compared::Errors => vec![per_repeat::errors(pair.a, pair.b)],
     };
     let figures: Vec<Vec<Figure>> = pairs.iter().map(figures).collect();
-    let error_share = a.limits.error_share.max(b.limits.error_share);
+    // However many failures a plan allows, more of them than the margin are a difference.
+    let error_share = a.limits.error_share.max(b.limits.error_share).min(within);
     let decided = comparison::decide(&figures, within, error_share);
     for ((pair, figures), decided) in pairs.iter().zip(&figures).zip(decided) {
         let decided = figures.iter().zip(decided);
@@ -252,8 +249,13 @@ impl Change {
             (true, false) => format!("{:.2} [≥ {:.2}]", of.value, of.lo),
             (false, false) => format!("{:.2}", of.value),
         };
+        let by_share = match self.decision {
+            Decision::Worse => of.lo <= 1.0,
+            Decision::Better => of.hi >= 1.0,
+            Decision::Equivalent | Decision::Undecided => false,
+        };
         match self.slower_than {
-            Some((us, a, b)) if self.decision == Decision::Worse && of.lo <= 1.0 => {
+            Some((us, a, b)) if by_share => {
                 format!("{ratio}; {} and {} above {}", percent(a), percent(b), latency(us))
             }
             _ => ratio,
@@ -413,7 +415,7 @@ impl Comparison {
     pub fn outcome(&self) -> Outcome {
         if !self.lost.is_empty() || self.count(Decision::Worse) > 0 {
             Outcome::Regression
-        } else if !self.common {
+        } else if self.changes.is_empty() {
             Outcome::NothingInCommon
         } else if self.count(Decision::Undecided) > 0 || !self.not_compared.is_empty() {
             Outcome::Undecided
@@ -452,7 +454,7 @@ impl Comparison {
 
     fn table(&self) -> Table {
         let columns = [text("point"), text("figure")].into_iter();
-        let columns = columns.chain(["A", "B", "B / A [90 %, adjusted]", "could find"].map(figures));
+        let columns = columns.chain(["A", "B", "B / A over repeats [90 %, adjusted]", "could find"].map(figures));
         let rows = self.changes.iter().map(|change| {
             let decision = match change.decision {
                 Decision::Worse => "WORSE",
@@ -474,7 +476,7 @@ impl Comparison {
         let mut text = format!("A: {}\nB: {}\n\n{table}\n\n", self.names.0, self.names.1);
         text += &match self.outcome() {
             Outcome::NothingInCommon => {
-                "Nothing to compare: the runs share no point that is evidence about both servers.".to_owned()
+                "Nothing to compare: no figure of any point is evidence about both servers.".to_owned()
             }
             _ => format!(
                 "{} worse, {} better, {} equivalent (within {}), {} undecided; {} no longer held, {} not compared.\n{EXPLANATION}",

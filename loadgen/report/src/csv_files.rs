@@ -96,10 +96,7 @@ fn add_factors<'a>(columns: &mut Columns<'a, PointRow<'a>>, run: &'a Run) {
     columns.text("batch_size", |row| row.factors.batch_size.to_string());
     columns.text("arrivals", |row| labels::arrivals(row.factors));
     columns.text("keys", |row| row.factors.keys.clone());
-    columns.number("offered_rps", |row| {
-        let is_closed = row.factors.driven.as_ref().is_some_and(Driven::is_closed);
-        (!is_closed).then_some(row.factors.offered_rps)
-    });
+    columns.number("offered_rps", |row| labels::offered_rps(row.factors));
     columns.text("variant", |row| row.factors.label().to_owned());
     columns.text("repeats", |row| row.point.repeats.len().to_string());
 }

@@ -1,14 +1,14 @@
 //! Verdicts for scripts and CI, on a sweep and on the answer of a lab: objectives, invalid points, exit codes, JUnit XML, and the
 //! comparison with an earlier run. In: a finished run. Out: an exit code, a file, a line on stderr for each failure.
 
-use super::report::{self, load_earlier};
+use super::report::{self, load_earlier, load_summarised};
 use crate::error::RunError;
 use crate::plan::{self, Plan};
 use crate::store::files::write_atomically;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use tierlab_analysis::curves::comparison;
 use tierlab_analysis::curves::slo::{evidence, why_not};
+use tierlab_analysis::curves::{comparison, is_valid};
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Interval, MeetsObjective, Objective, Point, Question, Ranked, Run, Slo, Verdict,
 };
@@ -150,10 +150,10 @@ fn objective_result(point: &Point, objective: Objective, run: &Run) -> CaseResul
     match evidence(point, &slo).map(|evidence| (evidence.answer, evidence.certain)) {
         Some((MeetsObjective::Met, true)) => CaseResult::Passed,
         Some((MeetsObjective::NotMet, true)) => CaseResult::Failed(format!("not met: {why}")),
-        Some((MeetsObjective::Met | MeetsObjective::NotMet, false)) => CaseResult::Skipped(format!(
+        Some((MeetsObjective::Met | MeetsObjective::NotMet, false)) if is_valid(point) => CaseResult::Skipped(format!(
             "not decided: {why}, and its interval reaches the limit; measure longer or more repeats"
         )),
-        Some((MeetsObjective::Unknown, _)) | None => CaseResult::Skipped(format!("not decided: {why}")),
+        _ => CaseResult::Skipped(format!("not decided: {why}")),
     }
 }
 
@@ -253,8 +253,7 @@ fn can_write(file: &Path) -> Result<(), RunError> {
 /// # Errors
 /// A folder without a run, or a run without an answer: bad usage, because exit code 1 means that a variant is worse.
 fn baseline(dir: &Path) -> Result<Answer, RunError> {
-    let mut run = load_earlier(dir)?;
-    tierlab_analysis::conclude(&mut run);
+    let run = load_summarised(dir)?;
     let problem = "this run has no question, so it has no answer to compare with";
     run.answer.ok_or_else(|| RunError::about(dir, problem))
 }

@@ -57,8 +57,7 @@ pub fn rewrite(options: &ReportOptions) -> Result<(), RunError> {
     let mut runs = Vec::with_capacity(dirs.len());
     let mut written = BTreeSet::new();
     for dir in dirs {
-        let mut run = load_earlier(dir)?;
-        tierlab_analysis::conclude(&mut run);
+        let mut run = load_summarised(dir)?;
         tierlab_analysis::summarise(run.noise_floor.as_mut_slice(), &run.limits, None);
         if dirs.len() > 1 {
             println!("{} ({})\n", run.name, dir.display());
@@ -137,9 +136,16 @@ pub(super) fn load_earlier(dir: &Path) -> Result<Run, RunError> {
     folder::load(dir).map_err(|error| RunError::Usage(error.to_string()))
 }
 
+/// Reads an earlier run, and summarises it by the rules of this version instead of those that it was written by.
+pub(super) fn load_summarised(dir: &Path) -> Result<Run, RunError> {
+    let mut run = load_earlier(dir)?;
+    tierlab_analysis::conclude(&mut run);
+    Ok(run)
+}
+
 /// Compares the runs of two folders.
 pub(super) fn compare_folders(a: &Path, b: &Path, within: f64) -> Result<Comparison, RunError> {
-    let mut comparison = tierlab_report::comparison(&load_earlier(a)?, &load_earlier(b)?, within);
+    let mut comparison = tierlab_report::comparison(&load_summarised(a)?, &load_summarised(b)?, within);
     comparison.names = (a.display().to_string(), b.display().to_string());
     Ok(comparison)
 }

@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, PlanError, TargetPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::{Content, Target};
-use crate::runner::{Runner, Senders, new_run};
+use crate::runner::{Runner, Senders, check_met_rate, new_run};
 use crate::selfcheck::prove::prove;
 use crate::server::scrape::Scrape;
 use crate::store::folder::sha256;
@@ -105,7 +105,9 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
         prepare: Box::new(|_| Ok(())),
     };
     let run = Box::pin(runner.run(run)).await?;
-    options.checks.exit_code(&run, &folder)
+    let code = options.checks.exit_code(&run, &folder)?;
+    check_met_rate(&plan, &run)?;
+    Ok(code)
 }
 
 /// Opens the target with its label and its other models, and checks a reply of each model.

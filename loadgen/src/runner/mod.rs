@@ -25,6 +25,7 @@ pub mod target;
 pub use naming::factors;
 pub use requests::Requests;
 pub use run::{Instrument, new_run};
+pub use search::check_met_rate;
 pub use send::{Senders, measure};
 pub use step::Runner;
 

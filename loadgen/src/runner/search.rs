@@ -8,7 +8,7 @@ use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, name};
 use super::step::Runner;
 use crate::error::RunError;
-use crate::plan::SearchPlan;
+use crate::plan::{Plan, SearchPlan};
 use crate::store::journal::Position;
 use std::time::Instant;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, RateProbe, Search};
@@ -22,6 +22,34 @@ struct CurveSearch {
     position: Position,
     load: Load,
     search: Search,
+}
+
+/// Fails if the plan searched for a highest rate and found none.
+///
+/// # Errors
+/// No curve has a rate that is known to meet the objective; the run is complete and written.
+pub fn check_met_rate(plan: &Plan, run: &Run) -> Result<(), RunError> {
+    let Some(search) = &plan.search else { return Ok(()) };
+    let mut reasons = Vec::new();
+    for finding in &run.findings {
+        match &finding.slo {
+            Some(found) if matches!(found.outcome, SloOutcome::NeverMet | SloOutcome::Unknown) => {
+                let next = found.not_met.iter().chain(&found.unknown).next();
+                let why = next.map_or_else(String::new, |next| format!(" at {}/s {}", next.rps, next.why));
+                let Factors { tier, cache, mode, .. } = &finding.factors;
+                reasons.push(format!("{tier} {cache} {mode}{why}"));
+            }
+            _ => return Ok(()),
+        }
+    }
+    let problem = format!(
+        "no rate is known to meet `{}`: {}; raise the limit, or lower `search.min_rate`, which is {}/s. The result is \
+         written anyway",
+        search.slo.objective,
+        reasons.join("; "),
+        search.slo.lowest_rps
+    );
+    Err(RunError::Unsound(plan.refuse("search.slo", problem).to_string()))
 }
 
 impl Runner<'_> {
@@ -69,31 +97,6 @@ impl Runner<'_> {
             self.write(run, &ledger.points)?;
         }
         Ok(())
-    }
-
-    /// Fails if the plan searched for a highest rate and found none.
-    pub(super) fn check_met_rate(&self, run: &Run) -> Result<(), RunError> {
-        let Some(plan) = &self.plan.search else { return Ok(()) };
-        let mut reasons = Vec::new();
-        for finding in &run.findings {
-            match &finding.slo {
-                Some(found) if matches!(found.outcome, SloOutcome::NeverMet | SloOutcome::Unknown) => {
-                    let next = found.not_met.iter().chain(&found.unknown).next();
-                    let why = next.map_or_else(String::new, |next| format!(" at {}/s {}", next.rps, next.why));
-                    let Factors { tier, cache, mode, .. } = &finding.factors;
-                    reasons.push(format!("{tier} {cache} {mode}{why}"));
-                }
-                _ => return Ok(()),
-            }
-        }
-        let problem = format!(
-            "no rate is known to meet `{}`: {}; raise the limit, or lower `search.min_rate` (the lowest measured rate was \
-             {}/s). The result is written anyway",
-            plan.slo.objective,
-            reasons.join("; "),
-            plan.slo.lowest_rps
-        );
-        Err(RunError::Unsound(self.plan.refuse("search.slo", problem).to_string()))
     }
 
     fn searches(&self, plan: &SearchPlan) -> Vec<CurveSearch> {

@@ -90,7 +90,7 @@ fn a_closed_loop_obeys_its_law_and_stands_beside_an_open_loop() {
     let rows = fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
     assert_eq!(rows.matches(",closed,").count(), 2, "{rows}");
     assert_eq!(rows.matches(",open beside closed,").count(), 2, "{rows}");
-    let markdown = fs::read_to_string(place.path("results/r/report.md")).unwrap_or_default();
+    let markdown = fs::read_to_string(place.path("results/r/report.md")).unwrap();
     let page = fs::read_to_string(place.path("results/r/report.html")).unwrap();
     for text in [&stdout, &page] {
         assert!(
@@ -98,7 +98,12 @@ fn a_closed_loop_obeys_its_law_and_stands_beside_an_open_loop() {
             "{text}"
         );
     }
-    assert!(markdown.is_empty() || markdown.contains("coordinated omission"));
+    assert!(markdown.contains("coordinated omission"));
+    // The rate of a closed loop is a result, and no offered one.
+    assert!(
+        markdown.contains("closed loop of 3, think time 2 to 6 ms | n/a | "),
+        "{markdown}"
+    );
     assert!(
         run.findings.is_empty(),
         "a closed loop says nothing of how far a server goes"

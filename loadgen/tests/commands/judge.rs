@@ -62,6 +62,23 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
 }
 
 #[test]
+fn an_invalid_point_does_not_decide_for_its_own_reason() {
+    let endpoint = NullEndpoint::start();
+    // Any send is late.
+    let plan = PLAN.replace(
+        "lag_us = 1000000\nlag_share_of_p99 = 1.0",
+        "lag_us = 0\nlag_share_of_p99 = 0.000001",
+    );
+    let place = Workdir::new(&plan.replace("repeats = 3", "repeats = 1"));
+    let mut sweep = place.sweep(&endpoint.url);
+    sweep.args(["--slo", "p50 < 60 s", "--fail-on", "slo"]);
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    let is_late = ended.stderr.contains("sent late: ") && ended.stderr.contains("not decided: invalid: ");
+    assert!(is_late && !ended.stderr.contains("its interval"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_sweep_needs_no_plan() {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new("");

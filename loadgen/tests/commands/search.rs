@@ -112,8 +112,13 @@ fn the_highest_rate_of_a_server_of_known_capacity_is_found() {
 fn what_is_never_met_and_what_always_is_are_said_in_words() {
     let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
     let never = Workdir::new(&plan("slo = \"p50 < 1 ms\"\nmin_rate = 60\nonly = true"));
-    let ended = run(never.sweep(&endpoint.url));
+    let mut sweep = never.sweep(&endpoint.url);
+    sweep.arg("--junit").arg(never.path("points.xml"));
+    let ended = run(sweep);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(never.path("points.xml").is_file(), "{}", ended.stderr);
+    let markdown = fs::read_to_string(never.path("results/r/report.md")).unwrap();
+    assert!(markdown.contains("**No rate of realtime "), "{markdown}");
     let result = never.run_json();
     assert_eq!(slo(&result)["outcome"], "never-met");
     assert!(slo(&result)["highest_rps"].is_null());

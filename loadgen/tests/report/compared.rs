@@ -23,7 +23,7 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
         .filter(|change| change.decision == Decision::Worse && !change.point.contains("s3"))
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(slower.markdown().contains("| WORSE"));
+    assert!(slower.markdown().contains("| WORSE") && slower.markdown().contains("| B / A over repeats "));
     // Every figure of the comparison is listed, with the smallest detectable difference.
     for what in ["p50", "p95", "p99", "mean", "errors", "good/s", "$/10k", "highest rate"] {
         assert!(slower.changes.iter().any(|change| change.what == what), "{what}");
@@ -42,8 +42,12 @@ fn compare_exits_with_1_for_a_regression_and_with_3_if_it_cannot_tell() {
     let place = tempfile::tempdir().unwrap();
     let mut unpriced = run().clone();
     unpriced.pricing = None;
+    // Summaries are made again from the evidence, as by `report`.
+    let mut stale = run().clone();
+    stale.points.iter_mut().for_each(|point| point.summary = None);
     for (name, run) in [
         ("a", run()),
+        ("stale", &stale),
         ("slower", &synthetic::run(3, 1.6)),
         ("unpriced", &unpriced),
     ] {
@@ -54,8 +58,8 @@ fn compare_exits_with_1_for_a_regression_and_with_3_if_it_cannot_tell() {
         compare.args(["compare", "a", b]).current_dir(place.path());
         compare.output().unwrap().status.code()
     };
-    let codes = ["a", "slower", "unpriced", "missing"].map(code);
-    assert_eq!(codes, [Some(0), Some(1), Some(3), Some(2)]);
+    let codes = ["a", "stale", "slower", "unpriced", "missing"].map(code);
+    assert_eq!(codes, [Some(0), Some(0), Some(1), Some(3), Some(2)]);
 }
 
 #[test]
@@ -69,6 +73,20 @@ fn an_interval_that_bounds_nothing_is_not_shown() {
         text.contains("0.52 ") && !text.contains("0.52 [") && !text.contains("000000"),
         "{text}"
     );
+}
+
+#[test]
+fn a_percentile_decided_by_its_slow_requests_shows_them() {
+    let mut compared = comparison(run(), run(), WITHIN);
+    for decision in [Decision::Worse, Decision::Better, Decision::Undecided] {
+        let change = &mut compared.changes[0];
+        change.decision = decision;
+        change.difference = Some(Interval::new(1.0, 0.5, 2.0));
+        change.slower_than = Some((6_960.0, 0.055, 0.007));
+        let text = compared.text();
+        let is_shown = text.contains("above 6.96 ms");
+        assert_eq!(is_shown, decision != Decision::Undecided, "{text}");
+    }
 }
 
 #[test]
@@ -132,6 +150,39 @@ fn percentiles_are_compared_whether_or_not_they_are_printed() {
         let compared = comparison(&hidden, &other, WITHIN);
         assert_eq!(compared.outcome(), expected, "{}", compared.text());
     }
+}
+
+/// A server that failed requests in A and holds the load in B.
+#[test]
+fn fewer_failures_are_something_to_compare() {
+    let held = ten_repeats(1_000_000, 1.0);
+    let mut failing = held.clone();
+    for repeat in &mut failing.points[0].repeats {
+        repeat.errors = [("503".to_owned(), 200)].into();
+    }
+    failing.points[0].summary.as_mut().unwrap().verdict = Verdict::Saturated(vec!["503".to_owned()]);
+    let compared = comparison(&failing, &held, WITHIN);
+    assert_eq!(compared.count(Decision::Better), 1, "{}", compared.text());
+    assert_eq!(compared.outcome(), Outcome::Undecided, "{}", compared.text());
+    assert!(!compared.text().contains("Nothing to compare"), "{}", compared.text());
+}
+
+#[test]
+fn failures_that_a_plan_allows_are_still_more_failures() {
+    let failing = |failed: u64| {
+        let mut run = ten_repeats(1_000_000, 1.0);
+        run.limits.error_share = 0.5;
+        for repeat in &mut run.points[0].repeats {
+            repeat.scheduled = 1_000;
+            repeat.errors = [("503".to_owned(), failed)].into();
+        }
+        run
+    };
+    let errors = |failed| {
+        let changes = comparison(&failing(10), &failing(failed), WITHIN).changes;
+        changes.iter().find(|change| change.what == "errors").unwrap().decision
+    };
+    assert_eq!([errors(20), errors(100)], [Decision::Equivalent, Decision::Worse]);
 }
 
 #[test]

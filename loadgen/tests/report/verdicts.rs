@@ -1,6 +1,8 @@
 //! Verdicts, cautions and prices, and their words in every report.
 
 use crate::{answered, everywhere, run, run_folder, scale, synthetic, with};
+use std::path::Path;
+use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{
     AnswerOutcome, DeviceReads, GpuUse, Minimise, PricedVariant, PricedVariants, Resumption, Run, StoredBytes, Verdict,
 };
@@ -18,6 +20,24 @@ fn verdicts_tell_saturation_from_a_broken_measurement() {
     assert_eq!(verdict("nvme", 400.0), Verdict::Valid);
     assert!(matches!(verdict("s3", 800.0), Verdict::Saturated(_)));
     assert!(matches!(verdict("nfs", 800.0), Verdict::Saturated(why) if why.iter().any(|why| why.contains("× 503"))));
+}
+
+#[test]
+fn valid_rates_above_an_invalid_one_are_not_denied() {
+    let mut run = run().clone();
+    run.slo = None;
+    let first = run.points[0].factors.clone();
+    run.points.retain(|point| same_but_rate(&point.factors, &first));
+    run.points
+        .sort_by(|a, b| a.factors.offered_rps.total_cmp(&b.factors.offered_rps));
+    // The lowest, and then all.
+    for (count, says) in [(1, "No highest valid rate of "), (usize::MAX, "No valid rate of ")] {
+        for point in run.points.iter_mut().take(count) {
+            point.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
+        }
+        let brief = tierlab_report::brief(&run, Path::new("r"), None);
+        assert!(brief.starts_with(says), "{brief}");
+    }
 }
 
 #[test]

@@ -108,12 +108,16 @@ fn ranking(run: &Run, answer: &Answer) -> Table {
         if *name == PER_10K && answer.question.demand.is_some() {
             PER_10K_AT_DEMAND.clone_into(name);
         }
-        let cells = table.rows.iter_mut().map(|row| &mut row[index]);
-        let mut filled: Vec<&mut Cell> = cells.filter(|cell| !cell.is_empty()).collect();
-        let at = filled.first().map_or_else(String::new, |cell| cell.at.clone());
-        if !at.is_empty() && filled.iter().all(|cell| cell.at == at) {
+        let mut filled = table.rows.iter().map(|row| &row[index]).filter(|cell| !cell.is_empty());
+        let at = filled.next().map_or_else(String::new, |cell| cell.at.clone());
+        if !at.is_empty() && filled.all(|cell| cell.at == at) {
             *name += &format!(" {at}");
-            filled.iter_mut().for_each(|cell| cell.at.clear());
+            // A missing figure keeps its reason, and its rate if that is another one.
+            for cell in table.rows.iter_mut().map(|row| &mut row[index]) {
+                if let Some(rest) = cell.at.strip_prefix(&at) {
+                    cell.at = rest.trim_start().to_owned();
+                }
+            }
         }
     }
     table
@@ -316,6 +320,30 @@ mod tests {
             "dominant_share": null, "why": "", "steps": 30
         }]
     }"#;
+
+    #[test]
+    fn a_missing_figure_keeps_its_own_rate_below_that_of_the_column() {
+        let mut answer: Answer = serde_json::from_str(ANSWER).unwrap();
+        let best = &mut answer.ranking[0];
+        best.p99_us = Some(931.0);
+        for at_rps in [300.0, 107.0] {
+            let mut other = answer.ranking[0].clone();
+            (other.p99_us, other.at_rps) = (None, Some(at_rps));
+            other.p99_missing = Some("too few samples".to_owned());
+            answer.ranking.push(other);
+        }
+        let table = ranking(&Run::default(), &answer);
+        let column = table
+            .columns
+            .iter()
+            .position(|(name, _)| name == "p99 at 300/s")
+            .unwrap();
+        let cells: Vec<String> = table.rows.iter().map(|row| row[column].text()).collect();
+        assert_eq!(
+            cells,
+            ["931 µs", "n/a (too few samples)", "n/a at 107/s (too few samples)"]
+        );
+    }
 
     #[test]
     fn months_end_where_a_bound_no_longer_tells_the_instances() {

@@ -193,7 +193,8 @@ pub(super) fn p99(ranked: &Ranked) -> Cell {
     let text = match (ranked.p99_us, ranked.p99_us_lo) {
         (None, Some(lo)) => format!("≥ {}", latency(lo)),
         (None, None) => {
-            let at = ranked.p99_missing.as_deref().map(without_figures).unwrap_or_default();
+            let reason = ranked.p99_missing.as_deref().map(without_figures);
+            let at = reason.map_or_else(String::new, |reason| format!("{at} {reason}"));
             return Cell { at, ..Cell::of(None) };
         }
         (Some(value), lo) => {

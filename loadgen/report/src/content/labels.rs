@@ -315,6 +315,12 @@ pub(crate) fn curve_name(run: &Run, factors: &Factors) -> String {
     format!("{subject} {} {} ×{}", factors.mode, factors.model, factors.batch_size)
 }
 
+/// Offered rate of a point in requests per second; `None` for a closed loop, whose rate is a result.
+pub(crate) fn offered_rps(factors: &Factors) -> Option<f64> {
+    let is_closed = factors.driven.as_ref().is_some_and(Driven::is_closed);
+    (!is_closed).then_some(factors.offered_rps)
+}
+
 /// Full name of a point within a run.
 pub(crate) fn name(run: &Run, factors: &Factors) -> String {
     let (curve, at) = (

@@ -164,7 +164,7 @@ pub(crate) fn table<'a>(
         }
         for point in points {
             let mut row = name(point);
-            row.push(Cell::plain(&rate(point.factors.offered_rps)));
+            row.push(Cell::of(labels::offered_rps(&point.factors).map(rate)));
             match &point.summary {
                 Some(summary) => row.extend(FIGURES.iter().map(|(.., cell)| cell(summary))),
                 None => {

@@ -144,7 +144,16 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
             let (subject, best, tail) = (subject(row), best.text(), tail_at(best.point));
             format!("{subject}: {} {best}{tail}", group.best_title)
         }
-        None => format!("No valid rate of {}", group.name),
+        None => {
+            let mut points = group.curves.iter().flat_map(|curve| curve.points.iter().copied());
+            match run.slo {
+                Some(slo) => format!("No rate of {} is known to meet {}", group.name, slo.objective),
+                None if points.any(is_valid) => {
+                    format!("No highest valid rate of {}: the lowest is not valid", group.name)
+                }
+                None => format!("No valid rate of {}", group.name),
+            }
+        }
     }
 }
 

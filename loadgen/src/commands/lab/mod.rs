@@ -19,7 +19,7 @@ use crate::commands::options::{RunOptions, unless_interrupted};
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, Until, VariantPlan};
-use crate::runner::{Instrument, Runner, Senders, new_run, question_load};
+use crate::runner::{Instrument, Runner, Senders, check_met_rate, new_run, question_load};
 use crate::selfcheck::prove::prove;
 use crate::store::folder::{claim, sha256};
 use crate::store::resume::StoppedRun;
@@ -170,7 +170,9 @@ async fn measure(
         Box::pin(runner.run(run)).await
     };
     servers.stop();
-    result
+    let run = result?;
+    check_met_rate(context.plan, &run)?;
+    Ok(run)
 }
 
 /// Folders whose page cache is dropped before a step, by label and cache state. The result notes these states.
