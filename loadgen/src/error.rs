@@ -155,10 +155,23 @@ impl StoreError {
     }
 }
 
-/// Advice for a file that does not exist.
+/// Advice for a file that does not exist, or has no space.
 fn hint(path: &Path, error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound if path.ends_with("run.json") => "; give a run's folder, such as results/<run>",
+        io::ErrorKind::StorageFull => "; free space, and continue a run by --resume",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_run_or_without_space_comes_with_advice() {
+        let problem = |kind: io::ErrorKind| StoreError::io(Path::new("r/run.json"))(kind.into()).to_string();
+        assert!(problem(io::ErrorKind::NotFound).ends_with("; give a run's folder, such as results/<run>"));
+        assert!(problem(io::ErrorKind::StorageFull).ends_with("; free space, and continue a run by --resume"));
     }
 }

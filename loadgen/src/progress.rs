@@ -177,7 +177,7 @@ impl Progress {
 
     /// Returns the time that the run still takes and its likeliest answer, as a text for a time since the current step's start.
     fn status(&self) -> impl Fn(Duration) -> String + use<> {
-        let left = self.steps.saturating_sub(self.done);
+        let left = self.steps.saturating_sub(self.done) + self.unplanned;
         let measured = self.measured;
         let (step, left) = pace(measured, measured + left, self.started.elapsed(), self.expected_step);
         let (limit, search_limit) = (self.limit, self.search_limit);
@@ -302,6 +302,10 @@ mod tests {
         progress.end_limit();
         progress.skip();
         assert_eq!(progress.done, 1);
+        let mut repeated = Progress::new(1, seconds(3), None, false);
+        repeated.skip();
+        repeated.add_steps(1);
+        assert_eq!(told(&repeated), "ETA 3s");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tierlab_formats::toml_error::plain;
 
 /// A tier and its wrappers. Its TOML has the keys of its kind, and optional tables `[emulated]`, `[staged]` and
 /// `[cache]`.
@@ -144,7 +145,7 @@ impl TierConfig {
     /// # Errors
     /// [`ErrorKind::Invalid`]; names `source` and the key, or the setting.
     pub fn parse_with<S: AsRef<str>>(source: &str, text: &str, settings: &[S]) -> Result<Self, StorageError> {
-        let invalid = |e: toml::de::Error| ErrorKind::Invalid.error(source, e.to_string().trim_end());
+        let invalid = |e: toml::de::Error| ErrorKind::Invalid.error(source, plain(&e.to_string()));
         let mut document: toml::Table = text.parse().map_err(invalid)?;
         for setting in settings {
             overlay(&mut document, setting.as_ref())?;
@@ -185,9 +186,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
         if value.is_empty() && !table.contains_key(*part) {
             return Err(missing_key(setting, part));
         }
-        let entry = table
-            .entry(*part)
-            .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        let entry = table.entry(*part).or_insert_with(|| toml::Table::new().into());
         let toml::Value::Table(below) = entry else {
             return Err(invalid(&format!("`{part}` is a value, not a table")));
         };
@@ -203,9 +202,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
 
 /// Returns true if a setting of [`overlay`] removes its key.
 pub fn removes_key(setting: &str) -> bool {
-    setting
-        .split_once('=')
-        .is_some_and(|(_, value)| value.trim().is_empty())
+    matches!(setting.split_once('='), Some((_, value)) if value.trim().is_empty())
 }
 
 fn missing_key(setting: &str, part: &str) -> StorageError {

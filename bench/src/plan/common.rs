@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tierlab_formats::toml_error::plain;
 use tierlab_instrument::prices::{ReadPrices, reads};
 use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::{ErrorKind, TierConfig};
@@ -106,7 +107,7 @@ impl Source {
     /// A key is unknown or has a wrong type.
     pub(crate) fn parse<Raw: DeserializeOwned>(file: &Path, text: String) -> Result<(Self, Raw)> {
         let name = file.display().to_string();
-        let raw = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
+        let raw = toml::from_str(&text).map_err(|e| bad_usage(&name, &plain(&e.to_string())))?;
         let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
         let source = Self {
             file: name,

@@ -6,15 +6,10 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::path::PathBuf;
 use tierlab_formats::model::is_plain_name;
+use tierlab_formats::toml_error::plain;
 use tierlab_load::driver::DriverError;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// Keys of earlier versions, and the keys of the server's config that `matrix` crosses in their place.
-const REPLACED: [(&str, &str); 2] = [
-    ("batching", "model_config.MODEL.max_batch_size"),
-    ("sessions", "runtime.instances.cores"),
-];
 
 /// Plan that cannot be run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -165,15 +160,10 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, (Option<usize>,
     let document = toml::Deserializer::parse(text)
         .map_err(|error| (line(&error), Fault::new("", error.to_string().trim_end())))?;
     T::deserialize(document).map_err(|error| {
-        let key = error.span().and_then(|span| key_at(text, &span)).unwrap_or_default();
-        let is_of = |old: &str| error.message().starts_with(&format!("unknown field `{old}`"));
-        let problem = match REPLACED.iter().find(|(old, _)| is_of(old)) {
-            Some((_, new)) => {
-                format!("`matrix` replaces it; write `matrix = {{ {new} = [...] }}`, or one value in `set`")
-            }
-            None => error.message().to_owned(),
-        };
-        (line(&error), Fault::new(key, problem))
+        // A key that the whole plan lacks has an empty span.
+        let span = error.span().filter(|span| !span.is_empty());
+        let key = span.and_then(|span| key_at(text, &span)).unwrap_or_default();
+        (line(&error), Fault::new(key, plain(error.message())))
     })
 }
 

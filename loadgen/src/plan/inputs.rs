@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tierlab_formats::toml_error::plain;
 use tierlab_load::inputs::{
     CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, Recorded, RecordedRequest, Records, TensorRule,
     Values, toml_key,
@@ -276,7 +277,7 @@ fn table<T: DeserializeOwned>(at: &str, value: toml::Value, forms: &str) -> Resu
     if !value.is_table() {
         refuse!(at, "invalid value {value}; give one of {forms}");
     }
-    value::part(value).map_err(|error: toml::de::Error| fault!(at, "{}; give one of {forms}", error.message()))
+    value::part(value).map_err(|error: toml::de::Error| fault!(at, "{}; give one of {forms}", plain(error.message())))
 }
 
 /// Reads a length that is fixed, or drawn from a distribution.

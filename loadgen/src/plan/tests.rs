@@ -45,6 +45,11 @@ fn nonsense_is_refused_by_file_and_key() {
     for (text, named) in [
         (with("rate = 3"), "rate"),
         (
+            with("repeat = 3"),
+            "plans/t.toml:7: `repeat`: unknown field `repeat` (did you mean `repeats`?)",
+        ),
+        (LOAD.to_owned(), "plans/t.toml:1: missing field `name`"),
+        (
             with("repeats = 0"),
             "plans/t.toml:7: `repeats`: 0 is not between 1 and 100",
         ),

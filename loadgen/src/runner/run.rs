@@ -70,7 +70,8 @@ impl<'a> Runner<'a> {
         if self.verbose {
             print!("{}\n\n", tierlab_report::table(&run));
         }
-        print!("{}", tierlab_report::brief(&run, &self.folder, Some(&self.folder)));
+        let views = written.is_ok().then_some(self.folder.as_path());
+        print!("{}", tierlab_report::brief(&run, &self.folder, views));
         written?;
         outcome?;
         ledger.journal.remove()?;

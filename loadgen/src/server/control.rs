@@ -430,7 +430,11 @@ pub async fn infer_over_grpc(
     };
     reply.decode(expected).map_err(|failed| {
         let message = failed.message.unwrap_or_else(|| reply.error_message());
-        refuse(format!("answered {}: {message}", failed.failure))
+        let hint = match failed.failure {
+            Failure::Status(_) => "; check that the server speaks gRPC there",
+            _ => "",
+        };
+        refuse(format!("answered {}: {}{hint}", failed.failure, message.trim_end()))
     })
 }
 
@@ -491,6 +495,7 @@ fn describe_failure(url: &str, answer: &Answer) -> String {
             format!("; it redirects to {to}, and redirects are not followed: give that address")
         }
         401 | 403 => "; give a token by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
+        400 | 422 if url.ends_with("/infer") => "; describe its inputs in the plan's `[inputs]` (docs/how-to/inputs.md)".to_owned(),
         // Metrics and the like involve no model.
         404 if url.contains("/v2/models/") => "; check the model's name, and that the address has the prefix of its routes (--url http://HOST:PORT/PREFIX)".to_owned(),
         _ => String::new(),

@@ -30,7 +30,10 @@ struct RawTensorMetadata {
 /// # Errors
 /// Bytes that are not metadata, or of another model; an invalid tensor.
 pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
-    let raw: RawMetadata = serde_json::from_slice(body).map_err(|error| format!("invalid model metadata: {error}"))?;
+    let raw: RawMetadata = serde_json::from_slice(body).map_err(|error| {
+        let begin: String = String::from_utf8_lossy(body).chars().take(60).collect();
+        format!("invalid model metadata: {error}: {begin:?}; check that the Open Inference Protocol v2 is at this address, over HTTP")
+    })?;
     if raw.name != model {
         return Err(format!(
             "metadata of model `{}` instead of `{model}`",
@@ -80,6 +83,8 @@ mod tests {
         for (body, says) in [
             (r#"{"name":"other"}"#, "of model `other`"),
             (r#"{"error":"no"}"#, "invalid model metadata"),
+            ("", "check that the Open Inference Protocol v2 is at this address"),
+            ("<html>\n", r#"column 1: "<html>\n"; check"#),
             (
                 r#"{"name":"m","inputs":[{"name":"x","datatype":"FLOAT","shape":[1]}]}"#,
                 "input `x`: unknown data type `FLOAT`",

@@ -11,6 +11,7 @@
 //! - [`pbtxt`]: the text format of protocol buffers, and Triton's `config.pbtxt` in it
 //! - [`shards`]: tar archives and TFRecord files of samples, and their index
 //! - [`table`]: the feature-table file format
+//! - [`toml_error`]: the wording of errors about TOML files
 
 #[cfg(feature = "arrow")]
 pub mod arrow;
@@ -21,6 +22,7 @@ pub mod onnx;
 pub mod pbtxt;
 pub mod shards;
 pub mod table;
+pub mod toml_error;
 
 /// Names of the layouts of a feature table in configuration, plans and manifests.
 pub const LAYOUTS: [&str; 11] = [

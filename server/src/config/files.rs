@@ -11,6 +11,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tierlab_formats::toml_error::plain;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::CacheConfig;
 
@@ -51,8 +52,8 @@ pub(super) fn tier_file(config: &Path, name: &str) -> PathBuf {
 pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<String, TierConfig>, ConfigError> {
     let parse = |(name, value): (String, toml::Value)| {
         let tier = TierConfig::deserialize(value).map_err(|e| {
-            let (file, reason) = (tier_file(config, &name), e.to_string());
-            ConfigError(format!("{} (`tiers.{name}`): {}", file.display(), reason.trim_end()))
+            let (file, reason) = (tier_file(config, &name), plain(&e.to_string()));
+            ConfigError(format!("{} (`tiers.{name}`): {reason}", file.display()))
         })?;
         Ok((name, tier))
     };

@@ -27,6 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_formats::model::{ModelConfig, is_plain_name};
+use tierlab_formats::toml_error::plain;
 use tierlab_program::schema;
 use tierlab_storage::config::{WrappedConfig, overlay, removes_key};
 use tierlab_storage::wrappers::CacheConfig;
@@ -197,8 +198,7 @@ impl Config {
             _ => toml::Table::new(),
         };
         let raw = Raw::deserialize(document).map_err(|e| {
-            let (file, reason) = (sources.config.display(), e.to_string());
-            let reason = reason.trim_end();
+            let (file, reason) = (sources.config.display(), plain(&e.to_string()));
             ConfigError(format!("{file} (with TIERLAB_ and --set applied): {reason}"))
         })?;
         let tiers = parse_tiers(&sources.config, tiers)?;

@@ -18,13 +18,10 @@ pub(super) fn leading(answer: Option<&AnswerText>, group: &Group<'_>) -> Markup 
     let tail = tail(group, &series);
     let months = answer.and_then(|answer| over_demand(answer, &series));
     let charts: Vec<Chart> = tail.into_iter().chain(months).collect();
-    let mut figure = Figure::new(&series, charts, LEADING_CAPTION);
+    let mut figure = Figure::new(&series, charts, CAPTION);
     figure.is_leading = true;
     figure.html()
 }
-
-const LEADING_CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers: saturated, invalid or rough. Ring: the highest rate that \
-                       the server held.";
 
 /// Dollars a month over the demand; `None` without prices or a demand.
 fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
@@ -93,6 +90,8 @@ fn charts(group: &Group<'_>, lines: Vec<(Percentile, Vec<Line>)>) -> Vec<Chart> 
         true => ((last / first).powf(0.04), 0.0),
         false => (1.0, (0.04 * (last - first)).max(0.02 * last)),
     };
+    // Room for the markers of the lowest and the highest value.
+    let room = (high / low.max(1.0)).powf(0.04).max(1.15);
     let chart = |(percentile, lines): (Percentile, Vec<Line>)| Chart {
         title: format!("{percentile} latency"),
         x: Axis {
@@ -101,7 +100,7 @@ fn charts(group: &Group<'_>, lines: Vec<(Percentile, Vec<Line>)>) -> Vec<Chart> 
             log: is_log,
             range: (first / margin - aside, last * margin + aside),
         },
-        y: Axis::logarithmic("latency", Unit::Latency, (low.max(1.0) / 1.15, high * 1.15)),
+        y: Axis::logarithmic("latency", Unit::Latency, (low.max(1.0) / room, high * room)),
         lines,
         limits: limits(group, percentile),
         rows: (rates.clone(), 0.0),

@@ -1,6 +1,7 @@
 //! `config.toml`: how a model is served.
 
 use super::{check_range, is_plain_name};
+use crate::toml_error::plain;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -73,7 +74,7 @@ impl ModelConfig {
     /// # Errors
     /// Bad TOML, an unknown key, or a value out of range; the message names the key and, for syntax, the line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        let config: Self = toml::from_str(text).map_err(|e| plain(&e.to_string()))?;
         config.check()?;
         Ok(config)
     }
@@ -90,7 +91,7 @@ impl ModelConfig {
             batching.retain(|key, _| !BATCHING_KEYS.contains(&key));
         }
         overlay(&mut table, keys);
-        let config: Self = table.try_into().map_err(|e: toml::de::Error| e.to_string())?;
+        let config: Self = table.try_into().map_err(|e: toml::de::Error| plain(&e.to_string()))?;
         config.check()?;
         Ok(config)
     }
