@@ -21,6 +21,9 @@ const MIN_ENDED_SHARE: f64 = 0.95;
 /// Minimum share of a cold repeat's bytes fetched from storage.
 const MIN_FETCHED_SHARE: f64 = 0.95;
 
+/// The same of direct reads, in any of the repeats: calls across the ends of a window blur the share of one.
+const MIN_DIRECT_SHARE: f64 = 0.5;
+
 /// Verdict on a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", content = "reason", rename_all = "kebab-case")]
@@ -234,12 +237,25 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
         let read = sums.ended_bytes as f64 * (1.0 - sums.writes as f64 / sums.calls.max(1) as f64);
         (read > 0.0).then_some(fetched / read)
     };
-    let least = used.iter().filter_map(share).fold(1.0, f64::min);
-    if point.cache == CacheState::Cold && point.operation.reads() && least < MIN_FETCHED_SHARE {
+    let shares = used.iter().filter_map(share);
+    let fetched = match point.cache {
+        CacheState::Cold => shares.reduce(f64::min).zip(Some((
+            MIN_FETCHED_SHARE,
+            "raise `size` or lower `seconds`, and use a disk",
+        ))),
+        CacheState::Bypassed => shares.reduce(f64::max).zip(Some((
+            MIN_DIRECT_SHARE,
+            "choose a --scratch on a disk that takes direct reads",
+        ))),
+        CacheState::Warm | CacheState::AsIs => None,
+    };
+    if let Some((share, (least, advice))) = fetched
+        && point.operation.reads()
+        && share < least
+    {
         return Verdict::Unknown(format!(
-            "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; raise `size` or \
-            lower `seconds`, and use a disk",
-            least * 100.0
+            "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; {advice}",
+            share * 100.0
         ));
     }
     let is_behind = |one: &&&Measurement<'_>| {
@@ -346,6 +362,15 @@ mod tests {
         };
         assert_eq!(verdict(Operation::Read, CacheState::Cold, &[409_600]), Verdict::Valid);
         assert_eq!(verdict(Operation::Read, CacheState::Warm, &[0]), Verdict::Valid);
+        // Direct reads of a file system in memory.
+        let direct = verdict(Operation::Read, CacheState::Bypassed, &[0, 0]);
+        assert!(
+            matches!(&direct, Verdict::Unknown(why) if why.contains("only 0 %") && why.contains("--scratch")),
+            "{direct:?}"
+        );
+        let blurred = verdict(Operation::Read, CacheState::Bypassed, &[200_000, 409_600]);
+        assert_eq!(blurred, Verdict::Valid);
+        assert_eq!(verdict(Operation::Write, CacheState::Bypassed, &[0]), Verdict::Valid);
         // Mixed accesses fetch only the bytes that they read.
         assert_eq!(verdict(Operation::Mixed, CacheState::Cold, &[286_720]), Verdict::Valid);
         let mixed = verdict(Operation::Mixed, CacheState::Cold, &[143_360]);
