@@ -2,6 +2,7 @@
 //! verdict and peers. Pure.
 
 use super::record::{Entry, MeasuredRepeat};
+use crate::drive::Sums;
 use crate::machine::Traffic;
 use crate::peers::PeerFigures;
 use crate::plan::{CacheState, Point};
@@ -156,6 +157,9 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let used: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
     let used: Vec<&Measurement<'_>> = all.iter().filter(|one| used.contains(&one.repeat.index)).collect();
     let each = |of: fn(&MeasuredRepeat) -> f64| mean(used.iter().map(|one| of(one.measured)));
+    // A repeat without calls has no costs of a call.
+    let with_calls = used.iter().map(|one| one.measured).filter(|m| m.sums.ended > 0);
+    let cpu_us_per = |of: fn(&Sums) -> f64| mean(with_calls.clone().map(|m| m.machine.own_cpu_s * 1e6 / of(&m.sums)));
     let sum = |of: fn(&MeasuredRepeat) -> u64| used.iter().map(|one| of(one.measured)).sum::<u64>();
     let per = |value: u64, of: u64| value as f64 / of.max(1) as f64;
     let machines = || used.iter().map(|one| &one.measured.machine);
@@ -184,8 +188,9 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         p99_us: percentile(0.99),
         p999_us: percentile(0.999),
         late_p99_us: used.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
-        cpu_s_per_gb: moves_bytes.then(|| each(|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
-        cpu_us_per_call: each(|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
+        cpu_s_per_gb: (moves_bytes && with_calls.clone().next().is_some())
+            .then(|| cpu_us_per(|sums| sums.ended_bytes as f64 / 1e3)),
+        cpu_us_per_call: cpu_us_per(|sums| sums.ended as f64),
         over_read: (requests > 0).then(|| per(sum(|m| m.sums.wire_bytes), sum(|m| m.sums.asked_bytes))),
         fetched_share: fetched.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes))),
         requests_per_call: (requests > 0).then(|| per(requests, calls)),
@@ -333,6 +338,35 @@ mod tests {
         };
         assert_eq!(verdict(900_000), Verdict::Saturated);
         assert!(matches!(verdict(0), Verdict::Unknown(_)));
+    }
+
+    #[test]
+    fn a_repeat_without_calls_has_no_cpu_time_of_a_call() {
+        let summary = |calls: &[u64]| {
+            let entry = |(repeat, calls): (u32, &u64)| {
+                let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+                latencies.record_n(1000, *calls).unwrap();
+                let measured = serde_json::json!({
+                    "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": calls, "ended": calls, "writes": 0,
+                    "asked_bytes": calls * 1000, "ended_bytes": calls * 1000, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0,
+                    "via": "", "machine": {"own_cpu_s": 0.001}
+                });
+                Entry {
+                    measured: serde_json::from_value(measured).unwrap(),
+                    ..Entry::new(&Point::reads("disk", 1000), repeat)
+                }
+            };
+            let entries: Vec<Entry> = (0..).zip(calls).map(entry).collect();
+            summaries(&entries).remove(0)
+        };
+        // A millisecond for 10 calls of 1,000 bytes.
+        let both = summary(&[0, 10]);
+        let per_gb = both.cpu_s_per_gb.unwrap().value;
+        assert!(
+            (per_gb - 100.0).abs() < 1e-6 && (both.cpu_us_per_call.value - 100.0).abs() < 1e-6,
+            "{both:?}"
+        );
+        assert!(summary(&[0]).cpu_s_per_gb.is_none());
     }
 
     #[test]
