@@ -243,23 +243,15 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
         (read > 0.0).then_some(fetched / read)
     };
     let shares = used.iter().filter_map(share);
-    let fetched = match point.cache {
-        CacheState::Cold => shares.reduce(f64::min).zip(Some((
-            MIN_FETCHED_SHARE,
-            "raise `size` or lower `seconds`, and use a disk",
-        ))),
-        CacheState::Bypassed => shares.reduce(f64::max).zip(Some((
-            MIN_DIRECT_SHARE,
-            "choose a --scratch on a disk that takes direct reads",
-        ))),
-        CacheState::Warm | CacheState::AsIs => None,
+    let (share, least) = match point.cache {
+        CacheState::Cold => (shares.reduce(f64::min), MIN_FETCHED_SHARE),
+        CacheState::Bypassed => (shares.reduce(f64::max), MIN_DIRECT_SHARE),
+        CacheState::Warm | CacheState::AsIs => (None, 0.0),
     };
-    if let Some((share, (least, advice))) = fetched
-        && point.operation.reads()
-        && share < least
-    {
+    if let Some(share) = share.filter(|share| point.operation.reads() && *share < least) {
         return Verdict::Unknown(format!(
-            "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; {advice}",
+            "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; use a --scratch on a \
+            disk; if it is `cold`, raise `size` or lower `seconds`",
             share * 100.0
         ));
     }

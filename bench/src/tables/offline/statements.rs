@@ -209,11 +209,10 @@ impl OfflineStatement {
         let best = busy.max_by_key(|one| one.count);
         let max = (self.loader_per_s.value / (MIN_UTILISATION * demand)).floor();
         let highest = figures.iter().map(|one| one.count).max();
-        let above = |one: &&AcceleratorFigures| best.is_none_or(|best| one.count > best.count);
-        let open = figures
-            .iter()
-            .filter(above)
-            .find(|one| one.utilisation.hi >= MIN_UTILISATION);
+        // A single repeat leaves all numbers open.
+        let is_above = |count: u32| self.repeats > 1 && best.is_none_or(|best| count > best.count);
+        let mut all = figures.iter();
+        let open = all.find(|one| one.utilisation.hi >= MIN_UTILISATION && is_above(one.count));
         let what = match best {
             None if self.repeats < 2 => {
                 "an unknown number of accelerators at 90 %, because there is only one repeat".to_owned()
@@ -230,10 +229,8 @@ impl OfflineStatement {
                 format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
-        let open = open.filter(|_| self.repeats > 1);
-        let open = open.map_or_else(String::new, |one| {
-            format!("; {} may be fed as well: raise `repeats`", one.count)
-        });
+        let open = open.map(|one| format!("; {} may be fed as well: raise `repeats`", one.count));
+        let open = open.unwrap_or_default();
         let text = format!("it feeds {what}{open}; the loader's own rate would suffice for {max}");
         self.diagnosis = vec![text];
         self.accelerators_at_90 = best.map(|one| one.count);
