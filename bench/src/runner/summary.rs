@@ -2,6 +2,7 @@
 //! verdict and peers. Pure.
 
 use super::record::{Entry, MeasuredRepeat};
+use crate::drive::Sums;
 use crate::machine::Traffic;
 use crate::peers::PeerFigures;
 use crate::plan::{CacheState, Point};
@@ -20,6 +21,9 @@ const MIN_ENDED_SHARE: f64 = 0.95;
 
 /// Minimum share of a cold repeat's bytes fetched from storage.
 const MIN_FETCHED_SHARE: f64 = 0.95;
+
+/// The same of direct reads, in any of the repeats: calls across the ends of a window blur the share of one.
+const MIN_DIRECT_SHARE: f64 = 0.5;
 
 /// Verdict on a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -153,6 +157,9 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let used: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
     let used: Vec<&Measurement<'_>> = all.iter().filter(|one| used.contains(&one.repeat.index)).collect();
     let each = |of: fn(&MeasuredRepeat) -> f64| mean(used.iter().map(|one| of(one.measured)));
+    // A repeat without calls has no costs of a call.
+    let with_calls = used.iter().map(|one| one.measured).filter(|m| m.sums.ended > 0);
+    let cpu_us_per = |of: fn(&Sums) -> f64| mean(with_calls.clone().map(|m| m.machine.own_cpu_s * 1e6 / of(&m.sums)));
     let sum = |of: fn(&MeasuredRepeat) -> u64| used.iter().map(|one| of(one.measured)).sum::<u64>();
     let per = |value: u64, of: u64| value as f64 / of.max(1) as f64;
     let machines = || used.iter().map(|one| &one.measured.machine);
@@ -181,8 +188,9 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         p99_us: percentile(0.99),
         p999_us: percentile(0.999),
         late_p99_us: used.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
-        cpu_s_per_gb: moves_bytes.then(|| each(|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
-        cpu_us_per_call: each(|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
+        cpu_s_per_gb: (moves_bytes && with_calls.clone().next().is_some())
+            .then(|| cpu_us_per(|sums| sums.ended_bytes as f64 / 1e3)),
+        cpu_us_per_call: cpu_us_per(|sums| sums.ended as f64),
         over_read: (requests > 0).then(|| per(sum(|m| m.sums.wire_bytes), sum(|m| m.sums.asked_bytes))),
         fetched_share: fetched.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes))),
         requests_per_call: (requests > 0).then(|| per(requests, calls)),
@@ -234,12 +242,17 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
         let read = sums.ended_bytes as f64 * (1.0 - sums.writes as f64 / sums.calls.max(1) as f64);
         (read > 0.0).then_some(fetched / read)
     };
-    let least = used.iter().filter_map(share).fold(1.0, f64::min);
-    if point.cache == CacheState::Cold && point.operation.reads() && least < MIN_FETCHED_SHARE {
+    let shares = used.iter().filter_map(share);
+    let (share, least) = match point.cache {
+        CacheState::Cold => (shares.reduce(f64::min), MIN_FETCHED_SHARE),
+        CacheState::Bypassed => (shares.reduce(f64::max), MIN_DIRECT_SHARE),
+        CacheState::Warm | CacheState::AsIs => (None, 0.0),
+    };
+    if let Some(share) = share.filter(|share| point.operation.reads() && *share < least) {
         return Verdict::Unknown(format!(
-            "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; raise `size` or \
-            lower `seconds`, and use a disk",
-            least * 100.0
+            "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; use a --scratch on a \
+            disk; if it is `cold`, raise `size` or lower `seconds`",
+            share * 100.0
         ));
     }
     let is_behind = |one: &&&Measurement<'_>| {
@@ -320,6 +333,35 @@ mod tests {
     }
 
     #[test]
+    fn a_repeat_without_calls_has_no_cpu_time_of_a_call() {
+        let summary = |calls: &[u64]| {
+            let entry = |(repeat, calls): (u32, &u64)| {
+                let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+                latencies.record_n(1000, *calls).unwrap();
+                let measured = serde_json::json!({
+                    "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": calls, "ended": calls, "writes": 0,
+                    "asked_bytes": calls * 1000, "ended_bytes": calls * 1000, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0,
+                    "via": "", "machine": {"own_cpu_s": 0.001}
+                });
+                Entry {
+                    measured: serde_json::from_value(measured).unwrap(),
+                    ..Entry::new(&Point::reads("disk", 1000), repeat)
+                }
+            };
+            let entries: Vec<Entry> = (0..).zip(calls).map(entry).collect();
+            summaries(&entries).remove(0)
+        };
+        // A millisecond for 10 calls of 1,000 bytes.
+        let both = summary(&[0, 10]);
+        let per_gb = both.cpu_s_per_gb.unwrap().value;
+        assert!(
+            (per_gb - 100.0).abs() < 1e-6 && (both.cpu_us_per_call.value - 100.0).abs() < 1e-6,
+            "{both:?}"
+        );
+        assert!(summary(&[0]).cpu_s_per_gb.is_none());
+    }
+
+    #[test]
     fn a_cold_point_that_was_read_from_memory_says_nothing() {
         let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
         latencies.record_n(1000, 100).unwrap();
@@ -346,6 +388,15 @@ mod tests {
         };
         assert_eq!(verdict(Operation::Read, CacheState::Cold, &[409_600]), Verdict::Valid);
         assert_eq!(verdict(Operation::Read, CacheState::Warm, &[0]), Verdict::Valid);
+        // Direct reads of a file system in memory.
+        let direct = verdict(Operation::Read, CacheState::Bypassed, &[0, 0]);
+        assert!(
+            matches!(&direct, Verdict::Unknown(why) if why.contains("only 0 %") && why.contains("--scratch")),
+            "{direct:?}"
+        );
+        let blurred = verdict(Operation::Read, CacheState::Bypassed, &[200_000, 409_600]);
+        assert_eq!(blurred, Verdict::Valid);
+        assert_eq!(verdict(Operation::Write, CacheState::Bypassed, &[0]), Verdict::Valid);
         // Mixed accesses fetch only the bytes that they read.
         assert_eq!(verdict(Operation::Mixed, CacheState::Cold, &[286_720]), Verdict::Valid);
         let mixed = verdict(Operation::Mixed, CacheState::Cold, &[143_360]);

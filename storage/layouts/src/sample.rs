@@ -18,20 +18,31 @@ pub(crate) fn push(
     match framing {
         Framing::Tar => {
             for column in &header.schema.columns {
-                let (name, data) = (format!("{key}.{}", column.name), column.of_row(row).unwrap_or_default());
+                let data = column.of_row(row).unwrap_or_default();
                 match npy::header(column.dtype, &column.shape) {
-                    Some(header) => tar::push(&format!("{name}.npy"), &[&header, data].concat(), out)?,
-                    None => tar::push(&name, data, out)?,
+                    Some(header) => push_file(&key, &column.name, ".npy", &[&header, data].concat(), out)?,
+                    None => push_file(&key, &column.name, "", data, out)?,
                 }
             }
             if let Some(column) = &header.schema.key {
                 let text = column.kind.to_text(column.get(row).unwrap_or_default());
-                tar::push(&format!("{key}.{}", column.name), text.as_bytes(), out)?;
+                push_file(&key, &column.name, "", text.as_bytes(), out)?;
             }
         }
         Framing::Tfrecord => tfrecord::push(&example::of_row(&header.schema, &key, row), out),
     }
     Ok(())
+}
+
+/// Appends the file of a column to a tar shard.
+fn push_file(key: &str, column: &str, ending: &str, body: &[u8], out: &mut Vec<u8>) -> Result<(), ShardError> {
+    let name = format!("{key}.{column}{ending}");
+    if key_and_extension(&name).is_some_and(|(found, _)| found == key) {
+        return tar::push(&name, body, out);
+    }
+    let what = format!("`{name}` would not be a file of the sample `{key}`: rename the column `{column}`");
+    let (format, offset) = ("tar", out.len() as u64);
+    Err(ShardError { format, offset, what })
 }
 
 /// Converts the sample of an entity, at `offset` of its object, to a row of the rows format, checksum included.

@@ -300,16 +300,19 @@ async fn rows_that_columns_cannot_keep_are_refused() {
     let place = Place::new().await;
     let (_, other_rows) = table_with(1, 0xff);
     let (_, with_checksums) = table_of(&[("row_crc32c", DataType::Uint32, &[])], 1, |_, _| ());
-    for (rows, word) in [
-        (other_rows, "store a row exactly"),
-        (with_checksums, "column `row_crc32c`"),
+    let (_, with_slash) = table_of(&[("a/b", DataType::Uint32, &[])], 1, |_, _| ());
+    for (rows, layout, word) in [
+        (other_rows, Layout::Parquet, "store a row exactly"),
+        (with_checksums, Layout::Parquet, "column `row_crc32c`"),
+        // Its file would be one of another sample to readers of WebDataset.
+        (with_slash, Layout::Tar, "rename the column `a/b`"),
     ] {
         std::fs::write(place.folder.path().join("t.rows"), rows).unwrap();
         let options = Options {
-            layout: Layout::Parquet,
+            layout,
             shard_bytes: 1 << 20,
         };
-        let to = path("parquet");
+        let to = path("refused");
         let refused = lay_out(
             (&*place.tier, &path("t.rows")),
             (&*place.tier, &to),

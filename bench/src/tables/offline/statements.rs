@@ -209,10 +209,15 @@ impl OfflineStatement {
         let best = busy.max_by_key(|one| one.count);
         let max = (self.loader_per_s.value / (MIN_UTILISATION * demand)).floor();
         let highest = figures.iter().map(|one| one.count).max();
+        // A single repeat leaves all numbers open.
+        let is_above = |count: u32| self.repeats > 1 && best.is_none_or(|best| count > best.count);
+        let mut all = figures.iter();
+        let open = all.find(|one| one.utilisation.hi >= MIN_UTILISATION && is_above(one.count));
         let what = match best {
             None if self.repeats < 2 => {
                 "an unknown number of accelerators at 90 %, because there is only one repeat".to_owned()
             }
+            None if open.is_some() => "no tested number of accelerators at 90 % for certain".to_owned(),
             None => "none of the tested numbers of accelerators at 90 %".to_owned(),
             Some(figures) => {
                 let Interval { value, lo, hi } = figures.utilisation.map(|share| 100.0 * share);
@@ -224,7 +229,9 @@ impl OfflineStatement {
                 format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
-        let text = format!("it feeds {what}; the loader's own rate would suffice for {max}");
+        let open = open.map(|one| format!("; {} may be fed as well: raise `repeats`", one.count));
+        let open = open.unwrap_or_default();
+        let text = format!("it feeds {what}{open}; the loader's own rate would suffice for {max}");
         self.diagnosis = vec![text];
         self.accelerators_at_90 = best.map(|one| one.count);
         self.accelerators = figures;
@@ -390,6 +397,24 @@ mod tests {
             statement.diagnosis
         );
         assert!(!statement.diagnosis[0].contains("highest number tested"));
+        assert!(!statement.diagnosis[0].contains("may be fed"));
+    }
+
+    #[test]
+    fn a_number_of_accelerators_that_repeats_leave_open_is_named() {
+        let one = |rate: f64| OfflineRepeat {
+            by_count: [(1, figures(rate, 1.0, 0.5))].into(),
+            ..repeat(350.0, 100.0, 100.0, [1.0, 1.0])
+        };
+        let repeats = [one(99.0), one(93.0)];
+        let mut statement = of_repeats(&repeats, 2);
+        statement.add_accelerators(accelerator_figures(&repeats, 100.0), 100.0);
+        let text = &statement.diagnosis[0];
+        assert!(
+            text.contains("at 90 % for certain; 1 may be fed as well: raise `repeats`"),
+            "{text}"
+        );
+        assert_eq!(statement.accelerators_at_90, None);
     }
 
     fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {
