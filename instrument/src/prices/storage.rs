@@ -89,15 +89,13 @@ impl Storage {
         let over = |wanted: f64, included: f64| (wanted - included).max(0.0);
         let iops = over(self.iops, self.included_iops);
         let mbps = over(self.mbps, self.included_mbps + billed_gb * self.mbps_per_stored_gb);
-        [
+        let parts = [
             ("capacity", billed_gb * self.usd_per_gb_month),
             ("provisioned IOPS", iops * self.usd_per_provisioned_iops_month),
             ("provisioned throughput", mbps * self.usd_per_provisioned_mbps_month),
             ("server", self.hourly(stored_gb) * HOURS_PER_MONTH + self.usd_per_month),
-        ]
-        .into_iter()
-        .filter(|(_, usd)| *usd > 0.0)
-        .collect()
+        ];
+        parts.into_iter().filter(|(_, usd)| *usd > 0.0).collect()
     }
 
     /// Returns the hourly cost of the servers that hold `stored_gb`.

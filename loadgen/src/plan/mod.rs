@@ -321,13 +321,9 @@ impl Plan {
     fn check_sending(&self) -> Result<(), Fault> {
         const ADVICE: &str = "only HTTP requests in open loops support it (a number of connections and kept requests: gRPC too); \
                               put it into a plan of its own";
-        let Sending {
-            connections,
-            compress,
-            http2,
-            keep_requests,
-        } = self.sending;
-        if keep_requests && !cfg!(feature = "parquet") {
+        let sending = self.sending;
+        let connections = sending.connections;
+        if sending.keep_requests && !cfg!(feature = "parquet") {
             refuse!("keep_requests", "this build cannot write Parquet: run `make build`");
         }
         if let ConnectionUse::Fixed(count) = connections {
@@ -340,22 +336,22 @@ impl Plan {
         ];
         let is_new = connections == ConnectionUse::New;
         for (key, is_set, first) in [
-            ("keep_requests", keep_requests, 1),
+            ("keep_requests", sending.keep_requests, 1),
             ("connections", is_new, 0),
             ("connections", connections != ConnectionUse::Kept, 1),
-            ("compress", compress.is_some(), 0),
-            ("http2", http2, 0),
+            ("compress", sending.compress.is_some(), 0),
+            ("http2", sending.http2, 0),
         ] {
             if let Some((other, _)) = others[first..].iter().find(|(_, is_there)| is_set && *is_there) {
                 return conflict(key, *other, ADVICE);
             }
         }
-        let shared = [("http2", http2 && is_new)];
+        let shared = [("http2", sending.http2 && is_new)];
         let advice = "requests over HTTP/2 share connections; leave one of them out";
         exclusive("connections", advice, &shared)?;
-        let replies = compress.is_some_and(Compress::replies);
+        let replies = sending.compress.is_some_and(Compress::replies);
         let changed =
-            [("http2", http2), ("compress", replies)].map(|(key, is_set)| (key, is_set && self.has_streams()));
+            [("http2", sending.http2), ("compress", replies)].map(|(key, is_set)| (key, is_set && self.has_streams()));
         let advice = "events are timed over HTTP/1.1 without compression";
         exclusive("target.reply", advice, &changed)
     }

@@ -224,10 +224,8 @@ impl<'a> PreparedJourney<'a> {
             let problem = format!("`{}`, step `{}`: {problem}", journey.name, step.name);
             RunError::from(plan.refuse("journey", problem))
         };
-        let connections = match journey.speaks_grpc() {
-            true => Some(grpc_connections(plan, &target.control)?),
-            false => None,
-        };
+        let over_grpc = journey.speaks_grpc();
+        let connections = over_grpc.then(|| grpc_connections(plan, &target.control)).transpose()?;
         let mut steps = Vec::new();
         for step in &journey.steps {
             let names = &journey.values[..step.available];

@@ -140,10 +140,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, highest): (usi
         outcome: status.outcome,
         at_rps: point.map(|point| point.factors.offered_rps).or(shown),
         p99_us: p99.map(|interval| interval.value),
-        p99_us_lo: match below {
-            Some(below) => Some(below),
-            None => p99.map(|interval| interval.lo).filter(|us| *us > 0.0),
-        },
+        p99_us_lo: below.or_else(|| p99.map(|interval| interval.lo).filter(|us| *us > 0.0)),
         p99_us_hi: p99.map(|interval| interval.hi).filter(|us| us.is_finite()),
         p99_grade: summary.and_then(|summary| summary.grades.p99_grade),
         p99_missing: match summary.map(|summary| &summary.verdict) {

@@ -115,10 +115,8 @@ impl Objective {
     /// Name of the limited figure.
     pub fn figure(self) -> String {
         let of = self.stream().map_or_else(String::new, |stream| format!("{stream} "));
-        match self.quantile() {
-            Some(quantile) => format!("{of}p{}", percent(quantile)),
-            None => "mean".into(),
-        }
+        let percentile = |quantile| format!("{of}p{}", percent(quantile));
+        self.quantile().map_or_else(|| "mean".into(), percentile)
     }
 }
 

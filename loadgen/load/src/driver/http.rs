@@ -59,11 +59,9 @@ pub struct HttpRoute {
 impl HttpRoute {
     /// The same route over HTTP/2.
     #[must_use]
-    pub fn with_http2(self, connections: Arc<Connections>) -> Self {
-        Self {
-            http2: Some(connections),
-            ..self
-        }
+    pub fn with_http2(mut self, connections: Arc<Connections>) -> Self {
+        self.http2 = Some(connections);
+        self
     }
 
     /// Infer route of a model, behind the server's prefix.

@@ -106,11 +106,9 @@ impl RecordedTensor {
         let is_fixed = |dims: &[i64]| !dims.is_empty() && dims.iter().all(|dim| *dim >= 0);
         let rows_only = matches!(&spec.shape[..], [first, rest @ ..] if *first < 0 && is_fixed(rest));
         let of_row = spec.shape.get(usize::from(batched || rows_only)..).unwrap_or_default();
+        let signed = |dim: &u64| i64::try_from(*dim).unwrap_or(i64::MAX);
         let shape: Vec<i64> = match (&self.shape, nested) {
-            (Some(shape), _) => shape
-                .iter()
-                .map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX))
-                .collect(),
+            (Some(shape), _) => shape.iter().map(signed).collect(),
             (None, _) if element_count(of_row) == Some(count) => of_row.to_vec(),
             // Nested arrays determine it themselves.
             (None, Some(nested)) if nested.len() > 1 && nested.len() >= of_row.len() => nested,

@@ -144,10 +144,8 @@ fn at_most(figure: &str) -> String {
 
 /// `1,000/s or more` for `≥ 1,000/s`.
 fn at_least(rate: &str) -> String {
-    match rate.strip_prefix("≥ ") {
-        Some(rate) => format!("{rate} or more"),
-        None => rate.to_owned(),
-    }
+    let bound = rate.strip_prefix("≥ ");
+    bound.map_or_else(|| rate.to_owned(), |bound| format!("{bound} or more"))
 }
 
 /// No variant meets the objective: the first of the ranking comes closest.
@@ -262,10 +260,8 @@ pub(super) fn per_10k(ranked: &Ranked) -> Option<String> {
 /// `94 % tier wait`.
 pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
     let part = labels::part(ranked.dominant_part.as_ref()?);
-    Some(match ranked.dominant_share {
-        Some(share) => format!("{} {part}", percent(share)),
-        None => part.to_owned(),
-    })
+    let share = ranked.dominant_share;
+    Some(share.map_or_else(|| part.to_owned(), |share| format!("{} {part}", percent(share))))
 }
 
 #[cfg(test)]

@@ -54,10 +54,7 @@ fn checks(run: &Run) -> Option<Table> {
 }
 
 fn line(part: Option<&str>, check: &Check) -> Vec<Cell> {
-    let name = match part {
-        Some(part) => format!("{part}: {}", check.name),
-        None => check.name.clone(),
-    };
+    let name = part.map_or_else(|| check.name.clone(), |part| format!("{part}: {}", check.name));
     let result = match check.passed {
         true => Cell::badge("valid", "passed"),
         false => Cell::badge("invalid", "failed"),

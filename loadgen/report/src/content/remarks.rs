@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{
-    AgentStart, Answer, Check, DriftHow, Driven, Failure, Grade, Limits, MeetsObjective, Minimise, Percentile, Point,
-    Ranked, Repeat, Run, Summary, Verdict, counted, failures, worst_start,
+    AgentStart, Answer, DriftHow, Driven, Failure, Grade, Limits, MeetsObjective, Minimise, Percentile, Point, Ranked,
+    Repeat, Run, Summary, Verdict, counted, failures, worst_start,
 };
 use tierlab_analysis::statistics::sections::spread_dominates;
 use tierlab_analysis::validity::laws;
@@ -45,12 +45,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     let mut cautions: Vec<String> = interrupted(run).chain(search_stopped(run)).chain(stops(run)).collect();
     cautions.extend(resumptions(run));
     cautions.extend(run.selfcheck.iter().filter(|check| !check.passed).map(|failed| {
-        let Check {
-            name,
-            expected,
-            measured,
-            ..
-        } = failed;
+        let (name, expected, measured) = (&failed.name, &failed.expected, &failed.measured);
         format!("Self-check failed: {name} (expected {expected}, measured {measured})")
     }));
     cautions.extend(instrument.refused.clone());

@@ -10,9 +10,7 @@ use tierlab_instrument::prices::{self, PricingError};
 
 /// Returns the prices of a plan's variants; `None` without a price list.
 pub(super) fn of_variants(context: &LabContext<'_>) -> Result<Option<Pricing>, RunError> {
-    let LabContext {
-        plan, lab, prepared, ..
-    } = context;
+    let (plan, lab, prepared) = (&context.plan, &context.lab, &context.prepared);
     let Some((file, instance)) = &plan.prices else {
         return Ok(None);
     };

@@ -144,10 +144,7 @@ pub(super) fn journeys(run: &Run) -> Option<Table> {
             continue;
         };
         let at = format!("{}/s", rate(point.factors.offered_rps));
-        let label = match step {
-            None => format!("{name} at {at}, whole"),
-            Some(step) => format!("{name} at {at}, {step}"),
-        };
+        let label = format!("{name} at {at}, {}", step.as_deref().unwrap_or("whole"));
         rows.push(row(run, point, &label));
         if step.is_none() {
             notes.extend(goose(point, JOURNEY_LEFT_OUT).map(|note| format!("{name} at {at}: {note}")));

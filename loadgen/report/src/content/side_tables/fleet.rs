@@ -50,10 +50,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
                 continue;
             }
             sizes.sort_by_key(|size| size.servers);
-            let name = match is_only {
-                true => name,
-                false => format!("{name}, {group}"),
-            };
+            let name = if is_only { name } else { format!("{name}, {group}") };
             let common = common(&sizes);
             rows.extend(sizes.iter().map(|size| row(&name, size, &sizes[0], common)));
             notes.extend(knee(&name, &sizes));

@@ -13,7 +13,7 @@ use tierlab_analysis::record::{DeviceReads, IdleByCause, Point, Run};
 
 /// Tables of a run.
 pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
-    [
+    let tables = [
         by_point::streams(run),
         by_point::ramps(run),
         by_point::slowest(run),
@@ -21,10 +21,8 @@ pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
         driven::closed_loops(run),
         driven::journeys(run),
         fleet::table(run),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    tables.into_iter().flatten().collect()
 }
 
 const INTRO: &str = "Busy: share of the step with a running kernel (NVML). The rest is idle: a session ran (copies over the bus, launches, \
