@@ -175,9 +175,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     let (key, value) = setting.split_once('=').ok_or_else(|| invalid("missing `=`"))?;
     let value = value.trim();
     let parts: Vec<&str> = key.split('.').map(str::trim).collect();
-    let Some((last, tables)) = parts.split_last() else {
-        return Err(invalid("missing key"));
-    };
+    let (last, tables) = parts.split_last().ok_or_else(|| invalid("missing key"))?;
     if parts.len() > MAX_KEY_PARTS || parts.iter().any(|part| part.is_empty()) {
         return Err(invalid("the key is empty, has an empty part or too many parts"));
     }

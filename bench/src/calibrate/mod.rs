@@ -88,10 +88,8 @@ impl CalibrateOptions {
             (is_line, "--place", "one line of at most 200 characters"),
             (self.every <= MAX_PAUSE, "--every", "at most a day"),
         ];
-        match checks.into_iter().find(|(is_valid, ..)| !is_valid) {
-            Some((_, flag, why)) => Err(bad_usage(flag, why)),
-            None => Ok(()),
-        }
+        let wrong = checks.into_iter().find(|(is_valid, ..)| !is_valid);
+        wrong.map_or(Ok(()), |(_, flag, why)| Err(bad_usage(flag, why)))
     }
 
     /// Distinct read sizes.

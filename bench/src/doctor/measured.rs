@@ -6,7 +6,7 @@ use super::finding::Finding;
 use crate::plan::{Access, CacheState, Pattern, Point, Way};
 use crate::prepared_tier::PreparedTier;
 use crate::stop::Stop;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
 use tierlab_instrument::units::{bytes, digits3, latency};
@@ -78,9 +78,7 @@ pub(super) fn measure_ways(folder: &Path, stop: &Stop) -> Result<Ways> {
         large_buffered: of(Pattern::Sequential, LARGE, Way::Pread),
     };
     tier.remove()?;
-    if stop.is_requested() {
-        bail!("interrupted");
-    }
+    ensure!(!stop.is_requested(), "interrupted");
     Ok(ways)
 }
 

@@ -229,10 +229,8 @@ pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(
     if all.is_empty() {
         return Err(format!("{key}: plan needs at least one entry"));
     }
-    match all.iter().enumerate().find(|(at, one)| all[..*at].contains(one)) {
-        Some((_, one)) => Err(format!("{key}: duplicate entry {one:?}")),
-        None => Ok(()),
-    }
+    let repeated = all.iter().enumerate().find(|(at, one)| all[..*at].contains(one));
+    repeated.map_or(Ok(()), |(_, one)| Err(format!("{key}: duplicate entry {one:?}")))
 }
 
 /// Checks that a list has an entry and no duplicates, and that each entry is in a range.

@@ -88,9 +88,8 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
                 return Err(format!("row {id}: the index does not find its key {key}"));
             }
         }
-        let Some((range, expected)) = header.block(block) else {
-            return Err(format!("block {block} is not in the header"));
-        };
+        let listed = header.block(block);
+        let (range, expected) = listed.ok_or_else(|| format!("block {block} is not in the header"))?;
         let found = crc32c::crc32c(bytes);
         if found != expected {
             let at = range.start;

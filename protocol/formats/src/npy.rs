@@ -78,9 +78,8 @@ pub fn read(bytes: &[u8]) -> Result<Array, String> {
     let (descr, is_fortran, shape) = parse(header)?;
     let (kind, size) = kind(descr)?;
     let count = shape.iter().try_fold(1_usize, |all, dim| all.checked_mul(*dim));
-    let Some(wanted) = count.and_then(|count| count.checked_mul(size)) else {
-        return Err(format!("shape {shape:?} is too large"));
-    };
+    let wanted = count.and_then(|count| count.checked_mul(size));
+    let wanted = wanted.ok_or_else(|| format!("shape {shape:?} is too large"))?;
     let found = data.len();
     if wanted != found {
         return Err(format!(
@@ -130,18 +129,14 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
     let descr = value("descr")?;
     let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));
     let descr = quote.and_then(|quote| descr[1..].split_once(quote));
-    let Some((descr, _)) = descr else {
-        return Err("records with fields are not supported: save one field at a time".into());
-    };
+    let (descr, _) = descr.ok_or("records with fields are not supported: save one field at a time")?;
     let order = value("fortran_order")?;
     let is_fortran = order.starts_with("True");
     if !is_fortran && !order.starts_with("False") {
         return Err("invalid `fortran_order` in the header".into());
     }
     let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
-    let Some((shape, _)) = shape else {
-        return Err("invalid `shape` in the header".into());
-    };
+    let (shape, _) = shape.ok_or("invalid `shape` in the header")?;
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     let parsed = |dim: &str| dim.trim_end_matches('L').parse::<usize>().ok();
     let dims = dims.map(|dim| parsed(dim).ok_or_else(|| format!("invalid dimension: `{dim}`")));

@@ -90,9 +90,8 @@ pub(crate) async fn footer(
     let tail = object.size.saturating_sub(TAIL_BYTES);
     let mut read = tier.read(object, tail..object.size).await?;
     let trailer = read.bytes.last_chunk::<{ TRAILER_BYTES as usize }>();
-    let Some(([a, b, c, d, magic @ ..], end)) = trailer.zip(object.size.checked_sub(TRAILER_BYTES)) else {
-        return Err(bad("too short"));
-    };
+    let trailer = trailer.zip(object.size.checked_sub(TRAILER_BYTES));
+    let ([a, b, c, d, magic @ ..], end) = trailer.ok_or_else(|| bad("too short"))?;
     if magic != MAGIC {
         return Err(bad("it does not end with ARROW1: truncated, or another format"));
     }

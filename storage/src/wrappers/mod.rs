@@ -151,9 +151,8 @@ impl Fetched {
             // Parts that begin before the range may also end before it.
             let before = self.parts.partition_point(|(extent, _)| extent.start <= at);
             let found = self.parts[..before].iter().rev().find(|(extent, _)| extent.end > at);
-            let Some((extent, bytes)) = found else {
-                return Err(ErrorKind::Corrupt.error(&object.path, format!("missing bytes from {at}")));
-            };
+            let missing = || ErrorKind::Corrupt.error(&object.path, format!("missing bytes from {at}"));
+            let (extent, bytes) = found.ok_or_else(missing)?;
             let to = extent.end.min(range.end);
             let piece = bytes.slice((at - extent.start) as usize..(to - extent.start) as usize);
             if at == range.start {

@@ -8,7 +8,7 @@ use crate::prepared_tier::{PreparedTiers, environment, notes, runtime, with_tier
 use crate::runner::record::MeasuredRepeat;
 use crate::runner::{check_space, prepare_repeat};
 use crate::stop::Stop;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -155,9 +155,7 @@ impl Session<'_> {
             wait_for_start()?;
         }
         // Cut short: no figures of the repeat.
-        if stop.is_requested() {
-            bail!(LinkError::Ended);
-        }
+        ensure!(!stop.is_requested(), LinkError::Ended);
         self.reply(&AgentRepeatResult {
             late_us: late.get().unwrap_or_default().as_secs_f64() * 1e6,
             measured: measured.map_err(|error| format!("{error:#}")),

@@ -273,13 +273,11 @@ impl CachingPlan {
     }
 
     fn rams(&self, policies: &[Policy], units: &[Unit]) -> Vec<Ram> {
-        let mut rams = Vec::new();
-        for &share in &self.measured_shares {
-            for &unit in units {
-                rams.extend(policies.iter().map(|&policy| Ram { share, policy, unit }));
-            }
-        }
-        rams
+        let of_share = |&share: &f64| {
+            let of_unit = move |&unit: &Unit| policies.iter().map(move |&policy| Ram { share, policy, unit });
+            units.iter().flat_map(of_unit)
+        };
+        self.measured_shares.iter().flat_map(of_share).collect()
     }
 
     fn bound(&self, strategies: usize) -> Result<(), String> {

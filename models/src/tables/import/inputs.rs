@@ -171,9 +171,8 @@ fn list_files(root: &Path, folder: &Path, depth: usize, files: &mut BTreeMap<Str
             list_files(root, &path, depth + 1, files)?;
             continue;
         }
-        let Some(relative) = path.strip_prefix(root).unwrap_or(&path).to_str() else {
-            return Err(ModelsError::bad(&path.display(), &"its name is not UTF-8"));
-        };
+        let relative = path.strip_prefix(root).unwrap_or(&path).to_str();
+        let relative = relative.ok_or_else(|| ModelsError::bad(&path.display(), &"its name is not UTF-8"))?;
         // A dangling link has no bytes; reading it is an error later.
         let bytes = fs::metadata(&path).map_or(0, |found| found.len());
         files.insert(relative.to_owned(), bytes);

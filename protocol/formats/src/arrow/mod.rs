@@ -49,9 +49,8 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
     fn blocks(&mut self) -> Result<(), String> {
         let end = self.size.saturating_sub(TRAILER_BYTES);
         let trailer = self.bytes(end, self.size - end)?;
-        let Some([a, b, c, d, magic @ ..]) = trailer.first_chunk::<{ TRAILER_BYTES as usize }>() else {
-            return Err(fault(end, "too short for an Arrow IPC file"));
-        };
+        let trailer = trailer.first_chunk::<{ TRAILER_BYTES as usize }>();
+        let [a, b, c, d, magic @ ..] = trailer.ok_or_else(|| fault(end, "too short for an Arrow IPC file"))?;
         if magic != MAGIC {
             let what = "it does not end with ARROW1: it was cut off, or its writer did not finish it";
             return Err(fault(end, what));

@@ -244,9 +244,8 @@ impl<'a> Parser<'a> {
 
     /// Parses the characters after a backslash.
     fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
-        let Some(char) = self.rest.chars().next() else {
-            return Err("a string ends in the middle of an escape".to_owned());
-        };
+        let char = self.rest.chars().next();
+        let char = char.ok_or("a string ends in the middle of an escape")?;
         if char.is_digit(8) {
             let (digits, code) = self.digits(3, 8);
             let byte = code.and_then(|code| u8::try_from(code).ok());

@@ -105,10 +105,8 @@ impl IncomingMessages {
 
     /// Receives the single message of a call, with its account.
     pub(super) async fn single_message(mut self) -> Result<(ReceivedMessage, Account), Status> {
-        let Some(message) = self.next().await else {
-            return Err(self.refuse(Refusal::bad("call has no message")));
-        };
-        let message = message?;
+        let message = self.next().await;
+        let message = message.ok_or_else(|| self.refuse(Refusal::bad("call has no message")))??;
         match self.next().await {
             None => Ok((message, self.received_bytes.lock().split_all())),
             Some(Err(status)) => Err(status),

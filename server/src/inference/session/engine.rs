@@ -247,9 +247,8 @@ fn fill(buffers: &mut [Box<dyn Buffer>], requests: &[&[Part]]) -> Result<(), Run
     for (i, buffer) in buffers.iter_mut().enumerate() {
         buffer.clear();
         for request in requests {
-            let Some(data) = request[i].data.host() else {
-                return Err("rows are in device memory, but the session has none".to_owned().into());
-            };
+            let data = request[i].data.host();
+            let data = data.ok_or_else(|| "rows are in device memory, but the session has none".to_owned())?;
             if !buffer.reserve(data.len()) {
                 let message = format!("no memory for the run's copy of an input of {} bytes", data.len());
                 return Err(RunError::new(Fault::NoMemory(Reason::Full), message));

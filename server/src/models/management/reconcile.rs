@@ -31,9 +31,8 @@ pub(super) enum Reload {
 impl ModelManager {
     /// Loads a model by its name, under its lock.
     pub(super) async fn load_from_tier(&self, name: &str) -> Result<LoadDocument, Refusal> {
-        let Some(Loader { tier, .. }) = self.loader.get() else {
-            return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
-        };
+        let loading = || Refusal::new(Reason::NotReady, "the models are still being loaded");
+        let Loader { tier, .. } = self.loader.get().ok_or_else(loading)?;
         let _lock = self.lock_model(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list(&**tier, Some(name)).await.map_err(tier_failed)?;
@@ -61,9 +60,8 @@ impl ModelManager {
         objects: &[Object],
         reload: Reload,
     ) -> Result<LoadDocument, LoadError> {
-        let Some(loader) = self.loader.get() else {
-            return Err(LoadError::new("the tiers are not opened yet"));
-        };
+        let not_opened = || LoadError::new("the tiers are not opened yet");
+        let loader = self.loader.get().ok_or_else(not_opened)?;
         let limits = &loader.limits;
         let keys = self.settings.model_configs.get(name);
         let described = timeout(limits.load, repository::describe(&*loader.tier, name, objects, keys)).await;

@@ -281,9 +281,8 @@ fn bucket_name(name: &str) -> Result<&str, FolderError> {
 fn make_parent<'a>(target: &'a Path, key: &str) -> Result<&'a Path, FolderError> {
     let parent = target.parent().ok_or(FolderError::NoSuchBucket)?;
     let conflict = || FolderError::BadKey(format!("a leading part of `{key}` is an object or a link here"));
-    let Some(existing) = parent.ancestors().find(|path| fs::symlink_metadata(path).is_ok()) else {
-        return Err(FolderError::NoSuchBucket);
-    };
+    let existing = parent.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
+    let existing = existing.ok_or(FolderError::NoSuchBucket)?;
     // Checked before anything is made, so that no folder is made beyond a link.
     if fs::canonicalize(existing)? != existing || !fs::metadata(existing)?.is_dir() {
         return Err(conflict());

@@ -287,9 +287,8 @@ impl ReplyRows<'_> {
 
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError> {
         let corrupt = |detail: String| ErrorKind::Corrupt.error(self.name, detail);
-        let Some((now, later)) = self.missing.split_at_checked(batch.num_rows()) else {
-            return Err(corrupt("server sent more rows than requested".into()));
-        };
+        let parts = self.missing.split_at_checked(batch.num_rows());
+        let (now, later) = parts.ok_or_else(|| corrupt("server sent more rows than requested".into()))?;
         let rows = lay_out(&self.table.header, self.id_column, batch, now).map_err(corrupt)?;
         self.rows.extend_from_slice(&rows);
         self.missing = later;

@@ -163,10 +163,8 @@ impl<'a> Receiver<'a> {
             }
             (len, last) = self.mark().await?;
         }
-        match self.claim(xid_of(&record))? {
-            Some(waiter) => settle(waiter, &record),
-            None => Ok(()),
-        }
+        let waiter = self.claim(xid_of(&record))?;
+        waiter.map_or(Ok(()), |waiter| settle(waiter, &record))
     }
 
     /// Reads a large record whose data goes to its caller's buffer.

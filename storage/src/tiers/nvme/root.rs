@@ -113,11 +113,7 @@ impl Root {
     /// Identity of the regular file at a path. Blocks.
     pub(crate) fn stat_file(&self, path: &ObjectPath) -> Result<FileId, StorageError> {
         let stat = self.stat(path)?;
-        if stat.is_file {
-            Ok(stat.id)
-        } else {
-            Err(not_a_file(path))
-        }
+        stat.is_file.then_some(stat.id).ok_or_else(|| not_a_file(path))
     }
 
     /// Identity of the file that the path names now, without opening it: cheap enough for the reading thread. Links are

@@ -60,9 +60,8 @@ impl Upload {
     }
 
     async fn send(&mut self, source: &Source, part_bytes: u64, concurrency: usize) -> Result<PutResult, StorageError> {
-        let Some(upload) = self.inner.as_mut() else {
-            return Err(ErrorKind::Unavailable.error(self.key.as_ref(), "the upload has ended already"));
-        };
+        let ended = || ErrorKind::Unavailable.error(self.key.as_ref(), "the upload has ended already");
+        let upload = self.inner.as_mut().ok_or_else(ended)?;
         let mut uploads = FuturesUnordered::new();
         let mut at = 0;
         while at < source.size {

@@ -149,10 +149,7 @@ impl Ledger {
         };
         for &block in blocks {
             let tick = self.tick();
-            let version = match id {
-                Some(id) => self.versions.get_mut(&id),
-                None => None,
-            };
+            let version = id.and_then(|id| self.versions.get_mut(&id));
             let staged = version.and_then(|version| version.blocks.get_mut(&block));
             let Some(staged) = staged else {
                 lookup.missing.push(block);
