@@ -16,7 +16,7 @@ use serde::Serialize;
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
 use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
 use tierlab_analysis::record::{
-    Answer, Environment, Fault, Interval, MeetsObjective, Objective, Point, Run, SloOutcome, Verdict,
+    Answer, Driven, Environment, Fault, Interval, MeetsObjective, Objective, Point, Run, SloOutcome, Verdict,
 };
 use tierlab_analysis::statistics::sections::Pairing;
 
@@ -314,9 +314,14 @@ impl Comparison {
     /// Returns points that both runs have, with the figures to compare. Other points are listed as not compared.
     fn matched<'a>(&mut self, a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
         let mut pairs = Vec::new();
+        // Its rate is the throughput of the closed loop, which is compared.
+        let is_beside = |point: &Point| matches!(point.factors.driven, Some(Driven::BesideClosedLoop { .. }));
         for point in &a.points {
             let name = labels::name(a, &point.factors);
             match b.points.iter().find(|other| other.factors == point.factors) {
+                None if is_beside(point) => self
+                    .notes
+                    .push(format!("{name}: not compared, since its rate is measured")),
                 None if b.interrupted => self.not_compared.push(format!("{name}: the run was stopped before it")),
                 None => self.not_compared.push(format!("{name}: only in A")),
                 Some(other) => {
@@ -330,7 +335,7 @@ impl Comparison {
             }
         }
         let is_in_a = |point: &&Point| a.points.iter().any(|other| other.factors == point.factors);
-        let only_in_b = b.points.iter().filter(|point| !is_in_a(point));
+        let only_in_b = b.points.iter().filter(|point| !is_in_a(point) && !is_beside(point));
         let lines = only_in_b.map(|point| format!("{}: only in B", labels::name(b, &point.factors)));
         self.not_compared.extend(lines);
         pairs

@@ -5,7 +5,8 @@ use hdrhistogram::Histogram;
 use std::process::Command;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN};
 use tierlab_analysis::record::{
-    Answer, AnswerOutcome, Interval, MeetsObjective, Objective, Percentile, Question, Run, StreamFigure, Verdict,
+    Answer, AnswerOutcome, Driven, Interval, MeetsObjective, Objective, Percentile, Question, Run, StreamFigure,
+    Verdict,
 };
 use tierlab_report::{Change, Outcome, comparison};
 
@@ -60,6 +61,22 @@ fn compare_exits_with_1_for_a_regression_and_with_3_if_it_cannot_tell() {
     };
     let codes = ["a", "stale", "slower", "unpriced", "missing"].map(code);
     assert_eq!(codes, [Some(0), Some(0), Some(1), Some(3), Some(2)]);
+}
+
+#[test]
+fn open_loops_beside_closed_loops_leave_nothing_undecided() {
+    let beside = |rps: f64| {
+        let mut run = run().clone();
+        let mut point = run.points[0].clone();
+        let (users, think_time) = (4, "no think time".to_owned());
+        point.factors.driven = Some(Driven::BesideClosedLoop { users, think_time });
+        point.factors.offered_rps = rps;
+        run.points.push(point);
+        run
+    };
+    let compared = comparison(&beside(213.0), &beside(204.0), WITHIN);
+    assert_eq!(compared.outcome(), Outcome::NoRegression, "{}", compared.text());
+    assert!(compared.text().contains("its rate is measured"), "{}", compared.text());
 }
 
 #[test]
