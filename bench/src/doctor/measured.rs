@@ -219,9 +219,11 @@ fn small(direct: &WayFigures, buffered: &WayFigures, is_direct: Option<bool>) ->
     });
     let [buffered_us, direct_us] = [buffered, direct].map(|figures| latency(figures.p50_us));
     let figures = format!("{buffered_us} buffered{fetched}, {direct_us} direct");
+    let fetches_more = buffered.fetched_share.is_none_or(|share| share >= SLOW_RATIO);
     let change = match is_direct {
         Some(false) => "set direct = true in the tier's TOML if the data does not fit into memory",
-        _ => "lower the read-ahead, unless the tier has direct = true",
+        _ if fetches_more => "lower the read-ahead, unless the tier has direct = true",
+        _ => "read with direct = true: the read-ahead fetches little more than requested, so lowering it does not help",
     };
     let effect = "random reads of data that is not in the cache are slower";
     let about = "page cache, 4 KiB at random, cold";
@@ -321,6 +323,19 @@ mod tests {
         let text = measured(&ways(of(100.0, 40.0)));
         assert_eq!(text, "nr_requests 64; direct reads of 4 KiB take 100 µs");
         assert_eq!(measured(&ways(Err(anyhow::anyhow!("refused")))), "nr_requests 64");
+    }
+
+    #[test]
+    fn a_lower_read_ahead_is_no_advice_where_little_more_than_requested_is_fetched() {
+        let advice = |fetched: f64| {
+            let buffered = WayFigures {
+                fetched_share: Some(fetched),
+                ..of(300.0, 13.0).unwrap()
+            };
+            small(&of(100.0, 40.0).unwrap(), &buffered, None).change.unwrap()
+        };
+        assert!(advice(2.0).starts_with("lower the read-ahead"));
+        assert!(advice(1.02).starts_with("read with direct = true"));
     }
 
     #[test]
