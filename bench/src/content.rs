@@ -150,7 +150,6 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
     // The longest first, on a server or in a local root. A folder that is not empty is refused.
     for folder in folders.iter().rev() {
         _ = tier.remove_folder(&ObjectPath::new(folder)?).await;
-        _ = std::fs::remove_dir(format!("{}/{folder}", tier.info().location));
     }
     done.into_iter()
         .collect::<Result<(), _>>()

@@ -155,7 +155,7 @@ pub trait Tier: Send + Sync + 'static {
         self.inner().ok_or_else(|| read_only(path.as_str()))?.delete(path).await
     }
 
-    /// Removes a folder of a server, which must be empty. The default, for all other tiers, does nothing.
+    /// Removes an empty folder of a server or of a local root. The default, for tiers without folders, does nothing.
     async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let Some(inner) = self.inner() else { return Ok(()) };
         inner.remove_folder(path).await

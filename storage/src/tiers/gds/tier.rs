@@ -170,6 +170,10 @@ impl Tier for GdsTier {
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         self.files.delete(path).await
     }
+
+    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.files.remove_folder(path).await
+    }
 }
 
 /// Destination of a job's bytes: device or host memory.

@@ -272,6 +272,13 @@ impl LocalFiles {
         self.open.lock().files.remove(path);
         deleted
     }
+
+    /// Removes an empty folder.
+    pub(crate) async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let of = path.clone();
+        self.run(path.as_str(), move |root| store::remove_folder(root, &of))
+            .await
+    }
 }
 
 #[cfg(test)]

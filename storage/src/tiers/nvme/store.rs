@@ -129,14 +129,23 @@ pub(crate) fn put_from(
 
 /// Removes a file. Folders that become empty stay.
 pub(crate) fn delete(root: &Root, path: &ObjectPath) -> Result<(), StorageError> {
-    let failed = |e: &io::Error| root.explain(path.as_str(), e);
     if !root.stat(path)?.is_file {
         return Err(not_a_file(path));
     }
+    unlink(root, path, UnlinkatFlags::NoRemoveDir)
+}
+
+/// Removes a folder; fails if it is not empty.
+pub(crate) fn remove_folder(root: &Root, path: &ObjectPath) -> Result<(), StorageError> {
+    unlink(root, path, UnlinkatFlags::RemoveDir)
+}
+
+fn unlink(root: &Root, path: &ObjectPath, flags: UnlinkatFlags) -> Result<(), StorageError> {
+    let failed = |e: &io::Error| root.explain(path.as_str(), e);
     let (parent, name) = split(path);
     let parent = if parent.is_empty() { "." } else { parent };
     let folder = root.open_raw(parent, FOLDER).map_err(|e| failed(&e))?;
-    unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir).map_err(|e| failed(&e.into()))?;
+    unlinkat(&folder, name, flags).map_err(|e| failed(&e.into()))?;
     File::from(folder).sync_all().map_err(|e| failed(&e))
 }
 

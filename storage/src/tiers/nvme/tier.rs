@@ -261,6 +261,10 @@ impl Tier for NvmeTier {
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         self.files.delete(path).await
     }
+
+    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.files.remove_folder(path).await
+    }
 }
 
 #[cfg(test)]
