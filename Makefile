@@ -10,9 +10,9 @@ TESTS_BIN := target/tests
 
 # cargo-nextest runs the tests where it is installed; cargo's own runner does the same job otherwise.
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
-# Most of a test is waiting, for a window to end or a server to start: twice as many as there are cores keep the cores busy.
+# Most of a test is waiting, for a window to end or a server to start: three times as many as there are cores keep the cores busy.
 ifeq ($(NEXTEST),yes)
-RUN_TESTS := $(CARGO) nextest run --cargo-profile tests $(TESTS_FEATURES) --workspace --no-fail-fast --test-threads $$((2 * $$(nproc)))
+RUN_TESTS := $(CARGO) nextest run --cargo-profile tests $(TESTS_FEATURES) --workspace --no-fail-fast --test-threads $$((3 * $$(nproc)))
 else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
@@ -40,10 +40,7 @@ test: ## everything that must pass: lints, docs, every test, manifests, dashboar
 	@$(MAKE) --no-print-directory doc unit
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; else \
 	    echo "Skipped: make deny, without cargo-deny (cargo install --locked cargo-deny)"; fi
-	scripts/run check-deploy
-	scripts/run check-dashboards
-	scripts/run check-page
-	scripts/run check-docs
+	scripts/run check-tools
 
 check: ## the quick tier: formatting, words, clippy, and unit tests of the crates changed since main
 	$(CARGO) fmt --all --check
