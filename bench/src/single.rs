@@ -321,9 +321,9 @@ pub(crate) enum ReadTarget {
     Device,
 }
 
-fn exponent(text: &str) -> Result<f64, String> {
+fn exponent(text: &str) -> Result<f64> {
     let number = text.parse().ok().filter(|number| (0.0..=10.0).contains(number));
-    number.ok_or_else(|| "must be from 0 to 10".to_owned())
+    number.context("must be from 0 to 10")
 }
 
 impl SingleOptions {

@@ -2,6 +2,7 @@
 //!
 //! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Independent of their origin.
 
+use anyhow::{Result, anyhow, bail};
 use std::time::Duration;
 use tierlab_analysis::record::Interval;
 
@@ -142,7 +143,7 @@ pub fn bytes(bytes: u64) -> String {
 ///
 /// # Errors
 /// The unit is unknown, or the number of bytes is not whole.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64> {
     let unit_at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -155,19 +156,17 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "kB" | "KB" => 1e3,
         "MB" => 1e6,
         "GB" => 1e9,
-        _ => {
-            return Err(format!("unknown unit `{unit}`: use B, KiB, MiB, GiB, kB, MB or GB"));
-        }
+        _ => bail!("unknown unit `{unit}`: use B, KiB, MiB, GiB, kB, MB or GB"),
     };
     let number: f64 = number
         .parse()
-        .map_err(|_| format!("invalid number of bytes: `{number}`"))?;
+        .map_err(|_| anyhow!("invalid number of bytes: `{number}`"))?;
     let bytes = number * factor;
     // Whole, and exact as a float.
     if bytes.fract() == 0.0 && bytes <= 2f64.powi(53) {
         Ok(bytes as u64)
     } else {
-        Err("not a whole number of bytes".into())
+        bail!("not a whole number of bytes")
     }
 }
 
@@ -303,7 +302,7 @@ mod tests {
             ("1.5MiB", 1_572_864),
             ("2GB", 2_000_000_000),
         ] {
-            assert_eq!(parse_bytes(text), Ok(want));
+            assert_eq!(parse_bytes(text).unwrap(), want);
         }
         for bad in ["", "KiB", "-1", "1.5", "4 parsecs", "1e3", "1.2.3KiB", "99999999999GiB"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");

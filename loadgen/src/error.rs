@@ -81,6 +81,11 @@ impl RunError {
         Self::Usage(format!("{}: {problem}", path.display()))
     }
 
+    /// Creates an error of usage.
+    pub(crate) fn usage(problem: impl Display) -> Self {
+        Self::Usage(problem.to_string())
+    }
+
     /// Returns 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {

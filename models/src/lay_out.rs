@@ -118,7 +118,7 @@ async fn open_folder(folder: &Path) -> Result<std::sync::Arc<dyn Tier>, ModelsEr
 
 /// Runs `lay-out` and prints a line for each table.
 pub(crate) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let layouts: Result<Vec<Layout>, String> = args.layout.iter().map(|name| name.parse()).collect();
+    let layouts: anyhow::Result<Vec<Layout>> = args.layout.iter().map(|name| name.parse()).collect();
     let layouts = layouts.map_err(|what| ModelsError::Usage(format!("--layout: {what}")))?;
     let tier = stop.race(Box::pin(publish::open_tier(&args.to, &args.set))).await?;
     for layout in layouts {

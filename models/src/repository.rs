@@ -8,6 +8,7 @@ use crate::generators::{REVISION, Request};
 use crate::onnx::{Interface, write_model};
 use crate::staged::{StagedFile, write_atomically};
 use crate::stop::Stop;
+use anyhow::anyhow;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -144,7 +145,7 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
 pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
     let (own, triton) = (folder.join(CONFIG_FILE), folder.join(TRITON_CONFIG_FILE));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let utf8 = |text| String::from_utf8(text).map_err(|e| format!("not UTF-8: {e}"));
+    let utf8 = |text| String::from_utf8(text).map_err(|e| anyhow!("not UTF-8: {e}"));
     let (path, config) = match (read_if_exists(&own)?, read_if_exists(&triton)?) {
         (None, None) => return Ok(None),
         (Some(text), None) => (own, utf8(text).and_then(|text| ModelConfig::parse(&text))),

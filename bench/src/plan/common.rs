@@ -1,6 +1,6 @@
 //! Parts that all plans share. In: flags, TOML. Out: values in their ranges, tiers; or the key, and its allowed values.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -118,8 +118,8 @@ impl Source {
     }
 
     /// Usage error in this plan.
-    pub(crate) fn invalid(&self, why: impl Into<String>) -> anyhow::Error {
-        bad_usage(&self.file, &why.into())
+    pub(crate) fn invalid(&self, why: impl Display) -> anyhow::Error {
+        bad_usage(&self.file, &why.to_string())
     }
 
     /// Settings of a run, from the head of its plan: name, seed, repeats, scratch folder.
@@ -181,7 +181,7 @@ impl Source {
         instance: Option<&str>,
         entries: &BTreeMap<String, String>,
     ) -> Result<ReadPrices> {
-        reads(&self.folder.join(file), instance, entries).map_err(|error| self.invalid(error.to_string()))
+        reads(&self.folder.join(file), instance, entries).map_err(|error| self.invalid(error))
     }
 }
 
@@ -201,66 +201,61 @@ pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
 }
 
 /// Checks that a name can name a folder.
-pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
+pub(crate) fn check_name(key: &str, name: &str) -> Result<()> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !name.is_empty() && name.chars().all(is_allowed) {
         true => Ok(()),
-        false => Err(format!("{key}: invalid name: use letters, digits, `-`, `_` and `.`")),
+        false => bail!("{key}: invalid name: use letters, digits, `-`, `_` and `.`"),
     }
 }
 
 /// Checks that each key is from 1 to its maximum.
-pub(crate) fn check_counts(counts: &[(&str, u64, u64)]) -> Result<(), String> {
+pub(crate) fn check_counts(counts: &[(&str, u64, u64)]) -> Result<()> {
     counts
         .iter()
         .try_for_each(|(key, value, max)| check_within(key, *value, 1, *max))
 }
 
 /// Checks that a key is in its range.
-pub(crate) fn check_within<T: PartialOrd + Display + Copy>(key: &str, value: T, min: T, max: T) -> Result<(), String> {
+pub(crate) fn check_within<T: PartialOrd + Display + Copy>(key: &str, value: T, min: T, max: T) -> Result<()> {
     match (min..=max).contains(&value) {
         true => Ok(()),
-        false => Err(format!("{key}: from {min} to {max}, not {value}")),
+        false => bail!("{key}: from {min} to {max}, not {value}"),
     }
 }
 
 /// Checks that a list has an entry, and no duplicates.
-pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(), String> {
+pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<()> {
     if all.is_empty() {
-        return Err(format!("{key}: plan needs at least one entry"));
+        bail!("{key}: plan needs at least one entry");
     }
     let repeated = all.iter().enumerate().find(|(at, one)| all[..*at].contains(one));
-    repeated.map_or(Ok(()), |(_, one)| Err(format!("{key}: duplicate entry {one:?}")))
+    repeated.map_or(Ok(()), |(_, one)| Err(anyhow!("{key}: duplicate entry {one:?}")))
 }
 
 /// Checks that a list has an entry and no duplicates, and that each entry is in a range.
-pub(crate) fn check_each<T: PartialOrd + Display + Debug + Copy>(
-    key: &str,
-    all: &[T],
-    min: T,
-    max: T,
-) -> Result<(), String> {
+pub(crate) fn check_each<T: PartialOrd + Display + Debug + Copy>(key: &str, all: &[T], min: T, max: T) -> Result<()> {
     check_list(key, all)?;
     all.iter().try_for_each(|one| check_within(key, *one, min, max))
 }
 
 /// Checks that a table has an entry.
-pub(crate) fn check_table<T>(key: &str, all: &BTreeMap<String, T>) -> Result<(), String> {
+pub(crate) fn check_table<T>(key: &str, all: &BTreeMap<String, T>) -> Result<()> {
     check_list(key, &all.keys().collect::<Vec<_>>())
 }
 
 /// Parses a time in seconds, at most a day.
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration> {
     let seconds = text.parse().ok();
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = time.filter(|time| *time <= Duration::from_secs(86_400));
-    time.ok_or_else(|| "must be from 0 to 86400 seconds".to_owned())
+    time.context("must be from 0 to 86400 seconds")
 }
 
 /// Parses a time in seconds above 0.
-pub(crate) fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_positive_seconds(text: &str) -> Result<Duration> {
     let time = Some(parse_seconds(text)?).filter(|time| !time.is_zero());
-    time.ok_or_else(|| "must be more than 0".to_owned())
+    time.context("must be more than 0")
 }
 
 /// Writes a duration as seconds.

@@ -3,6 +3,7 @@
 
 use super::RawCross;
 use super::point::{CacheState, MAX_ZIPF_BLOCKS, Operation, Pattern, Point, Way, WriteSync, toml_name};
+use anyhow::{Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
@@ -29,11 +30,7 @@ const MAX_FILES: u32 = 1_000_000;
 ///
 /// # Errors
 /// The factor and the value, and why they cannot be measured.
-pub(super) fn points(
-    cross: &[RawCross],
-    kinds: &BTreeMap<String, TierKind>,
-    size: u64,
-) -> Result<BTreeSet<Point>, String> {
+pub(super) fn points(cross: &[RawCross], kinds: &BTreeMap<String, TierKind>, size: u64) -> Result<BTreeSet<Point>> {
     let mut points = BTreeSet::new();
     for table in cross {
         for point in combinations(table) {
@@ -41,14 +38,12 @@ pub(super) fn points(
             check(&point, size)?;
             points.insert(point);
             if points.len() > MAX_POINTS {
-                return Err(format!("cross: more than {MAX_POINTS} points: remove some values"));
+                bail!("cross: more than {MAX_POINTS} points: remove some values");
             }
         }
     }
-    match points.is_empty() {
-        true => Err("cross: no point: every factor needs a value".to_owned()),
-        false => Ok(points),
-    }
+    ensure!(!points.is_empty(), "cross: no point: every factor needs a value");
+    Ok(points)
 }
 
 /// Combines every value of each factor with every value of the others.
@@ -81,36 +76,32 @@ fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
 }
 
 /// Resolves the way at the tier, and the state of the page cache there.
-fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point, String> {
+fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point> {
     let tier = &point.tier;
     let Some(kind) = kinds.get(tier) else {
         let names = Vec::from_iter(kinds.keys().map(String::as_str)).join(", ");
-        return Err(format!("cross.tier: unknown tier `{tier}`: use one of {names}"));
+        bail!("cross.tier: unknown tier `{tier}`: use one of {names}");
     };
     let (way, operation) = (toml_name(&point.way), toml_name(&point.operation));
     match (kind, point.way) {
         (TierKind::ReadOnly(kind), _) => {
-            return Err(format!(
+            bail!(
                 "cross.tier: `{tier}` is a `{kind}` tier, which is read only, and this plan writes its data: measure an object of \
                  it by flags, with --object"
-            ));
+            );
         }
         (TierKind::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
         (TierKind::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
         (TierKind::Other(_), other) if other != Way::Tier => {
-            return Err(format!(
-                "cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`"
-            ));
+            bail!("cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`");
         }
         (_, peer) if peer.is_peer() && point.operation.takes_objects() => {
-            return Err(format!(
-                "cross.operation: `{way}` does not support `{operation}`, an operation of tiers: use the way `tier`"
-            ));
+            bail!("cross.operation: `{way}` does not support `{operation}`, an operation of tiers: use the way `tier`");
         }
         _ => {}
     }
     if !matches!(point.cache, CacheState::Cold | CacheState::Warm) {
-        return Err("cross.cache: must be `cold` or `warm`".to_owned());
+        bail!("cross.cache: must be `cold` or `warm`");
     }
     point.cache = match (kind, point.way.is_direct()) {
         (TierKind::Other(_) | TierKind::ReadOnly(_), _) => CacheState::AsIs,
@@ -142,7 +133,7 @@ fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point
     Ok(point)
 }
 
-fn check(point: &Point, size: u64) -> Result<(), String> {
+fn check(point: &Point, size: u64) -> Result<()> {
     let file_bytes = size / u64::from(point.files.max(1));
     let takes_objects = point.operation.takes_objects();
     let is_aligned = point.block_bytes.is_multiple_of(4096) && file_bytes.is_multiple_of(4096);
@@ -167,14 +158,14 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
         }
         _ => return Ok(()),
     };
-    Err(format!("cross.{fault} ({point})"))
+    bail!("cross.{fault} ({point})")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn crossed(text: &str) -> Result<Vec<String>, String> {
+    fn crossed(text: &str) -> Result<Vec<String>> {
         let table: RawCross = toml::from_str(text).unwrap();
         let kinds = [
             ("disk".to_owned(), TierKind::Local { direct: true }),
@@ -266,10 +257,11 @@ mod tests {
             };
             check(&point, size)
         };
-        assert_eq!(of(64 << 30), Ok(()));
+        of(64 << 30).unwrap();
         assert!(
             of(65 << 30)
                 .unwrap_err()
+                .to_string()
                 .contains("cross.pattern: at most 16777216 blocks")
         );
     }
@@ -313,7 +305,7 @@ mod tests {
             ("tier = [\"disk\"]\nblock = [512]\nthreads = [1025]", "cross.threads"),
             ("tier = [\"disk\"]\nblock = []", "no point"),
         ] {
-            let error = crossed(text).unwrap_err();
+            let error = crossed(text).unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");
         }
     }

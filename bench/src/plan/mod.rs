@@ -294,7 +294,7 @@ impl Plan {
     }
 }
 
-fn access(raw: &RawPlan) -> Result<Access, String> {
+fn access(raw: &RawPlan) -> Result<Access> {
     check_name("name", &raw.name)?;
     check_counts(&[
         ("repeats", u64::from(raw.repeats), 1000),

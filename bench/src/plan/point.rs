@@ -249,7 +249,7 @@ impl Point {
 
     /// Size of a block, exact, unlike the text of other sizes.
     pub(crate) fn block_text(&self) -> String {
-        let exact = Some(bytes(self.block_bytes)).filter(|text| parse_bytes(text) == Ok(self.block_bytes));
+        let exact = Some(bytes(self.block_bytes)).filter(|text| parse_bytes(text).ok() == Some(self.block_bytes));
         exact.unwrap_or_else(|| format!("{} B", self.block_bytes))
     }
 

@@ -7,6 +7,7 @@
 
 use crate::link::{Link, LinkError};
 use crate::message::{MAX_TO_RUN, MAX_TO_WORKER, Nonce, PROTOCOL, Proof, ToRun, ToWorker, printable};
+use anyhow::{Result, anyhow, bail};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use std::fmt;
@@ -32,11 +33,11 @@ impl Token {
     ///
     /// # Errors
     /// A text that is too short to be safe.
-    pub fn new(text: &str) -> Result<Self, String> {
+    pub fn new(text: &str) -> Result<Self> {
         if text.len() < SHORTEST_TOKEN {
-            return Err(format!(
+            bail!(
                 "the agents' token is shorter than {SHORTEST_TOKEN} characters; create one with `openssl rand -hex 32`"
-            ));
+            );
         }
         Ok(Self(text.as_bytes().to_vec()))
     }
@@ -70,7 +71,7 @@ pub async fn receive(
     mut link: Link,
     token: Option<&Token>,
     program: &str,
-    admit: impl FnOnce(&str) -> Result<(), String>,
+    admit: impl FnOnce(&str) -> Result<()>,
 ) -> Result<(String, Link), LinkError> {
     let own_nonce: Nonce = rand::random();
     link.send(&ToRun::<()>::Challenge {
@@ -90,16 +91,15 @@ pub async fn receive(
         return Err(LinkError::Unexpected("Hello"));
     };
     let admitted = match token {
-        Some(token) if !token.is_proven("run", &own_nonce, &nonce, proof) => Err(
+        Some(token) if !token.is_proven("run", &own_nonce, &nonce, proof) => Err(anyhow!(
             "the token differs from the agent's: pass the agent's token (--agents-token-env, --agents-token-file)"
-                .to_owned(),
-        ),
-        _ if protocol != PROTOCOL => Err(format!(
+        )),
+        _ if protocol != PROTOCOL => Err(anyhow!(
             "the agent uses protocol version {PROTOCOL}, the run version {protocol}: install the same build"
         )),
         _ => admit(&run),
     };
-    if let Err(reason) = admitted {
+    if let Err(reason) = admitted.map_err(|reason| reason.to_string()) {
         link.send(&ToRun::<()>::Failed(reason.clone())).await?;
         return Err(LinkError::Reported(reason));
     }
@@ -167,15 +167,11 @@ mod tests {
     }
 
     /// Performs both sides of one handshake.
-    fn handshake(agent: Option<&Token>, run: Option<&Token>) -> (Result<String, String>, Result<(), String>) {
+    fn handshake(agent: Option<&Token>, run: Option<&Token>) -> (Result<String>, Result<()>) {
         handshake_of("p", agent, run)
     }
 
-    fn handshake_of(
-        program: &str,
-        agent: Option<&Token>,
-        run: Option<&Token>,
-    ) -> (Result<String, String>, Result<(), String>) {
+    fn handshake_of(program: &str, agent: Option<&Token>, run: Option<&Token>) -> (Result<String>, Result<()>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -188,8 +184,8 @@ mod tests {
                 introduce(link(b), run, program, "r1")
             );
             (
-                received.map(|(run, _)| run).map_err(|e| e.to_string()),
-                introduced.map(|_| ()).map_err(|e| e.to_string()),
+                received.map(|(run, _)| run).map_err(anyhow::Error::from),
+                introduced.map(|_| ()).map_err(anyhow::Error::from),
             )
         })
     }
@@ -198,18 +194,19 @@ mod tests {
     fn the_same_token_lets_in_and_no_other() {
         let (right, wrong) = (token("0123456789abcdef"), token("0123456789abcdeF"));
         let (received, introduced) = handshake(Some(&right), Some(&right));
-        assert_eq!((received, introduced), (Ok("r1".to_owned()), Ok(())));
+        assert_eq!(received.unwrap(), "r1");
+        introduced.unwrap();
         let (received, introduced) = handshake(Some(&right), Some(&wrong));
-        assert!(received.unwrap_err().contains("differs from the agent's"));
-        assert!(introduced.unwrap_err().contains("differs from the agent's"));
+        assert!(received.unwrap_err().to_string().contains("differs from the agent's"));
+        assert!(introduced.unwrap_err().to_string().contains("differs from the agent's"));
         let (_, introduced) = handshake(Some(&right), None);
-        assert!(introduced.unwrap_err().contains("requires a token"));
+        assert!(introduced.unwrap_err().to_string().contains("requires a token"));
         // An agent that accepts everyone does not share the token.
         let (_, introduced) = handshake(None, Some(&right));
-        assert!(introduced.unwrap_err().contains("does not know the token"));
-        assert_eq!(handshake(None, None).1, Ok(()));
+        assert!(introduced.unwrap_err().to_string().contains("does not know the token"));
+        handshake(None, None).1.unwrap();
         let (_, introduced) = handshake_of("q", Some(&right), Some(&right));
-        assert!(introduced.unwrap_err().contains("agent of `p`"));
+        assert!(introduced.unwrap_err().to_string().contains("agent of `p`"));
     }
 
     #[test]
@@ -222,7 +219,7 @@ mod tests {
             assert!(!token.is_proven(side, &a, &b, proof), "{side} {a:?} {b:?}");
         }
         assert!(!token.is_proven("run", &a, &b, None) && !token.is_proven("run", &a, &b, Some([0; 32])));
-        assert!(Token::new("short").unwrap_err().contains("openssl"));
+        assert!(Token::new("short").unwrap_err().to_string().contains("openssl"));
         assert!(!format!("{token:?}").contains("0123"));
     }
 }

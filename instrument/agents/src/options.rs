@@ -7,6 +7,7 @@ use crate::remote::{Agents, keep_alive};
 use crate::session::Auth;
 use crate::tls::{Identity, client_config, server_config};
 use crate::token::TokenSource;
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use std::io::{self, Write as _};
@@ -69,7 +70,8 @@ impl AgentOptions {
     /// # Errors
     /// An address in use or without authentication, or an unreadable token or certificate.
     pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Auth), AgentError> {
-        let auth = self.auth(program).map_err(AgentError::Usage)?;
+        let usage = |error: anyhow::Error| AgentError::Usage(error.to_string());
+        let auth = self.auth(program).map_err(usage)?;
         let at = self.listen;
         let failed = |source| AgentError::Listen { at, source };
         let listener = TcpListener::bind(at).await.map_err(failed)?;
@@ -80,7 +82,7 @@ impl AgentOptions {
         Ok((listener, auth))
     }
 
-    fn auth(&self, program: &'static str) -> Result<Auth, String> {
+    fn auth(&self, program: &'static str) -> Result<Auth> {
         let identity = self.cert.clone().zip(self.key.clone());
         let tls = identity.map(|(cert, key)| server_config(&Identity { cert, key }, self.client_ca.as_deref()));
         let auth = Auth {
@@ -157,12 +159,13 @@ impl AgentsOptions {
         let identity = identity.map(|(cert, key)| Identity { cert, key });
         let ca = self.agents_ca.as_deref();
         let tls = ca.map(|ca| client_config(Some(ca), identity.as_ref()));
+        let usage = |error: anyhow::Error| AgentError::Usage(error.to_string());
         let token = token(self.agents_token_env.as_ref(), self.agents_token_file.as_ref());
         Ok(Some(Agents {
             program,
             addresses: self.agents.clone(),
-            token: token.map_err(AgentError::Usage)?,
-            tls: tls.transpose().map_err(AgentError::Usage)?.map(Arc::new),
+            token: token.map_err(usage)?,
+            tls: tls.transpose().map_err(usage)?.map(Arc::new),
             start_wait: Duration::from_secs(self.agents_start_wait_s.into()),
             wait: Duration::ZERO,
             run: format!("{:032x}", rand::random::<u128>()),
@@ -171,7 +174,7 @@ impl AgentsOptions {
 }
 
 /// Reads a token from a variable or a file.
-fn token(env: Option<&String>, file: Option<&PathBuf>) -> Result<Option<Token>, String> {
+fn token(env: Option<&String>, file: Option<&PathBuf>) -> Result<Option<Token>> {
     let source = env.cloned().map(TokenSource::Env);
     let source = source.or_else(|| file.cloned().map(TokenSource::File));
     source.map(|source| Token::new(&source.read()?)).transpose()

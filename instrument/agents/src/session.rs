@@ -5,6 +5,7 @@ use crate::clock::{TRIPS, WallClock};
 use crate::handshake::{self, Token};
 use crate::link::{Link, LinkError, Orders, Output};
 use crate::message::{ToRun, ToWorker, printable};
+use anyhow::{Result, bail};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -113,14 +114,13 @@ impl Auth {
     ///
     /// # Errors
     /// Token and mutual TLS are both missing.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<()> {
         if self.token.is_some() || self.requires_certificate {
             return Ok(());
         }
-        Err(
+        bail!(
             "an agent requires authentication: add a token (--token-env NAME or --token-file \
             FILE; create one with `openssl rand -hex 32`), or mutual TLS (--cert, --key and --client-ca)"
-                .to_owned(),
         )
     }
 }
@@ -144,11 +144,11 @@ impl Served {
     }
 
     /// Admits a run if the agent is free, or if the same run reconnects.
-    fn admit(&self, run: &str) -> Result<(), String> {
+    fn admit(&self, run: &str) -> Result<()> {
         let mut state = self.state();
         match &*state {
             State::Reserved(other) | State::Serving(other) if other != run => {
-                Err("the agent serves another run: wait until it ends, or use another agent".to_owned())
+                bail!("the agent serves another run: wait until it ends, or use another agent")
             }
             State::Free => {
                 *state = State::Reserved(run.to_owned());
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_agent_needs_a_token_or_mutual_tls() {
-        let refused = Auth::default().check().unwrap_err();
+        let refused = Auth::default().check().unwrap_err().to_string();
         assert!(
             refused.contains("--token-env") && refused.contains("--client-ca"),
             "{refused}"
@@ -280,7 +280,7 @@ mod tests {
         // A second connection of the served run is dropped before its welcome.
         served.admit("b").unwrap();
         served.release();
-        assert!(served.admit("a").unwrap_err().contains("another run"));
+        assert!(served.admit("a").unwrap_err().to_string().contains("another run"));
     }
 
     #[tokio::test]
@@ -326,7 +326,7 @@ mod tests {
         let served = Served::default();
         served.admit("a").unwrap();
         served.admit("a").unwrap();
-        assert!(served.admit("b").unwrap_err().contains("another run"));
+        assert!(served.admit("b").unwrap_err().to_string().contains("another run"));
         served.set(None);
         served.admit("b").unwrap();
     }

@@ -1,5 +1,6 @@
 //! Tokens, by the variable or the file that contains them. Only the names are sent, written or printed.
 
+use anyhow::{Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,14 @@ impl TokenSource {
     ///
     /// # Errors
     /// The variable or file is missing or empty. The message contains no value.
-    pub fn read(&self) -> Result<String, String> {
+    pub fn read(&self) -> Result<String> {
         let text = match self {
-            Self::Env(name) => std::env::var(name).map_err(|_| format!("{self} is not set: set it to the token"))?,
+            Self::Env(name) => std::env::var(name).map_err(|_| anyhow!("{self} is not set: set it to the token"))?,
             Self::File(path) => token_file(path)?,
         };
         let token = text.lines().next().unwrap_or_default().trim();
         if token.is_empty() {
-            return Err(format!("{self} is empty: store the token in it"));
+            bail!("{self} is empty: store the token in it");
         }
         Ok(token.to_owned())
     }
@@ -44,14 +45,14 @@ impl fmt::Display for TokenSource {
     }
 }
 
-fn token_file(path: &Path) -> Result<String, String> {
+fn token_file(path: &Path) -> Result<String> {
     use std::io::Read as _;
-    let at = |error: std::io::Error| format!("{}: cannot read the token: {error}", path.display());
+    let at = |error: std::io::Error| anyhow!("{}: cannot read the token: {error}", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(at)?;
     file.take(MAX_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
     if text.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(format!("{}: too long for a token", path.display()));
+        bail!("{}: too long for a token", path.display());
     }
     Ok(text)
 }

@@ -29,14 +29,14 @@ pub(crate) enum Script {
 }
 
 impl FromStr for Script {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         match text {
             "constant" => Ok(Self::Constant),
             "lognormal" => Ok(Self::Lognormal),
             "stall" => Ok(Self::Stall),
-            _ => Err("constant, lognormal or stall".into()),
+            _ => anyhow::bail!("constant, lognormal or stall"),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::endpoint::{Alpn, Endpoint, broken};
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received};
+use anyhow::{anyhow, ensure};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http_body_util::Full;
@@ -62,15 +63,14 @@ impl Connections {
     ///
     /// # Errors
     /// An address with a path, because gRPC defines its own.
-    pub fn new(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
+    pub fn new(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> anyhow::Result<Self> {
         let address = &endpoint.address;
-        if !address.prefix.is_empty() {
-            return Err(format!(
-                "{}: invalid gRPC address; give one such as http://127.0.0.1:8001 or https://host:8001, without a path: gRPC \
-                 defines its own",
-                address.url()
-            ));
-        }
+        ensure!(
+            address.prefix.is_empty(),
+            "{}: invalid gRPC address; give one such as http://127.0.0.1:8001 or https://host:8001, without a path: gRPC \
+             defines its own",
+            address.url()
+        );
         Self::http2(endpoint, users, fixed)
     }
 
@@ -78,14 +78,14 @@ impl Connections {
     ///
     /// # Errors
     /// A name that cannot be that of a server.
-    pub fn http2(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
+    pub fn http2(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> anyhow::Result<Self> {
         let address = &endpoint.address;
         let called = endpoint.authority.to_str().unwrap_or(&address.authority);
         let origin = format!("{}://{called}", address.scheme());
         let uri = format!("{origin}{}", infer_path());
         let count = fixed.unwrap_or_else(|| users.div_ceil(USERS_PER_CONNECTION)).max(1);
         Ok(Self {
-            uri: uri.parse().map_err(|_| format!("invalid server name: `{called}`"))?,
+            uri: uri.parse().map_err(|_| anyhow!("invalid server name: `{called}`"))?,
             origin,
             endpoint,
             senders: (0..count).map(|_| Mutex::new(None)).collect(),
@@ -318,13 +318,13 @@ mod tests {
         assert_eq!(reply(200, &ok, whole).check(&expected).timings.unwrap().batch_rows, 2);
     }
 
-    fn connections(url: &str, users: usize) -> Result<Connections, String> {
+    fn connections(url: &str, users: usize) -> anyhow::Result<Connections> {
         Connections::new(Arc::new(Endpoint::new(url, &Access::default())?), users, None)
     }
 
     #[test]
     fn only_addresses_are_taken() {
-        let error = connections("http://h:1/x", 1).unwrap_err();
+        let error = connections("http://h:1/x", 1).unwrap_err().to_string();
         assert!(
             error.contains("http://h:1/x") && error.contains("without a path"),
             "{error}"

@@ -4,6 +4,7 @@
 //! The form follows from the file: `.har` by name, JSON lines by the first `{`, an access log by a time in brackets in its first line;
 //! anything else is CSV.
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use csv::Trim;
 use hyper::header::HeaderValue;
 use hyper::{Method, Uri};
@@ -113,14 +114,14 @@ impl RecordingSpec {
     ///
     /// # Errors
     /// A file that cannot be read or is too large, a time or a request that cannot be read, or fewer than two requests.
-    pub fn read(&self) -> Result<Recording, String> {
-        let at = |what: String| format!("{}: {what}", self.file.display());
+    pub fn read(&self) -> Result<Recording> {
+        let file = self.file.display();
         let text = read_text(&self.file)?;
         let text = text.trim_start_matches('\u{feff}');
         let first = text.trim_start().lines().next().unwrap_or_default();
         let ending = self.file.extension();
         let is_har = ending.is_some_and(|ending| ending.eq_ignore_ascii_case("har"));
-        let of_lines = |call: &dyn Fn(&str) -> Result<Option<Call>, String>| {
+        let of_lines = |call: &dyn Fn(&str) -> Result<Option<Call>>| {
             let lines = text.lines().map(|line| match line.trim() {
                 "" => Ok(None),
                 line => call(line),
@@ -137,26 +138,24 @@ impl RecordingSpec {
         } else {
             rows(text, Trim::All).and_then(|rows| collect_calls("row", rows.map(|row| self.fields(row?).map(Some))))
         };
-        let mut calls = calls.map_err(at)?;
+        let mut calls = calls.map_err(|error| anyhow!("{file}: {error}"))?;
         // Stable: requests of one time keep their order.
         calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         let [first, .., last] = &calls[..] else {
-            return Err(at(format!("{} requests; a recording needs at least two", calls.len())));
+            bail!("{file}: {} requests; a recording needs at least two", calls.len());
         };
         let (first_s, last_s) = (first.at_s, last.at_s);
-        if last_s <= first_s {
-            return Err(at("all requests have the same time".to_owned()));
-        }
+        ensure!(first_s < last_s, "{file}: all requests have the same time");
         calls.iter_mut().for_each(|call| call.at_s -= first_s);
         Ok(Recording { calls, other_servers })
     }
 
     /// Creates a request from named values: its time, `method`, `path`, `content_type` and `body`; the others fill
     /// templates.
-    fn fields(&self, mut fields: Row) -> Result<Call, String> {
+    fn fields(&self, mut fields: Row) -> Result<Call> {
         let Some(time) = fields.remove(&self.column) else {
             let names: Vec<&str> = fields.keys().map(String::as_str).collect();
-            return Err(format!("no column `{}`; found {}", self.column, names.join(", ")));
+            bail!("no column `{}`; found {}", self.column, names.join(", "));
         };
         let is_mooncake = fields.contains_key("hash_ids");
         let default = if is_mooncake { Unit::Ms } else { Unit::S };
@@ -184,17 +183,17 @@ impl RecordingSpec {
 ///
 /// # Errors
 /// A file that cannot be read, is not UTF-8, or is too large.
-pub(crate) fn read_text(file: &Path) -> Result<String, String> {
-    let at = |error: std::io::Error| format!("{}: {error}", file.display());
+pub(crate) fn read_text(file: &Path) -> Result<String> {
+    let at = |error: std::io::Error| anyhow!("{}: {error}", file.display());
     let mut text = String::new();
     let opened = std::fs::File::open(file).map_err(at)?;
     opened.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(at)?;
     if text.len() as u64 > FILE_BYTES {
-        return Err(format!(
+        bail!(
             "{}: larger than {} MiB, the limit of a file kept in memory; shorten it",
             file.display(),
             FILE_BYTES >> 20
-        ));
+        );
     }
     Ok(text)
 }
@@ -202,26 +201,26 @@ pub(crate) fn read_text(file: &Path) -> Result<String, String> {
 /// Collects requests; `unit` names one of them in the file.
 pub(crate) fn collect_calls(
     unit: &'static str,
-    calls: impl Iterator<Item = Result<Option<Call>, String>>,
-) -> Result<Vec<Call>, String> {
+    calls: impl Iterator<Item = Result<Option<Call>>>,
+) -> Result<Vec<Call>> {
     let mut all = Vec::new();
     for (number, call) in (1..).zip(calls) {
-        let call = call.map_err(|what| format!("{unit} {number}: {what}"))?;
+        let call = call.map_err(|error| anyhow!("{unit} {number}: {error}"))?;
         let place = (unit, number);
         all.extend(call.map(|call| Call { place, ..call }));
         if all.len() > MAX_REQUESTS {
-            return Err(format!("more than {MAX_REQUESTS} requests; shorten the file"));
+            bail!("more than {MAX_REQUESTS} requests; shorten the file");
         }
     }
     Ok(all)
 }
 
 /// Rows of a CSV file, with the names of its header.
-pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result<Row, String>>, String> {
+pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result<Row>>> {
     let mut reader = csv::ReaderBuilder::new().trim(trim).from_reader(text.as_bytes());
-    let columns = reader.headers().map_err(|error| error.to_string())?.clone();
+    let columns = reader.headers()?.clone();
     Ok(reader.into_records().map(move |record| {
-        let record = record.map_err(|error| error.to_string())?;
+        let record = record?;
         let cells = columns.iter().zip(&record);
         Ok(cells
             .map(|(column, cell)| (column.to_owned(), cell.to_owned()))
@@ -230,36 +229,36 @@ pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result
 }
 
 /// Values of a JSON object: texts without quotes, anything else as it is written. Null is no value.
-fn parse_json_line(line: &str) -> Result<Row, String> {
+fn parse_json_line(line: &str) -> Result<Row> {
     let read = serde_json::from_str::<BTreeMap<String, Option<Box<RawValue>>>>(line);
-    let fields = read.map_err(|error| error.to_string())?.into_iter();
+    let fields = read?.into_iter();
     let value = |raw: Box<RawValue>| serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
     Ok(fields.filter_map(|(name, raw)| Some((name, value(raw?)))).collect())
 }
 
-fn line(method: &str, path: &str, content_type: Option<&str>) -> Result<Arc<Line>, String> {
-    let method = method.parse().map_err(|_| format!("invalid HTTP method: `{method}`"))?;
+fn line(method: &str, path: &str, content_type: Option<&str>) -> Result<Arc<Line>> {
+    let method = method.parse().map_err(|_| anyhow!("invalid HTTP method: `{method}`"))?;
     let uri = path.parse::<Uri>().ok();
     // A name alone is read as that of a server.
     let found = uri.as_ref().and_then(Uri::path_and_query);
     let found = found.filter(|found| found.as_str().starts_with('/'));
-    let found = found.ok_or_else(|| format!("invalid URL path: `{path}`; begin it with `/`, and encode spaces"))?;
+    let found = found.with_context(|| format!("invalid URL path: `{path}`; begin it with `/`, and encode spaces"))?;
     let content_type = content_type.filter(|text| !text.is_empty());
     let content_type = content_type.map(HeaderValue::from_str).transpose();
     Ok(Arc::new(Line {
         method,
         path: found.as_str().to_owned(),
-        content_type: content_type.map_err(|_| "its content type is not a valid header value".to_owned())?,
+        content_type: content_type.map_err(|_| anyhow!("its content type is not a valid header value"))?,
     }))
 }
 
 /// Reads a line of an access log: the time in brackets, then the request line in quotes. Lines that hold no request, such
 /// as those of port scans, are left out.
-fn parse_log_line(text: &str) -> Result<Option<Call>, String> {
+fn parse_log_line(text: &str) -> Result<Option<Call>> {
     let parts = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     let timed = parts.and_then(|(time, rest)| Some((log_time(time)?, rest)));
     let Some((at_s, rest)) = timed else {
-        return Err("no time in brackets, such as [10/Oct/2026:13:55:36 -0700]".to_owned());
+        bail!("no time in brackets, such as [10/Oct/2026:13:55:36 -0700]");
     };
     let mut fields = rest.split('"').nth(1).unwrap_or_default().split(' ');
     let (Some(method), Some(path)) = (fields.next(), fields.next().filter(|path| path.starts_with('/'))) else {
@@ -307,8 +306,8 @@ struct HarBody {
 
 /// Requests of a HAR file to the server of the first one. Requests to other servers or over other protocols, as in a
 /// browser's file, are counted and left out.
-fn har(text: &str, other_servers: &mut usize) -> Result<Vec<Call>, String> {
-    let har: Har = serde_json::from_str(text).map_err(|error| error.to_string())?;
+fn har(text: &str, other_servers: &mut usize) -> Result<Vec<Call>> {
+    let har: Har = serde_json::from_str(text)?;
     let entries = har.log.entries;
     let first = entries.iter().find_map(|entry| authority(&entry.request.url));
     let first = first.unwrap_or_default().to_owned();
@@ -320,7 +319,7 @@ fn har(text: &str, other_servers: &mut usize) -> Result<Vec<Call>, String> {
         }
         let body = post_data.unwrap_or_default();
         if body.text.is_none() && body.params.is_some_and(|params| !params.is_empty()) {
-            return Err("its `postData` has `params` but no `text`; export the file with bodies".to_owned());
+            bail!("its `postData` has `params` but no `text`; export the file with bodies");
         }
         Ok(Some(Call {
             at_s: seconds(&entry.started_date_time, Unit::S)?,
@@ -340,12 +339,12 @@ fn authority(url: &str) -> Option<&str> {
 }
 
 /// Seconds of a time: a number in a unit, or a time of RFC 3339.
-fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
+fn seconds(text: &str, unit: Unit) -> Result<f64> {
     let number = text.parse::<f64>().ok().filter(|time| time.is_finite());
     number
         .map(|time| time / unit.per_s())
         .or_else(|| rfc3339(text))
-        .ok_or_else(|| format!("invalid time `{text}`: give a number, or 2026-11-20T12:00:00.5+01:00"))
+        .with_context(|| format!("invalid time `{text}`: give a number, or 2026-11-20T12:00:00.5+01:00"))
 }
 
 /// Seconds since 1970 of a time of RFC 3339, with `Z` or an offset; `None` for any other text.
@@ -380,7 +379,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(name: &str, text: &str) -> Result<Vec<Call>, String> {
+    fn read(name: &str, text: &str) -> Result<Vec<Call>> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(name);
         std::fs::write(&file, text).unwrap();
@@ -519,7 +518,7 @@ mod tests {
                 "line 2: no time in brackets",
             ),
         ] {
-            let error = read(name, text).unwrap_err();
+            let error = read(name, text).unwrap_err().to_string();
             assert!(error.contains(at), "{error}");
         }
         assert!(

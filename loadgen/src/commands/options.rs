@@ -6,10 +6,11 @@ use crate::plan::{Plan, PlanError, TargetPlan};
 use crate::runner::load_process::PROGRAM;
 use crate::runner::target::Target;
 use crate::selfcheck::certificate::CertificateStore;
-use crate::server::control::{Control, ControlError};
+use crate::server::control::Control;
 use crate::server::scrape::Scrape;
 use crate::store::folder::{Claim, claim, new_folder};
 use crate::store::resume::StoppedRun;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -191,17 +192,17 @@ impl TargetOptions {
 }
 
 /// Parses the name of a folder inside another.
-fn folder_name(text: &str) -> Result<String, String> {
+fn folder_name(text: &str) -> Result<String> {
     let is_name = Path::new(text).file_name().is_some_and(|name| name == text);
     is_name
         .then(|| text.to_owned())
-        .ok_or_else(|| "give a name without `/`; --out is the parent folder".to_owned())
+        .context("give a name without `/`; --out is the parent folder")
 }
 
 /// Parses `NAME: VALUE`.
-fn header(text: &str) -> Result<Header, String> {
+fn header(text: &str) -> Result<Header> {
     // The value may be secret, so the message does not repeat it.
-    let (name, value) = text.split_once(':').ok_or("invalid header; give 'NAME: VALUE'")?;
+    let (name, value) = text.split_once(':').context("invalid header; give 'NAME: VALUE'")?;
     Ok(Header {
         name: name.trim().to_owned(),
         value: value.trim().to_owned(),
@@ -221,8 +222,7 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u
         return Err(RunError::about(&plan.file, problem));
     };
     // Wrong arguments have another exit code than a server that does not answer.
-    let usage = |error: ControlError| RunError::Usage(error.to_string());
-    Control::new(&spec).map_err(usage)?;
+    Control::new(&spec).map_err(RunError::usage)?;
     let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
     let scrape = control.scrape().await?;
     let (target, table_bytes) = Target::fetch(plan, &spec, control).await?;

@@ -3,6 +3,7 @@
 use crate::error::RunError;
 use crate::store::files::{is_tracked, write_atomically};
 use crate::store::folder;
+use anyhow::Context as _;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -160,9 +161,9 @@ pub(super) fn exit_code(comparison: &Comparison) -> u8 {
 }
 
 /// Parses a share above 0 and below 1.
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> anyhow::Result<f64> {
     let share = text.parse().ok().filter(|share: &f64| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(|| "give a share above 0 and below 1, such as 0.05".to_owned())
+    share.context("give a share above 0 and below 1, such as 0.05")
 }
 
 #[cfg(test)]

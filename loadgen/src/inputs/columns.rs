@@ -2,6 +2,7 @@
 //! of them. Nulls are refused with their row, because no model takes them.
 
 use super::{InputError, MAX_BYTES, err, short};
+use anyhow::{anyhow, bail};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
@@ -88,17 +89,17 @@ fn collected(
     column: &str,
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
 ) -> Result<Records, InputError> {
-    let column_error = |problem: String| err(path)(format!("column `{column}`: {problem}"));
+    let column_error = |problem: anyhow::Error| err(path)(format!("column `{column}`: {problem}"));
     let mut all = Column::default();
     for batch in batches {
-        let batch = batch.map_err(|error| column_error(error.to_string()))?;
+        let batch = batch.map_err(|error| column_error(error.into()))?;
         let Some(array) = batch.column_by_name(column) else {
             return Err(err(path)(missing(column, &batch.schema())));
         };
         all.add(array).map_err(column_error)?;
         if all.rows > MAX_ROWS || all.data.len() > MAX_BYTES {
             let mebibytes = MAX_BYTES >> 20;
-            return Err(column_error(format!(
+            return Err(column_error(anyhow!(
                 "more than {MAX_ROWS} rows or {mebibytes} MiB; shorten the file"
             )));
         }
@@ -113,10 +114,10 @@ fn collected(
 }
 
 impl Column {
-    fn add(&mut self, array: &ArrayRef) -> Result<(), String> {
+    fn add(&mut self, array: &ArrayRef) -> anyhow::Result<()> {
         let rows = array.len();
         if let Some(row) = (0..rows).find(|row| array.is_null(*row)) {
-            return Err(format!("row {} is null; fill it or remove it", self.rows + row));
+            bail!("row {} is null; fill it or remove it", self.rows + row);
         }
         let lists: Option<Vec<ArrayRef>> = match array.data_type() {
             Arrow::List(_) => Some((0..rows).map(|row| array.as_list::<i32>().value(row)).collect()),
@@ -130,7 +131,7 @@ impl Column {
                 for (row, list) in lists.iter().enumerate() {
                     if list.null_count() > 0 {
                         let row = self.rows + row;
-                        return Err(format!("row {row} has a null in its list; fill it or remove it"));
+                        bail!("row {row} has a null in its list; fill it or remove it");
                     }
                     self.elements(list)?;
                     self.lengths.push(list.len() as u64);
@@ -141,7 +142,7 @@ impl Column {
         Ok(())
     }
 
-    fn elements(&mut self, array: &ArrayRef) -> Result<(), String> {
+    fn elements(&mut self, array: &ArrayRef) -> anyhow::Result<()> {
         let dtype = match array.data_type() {
             Arrow::Boolean => {
                 self.data.extend(array.as_boolean().values().iter().map(u8::from));
@@ -164,11 +165,7 @@ impl Column {
             Arrow::Binary => self.texts(array.as_binary::<i32>().iter().flatten()),
             Arrow::LargeBinary => self.texts(array.as_binary::<i64>().iter().flatten()),
             Arrow::BinaryView => self.texts(array.as_binary_view().iter().flatten()),
-            other => {
-                return Err(format!(
-                    "type {other} is not supported by the protocol; cast it in the file"
-                ));
-            }
+            other => bail!("type {other} is not supported by the protocol; cast it in the file"),
         };
         // All batches of one column have one type.
         self.dtype = Some(dtype);

@@ -2,6 +2,7 @@
 //! numeric inputs; lengths; or recorded requests that are sent unchanged.
 
 use super::{InputError, err, read, short};
+use anyhow::{anyhow, bail, ensure};
 use bytes::Bytes;
 use std::path::Path;
 use tierlab_load::inputs::{Recorded, RecordedRequest, Records};
@@ -59,7 +60,7 @@ pub fn requests(path: &Path) -> Result<Recorded, InputError> {
     recorded(&short(path), &Bytes::from(read(path)?)).map_err(err(path))
 }
 
-fn recorded(source: &str, bytes: &Bytes) -> Result<Recorded, String> {
+fn recorded(source: &str, bytes: &Bytes) -> anyhow::Result<Recorded> {
     let mut requests = Vec::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
@@ -67,19 +68,17 @@ fn recorded(source: &str, bytes: &Bytes) -> Result<Recorded, String> {
             continue;
         }
         let line = bytes.slice_ref(line);
-        InferRequest::decode(&line.clone().into(), None).map_err(|error| format!("line {}: {error}", index + 1))?;
+        InferRequest::decode(&line.clone().into(), None).map_err(|error| anyhow!("line {}: {error}", index + 1))?;
         requests.push(RecordedRequest {
             place: format!("line {}", index + 1),
             whole: Some(line),
             ..RecordedRequest::default()
         });
         if requests.len() > MAX_REQUESTS {
-            return Err(format!("more than {MAX_REQUESTS} requests; shorten the file"));
+            bail!("more than {MAX_REQUESTS} requests; shorten the file");
         }
     }
-    if requests.is_empty() {
-        return Err("no requests".into());
-    }
+    ensure!(!requests.is_empty(), "no requests");
     Ok(Recorded {
         source: source.to_owned(),
         requests,
@@ -130,7 +129,7 @@ mod tests {
         assert_eq!(read.requests[1].place, "line 3");
         assert_eq!(read.requests[0].whole.as_deref(), Some(LINE.as_bytes()));
         let bad = recorded("r", &format!("{LINE}\n{}", LINE.replace("[1,2]}", "[1]}")).into()).unwrap_err();
-        assert!(bad.starts_with("line 2: "), "{bad}");
+        assert!(bad.to_string().starts_with("line 2: "), "{bad}");
         assert!(recorded("r", &Bytes::from_static(b"\n")).is_err());
     }
 

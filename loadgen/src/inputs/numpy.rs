@@ -3,6 +3,7 @@
 //! archives beyond 4 GiB are refused.
 
 use super::{InputError, MAX_BYTES, err, read, short};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::borrow::Cow;
@@ -38,7 +39,7 @@ pub fn npy(path: &Path) -> Result<Records, InputError> {
     array(short(path), &read(path)?).map_err(err(path))
 }
 
-fn array(source: String, bytes: &[u8]) -> Result<Records, String> {
+fn array(source: String, bytes: &[u8]) -> Result<Records> {
     let array = formats::read(bytes)?;
     // A scalar is one record.
     let (records, dims) = match array.shape.split_first() {
@@ -56,17 +57,17 @@ pub fn npz(path: &Path) -> Result<BTreeMap<String, Records>, InputError> {
     arrays(&short(path), &read(path)?).map_err(err(path))
 }
 
-fn arrays(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, String> {
+fn arrays(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>> {
     let mut arrays = BTreeMap::new();
     let mut remaining = MAX_BYTES;
     for entry in entries(bytes)? {
         let Some(name) = entry.name.strip_suffix(".npy") else {
-            return Err(format!("`{}` in it is not an array", entry.name));
+            bail!("`{}` in it is not an array", entry.name);
         };
-        let fault = |problem: String| format!("`{name}`: {problem}");
+        let fault = |problem: anyhow::Error| anyhow!("`{name}`: {problem}");
         remaining = remaining
             .checked_sub(entry.plain)
-            .ok_or_else(|| fault(format!("more than {} MiB with the arrays before it", MAX_BYTES >> 20)))?;
+            .with_context(|| format!("`{name}`: more than {} MiB with the arrays before it", MAX_BYTES >> 20))?;
         let plain = unpacked(bytes, &entry).map_err(fault)?;
         let records = array(format!("{source}, `{name}`"), &plain).map_err(fault)?;
         arrays.insert(name.to_owned(), records);
@@ -82,44 +83,38 @@ pub fn npz_array(path: &Path, name: Option<&str>) -> Result<Records, InputError>
     chosen(npz(path)?, name).map_err(err(path))
 }
 
-fn chosen(mut arrays: BTreeMap<String, Records>, name: Option<&str>) -> Result<Records, String> {
+fn chosen(mut arrays: BTreeMap<String, Records>, name: Option<&str>) -> Result<Records> {
     let names: Vec<String> = arrays.keys().cloned().collect();
     let found = match name {
         Some(name) => arrays.remove(name),
         None if arrays.len() == 1 => arrays.into_values().next(),
         None => None,
     };
-    found.ok_or_else(|| {
+    found.with_context(|| {
         let missing = name.map_or_else(|| "no `name`".to_owned(), |name| format!("no array `{name}`"));
         format!("{missing}; found {}", names.join(", "))
     })
 }
 
-fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
+fn entries(bytes: &[u8]) -> Result<Vec<Entry>> {
     let tail = bytes.len().saturating_sub(END_BYTES);
     let end = bytes[tail..].windows(EOCD.len()).rposition(|window| window == EOCD);
-    let end = tail + end.ok_or("not an .npz file: not a ZIP archive, or cut off")?;
+    let end = tail + end.context("not an .npz file: not a ZIP archive, or cut off")?;
     let comment = usize::from(u16_at(bytes, end + 20)?);
-    if bytes.len() - end < 22 + comment {
-        return Err("it is cut off".into());
-    }
+    ensure!(bytes.len() - end >= 22 + comment, "it is cut off");
     let count = usize::from(u16_at(bytes, end + 10)?);
-    if count > MAX_ARRAYS {
-        return Err(format!("more than {MAX_ARRAYS} arrays"));
-    }
+    ensure!(count <= MAX_ARRAYS, "more than {MAX_ARRAYS} arrays");
     let mut at = u32_at(bytes, end + 16)? as usize;
     let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
         if bytes.get(at..at.saturating_add(4)) != Some(ENTRY_MAGIC) {
-            return Err("its directory is damaged, or that of an archive beyond 4 GiB".into());
+            bail!("its directory is damaged, or that of an archive beyond 4 GiB");
         }
-        if u16_at(bytes, at + 8)? & 1 != 0 {
-            return Err("it is encrypted".into());
-        }
+        ensure!(u16_at(bytes, at + 8)? & 1 == 0, "it is encrypted");
         let name_len = usize::from(u16_at(bytes, at + 28)?);
         let name = bytes
             .get(at + 46..at + 46 + name_len)
-            .ok_or("its directory is cut off")?;
+            .context("its directory is cut off")?;
         entries.push(Entry {
             name: String::from_utf8_lossy(name).into_owned(),
             method: u16_at(bytes, at + 10)?,
@@ -133,14 +128,14 @@ fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String> {
+fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>> {
     let at = entry.local;
     if bytes.get(at..at.saturating_add(4)) != Some(LOCAL_MAGIC) {
-        return Err("it is not at its position in the directory".into());
+        bail!("it is not at its position in the directory");
     }
     let begin = at + 30 + usize::from(u16_at(bytes, at + 26)?) + usize::from(u16_at(bytes, at + 28)?);
     let end = begin.checked_add(entry.compressed);
-    let packed = end.and_then(|end| bytes.get(begin..end)).ok_or("it is cut off")?;
+    let packed = end.and_then(|end| bytes.get(begin..end)).context("it is cut off")?;
     let plain: Cow<'a, [u8]> = match entry.method {
         0 => packed.into(),
         8 => {
@@ -148,33 +143,33 @@ fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String>
             // One byte more than in the directory, to detect a longer entry.
             let limit = entry.plain as u64 + 1;
             let reading = DeflateDecoder::new(packed).take(limit).read_to_end(&mut plain);
-            reading.map_err(|error| format!("it cannot be unpacked: {error}"))?;
+            reading.map_err(|error| anyhow!("it cannot be unpacked: {error}"))?;
             plain.into()
         }
         other => {
             let advice = "save it by np.savez or np.savez_compressed";
-            return Err(format!("unsupported compression method {other}; {advice}"));
+            bail!("unsupported compression method {other}; {advice}");
         }
     };
     let mut crc = Crc::new();
     crc.update(&plain);
     if plain.len() != entry.plain || crc.sum() != entry.crc {
-        return Err("it is damaged: its checksum differs".into());
+        bail!("it is damaged: its checksum differs");
     }
     Ok(plain)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16, String> {
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {
     chunk(bytes, at).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, String> {
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
     chunk(bytes, at).map(u32::from_le_bytes)
 }
 
-fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
     let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<N>);
-    found.copied().ok_or_else(|| "its directory is cut off".to_owned())
+    found.copied().context("its directory is cut off")
 }
 
 #[cfg(test)]
@@ -235,7 +230,7 @@ mod tests {
             (file("<f4", false, &[0, 4], &[]), "no records"),
         ] {
             let refused = array("x.npy".into(), &bytes).unwrap_err();
-            assert!(refused.contains(problem), "{refused}");
+            assert!(refused.to_string().contains(problem), "{refused}");
         }
     }
 
@@ -326,7 +321,7 @@ mod tests {
             assert_eq!(both["a"].get(1).1, [3, 4]);
             assert_eq!(both["b"].get(0).1, [5, 0]);
             let missing = chosen(arrays("x.npz", &two(compressed)).unwrap(), Some("c")).unwrap_err();
-            assert!(missing.contains("no array `c`; found a, b"), "{missing}");
+            assert!(missing.to_string().contains("no array `c`; found a, b"), "{missing}");
             assert!(chosen(both, None).is_err());
         }
     }
@@ -337,13 +332,14 @@ mod tests {
         let at = bytes.windows(4).position(|window| window == [1, 2, 3, 4]).unwrap();
         bytes[at] = 9;
         let refused = arrays("x.npz", &bytes).unwrap_err();
-        assert!(refused.contains("`a`: it is damaged"), "{refused}");
+        assert!(refused.to_string().contains("`a`: it is damaged"), "{refused}");
         let whole = two(true);
         for left_out in [1, 2] {
             let refused = arrays("x.npz", &whole[..whole.len() - left_out]).unwrap_err();
-            assert!(refused.contains("cut off"), "{refused}");
+            assert!(refused.to_string().contains("cut off"), "{refused}");
         }
-        assert!(arrays("x.npz", b"\x93NUMPY").unwrap_err().contains("not a ZIP archive"));
+        let refused = arrays("x.npz", b"\x93NUMPY").unwrap_err();
+        assert!(refused.to_string().contains("not a ZIP archive"));
     }
 
     proptest! {

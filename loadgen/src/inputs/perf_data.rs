@@ -5,6 +5,7 @@
 //! `docs/input_data.md`. Unknown keys are refused by name.
 
 use super::{InputError, read, short};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -58,7 +59,7 @@ pub fn expectations(path: &Path) -> Result<Recorded, InputError> {
     let entries = document.validation_data.unwrap_or(document.data);
     let steps = steps(&entries).map_err(&refuse)?;
     if steps.is_empty() {
-        return Err(refuse("no validation data".into()));
+        return Err(refuse(anyhow!("no validation data")));
     }
     let request = |step: RecordedRequest| RecordedRequest {
         place: step.place,
@@ -71,25 +72,23 @@ pub fn expectations(path: &Path) -> Result<Recorded, InputError> {
     })
 }
 
-fn document(bytes: &[u8]) -> Result<Document, String> {
-    serde_json::from_slice(bytes).map_err(|error| format!("not input data of perf_analyzer: {error}"))
+fn document(bytes: &[u8]) -> Result<Document> {
+    serde_json::from_slice(bytes).map_err(|error| anyhow!("not input data of perf_analyzer: {error}"))
 }
 
-fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
+fn recorded(source: String, bytes: &[u8]) -> Result<Recorded> {
     let document = document(bytes)?;
     let mut requests = steps(&document.data)?;
-    if requests.is_empty() {
-        return Err("`data` is missing or empty".into());
-    }
+    ensure!(!requests.is_empty(), "`data` is missing or empty");
     if let Some(entries) = document.validation_data {
         let expected = steps(&entries)?;
         let data_steps = requests.iter().map(|step| &step.place);
         if !expected.iter().map(|step| &step.place).eq(data_steps) {
-            return Err(format!(
+            bail!(
                 "`validation_data` has {} steps, `data` has {}, or their streams differ",
                 expected.len(),
                 requests.len()
-            ));
+            );
         }
         for (request, step) in requests.iter_mut().zip(expected) {
             request.expected = step.inputs;
@@ -99,12 +98,12 @@ fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
 }
 
 /// Returns the steps of one stream or of several.
-fn steps(entries: &[Box<RawValue>]) -> Result<Vec<RecordedRequest>, String> {
+fn steps(entries: &[Box<RawValue>]) -> Result<Vec<RecordedRequest>> {
     let mut steps = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         if entry.get().trim_start().starts_with('[') {
             let stream: Vec<Box<RawValue>> =
-                serde_json::from_str(entry.get()).map_err(|error| format!("stream {index}: {error}"))?;
+                serde_json::from_str(entry.get()).map_err(|error| anyhow!("stream {index}: {error}"))?;
             for (number, text) in stream.iter().enumerate() {
                 steps.push(step(format!("stream {index}, step {number}"), text)?);
             }
@@ -112,18 +111,18 @@ fn steps(entries: &[Box<RawValue>]) -> Result<Vec<RecordedRequest>, String> {
             steps.push(step(format!("step {index}"), entry)?);
         }
         if steps.len() > MAX_STEPS {
-            return Err(format!("more than {MAX_STEPS} steps; shorten the file"));
+            bail!("more than {MAX_STEPS} steps; shorten the file");
         }
     }
     Ok(steps)
 }
 
-fn step(place: String, text: &RawValue) -> Result<RecordedRequest, String> {
+fn step(place: String, text: &RawValue) -> Result<RecordedRequest> {
     let tensors: BTreeMap<String, Box<RawValue>> =
-        serde_json::from_str(text.get()).map_err(|error| format!("{place}: {error}"))?;
+        serde_json::from_str(text.get()).map_err(|error| anyhow!("{place}: {error}"))?;
     let named = tensors
         .into_iter()
-        .map(|(name, text)| tensor(name.clone(), text).map_err(|problem| format!("{place}: `{name}`: {problem}")));
+        .map(|(name, text)| tensor(name.clone(), text).map_err(|problem| anyhow!("{place}: `{name}`: {problem}")));
     Ok(RecordedRequest {
         inputs: named.collect::<Result<_, _>>()?,
         place,
@@ -131,7 +130,7 @@ fn step(place: String, text: &RawValue) -> Result<RecordedRequest, String> {
     })
 }
 
-fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor, String> {
+fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor> {
     if !text.get().trim_start().starts_with('{') {
         return Ok(RecordedTensor {
             name,
@@ -139,14 +138,14 @@ fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor, String> {
             content: RecordedContent::Json(text),
         });
     }
-    let described: DescribedTensor = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
+    let described: DescribedTensor = serde_json::from_str(text.get())?;
     let content = match (described.content, described.b64) {
-        (Some(_), Some(_)) => return Err("it has both `content` and `b64`".into()),
-        (None, None) => return Err("it has neither `content` nor `b64`".into()),
+        (Some(_), Some(_)) => bail!("it has both `content` and `b64`"),
+        (None, None) => bail!("it has neither `content` nor `b64`"),
         (None, Some(encoded)) => raw(&encoded)?,
         (Some(content), None) if content.get().trim_start().starts_with('{') => {
-            let inner: DescribedTensor = serde_json::from_str(content.get()).map_err(|error| error.to_string())?;
-            raw(&inner.b64.ok_or("its `content` is neither an array nor `b64`")?)?
+            let inner: DescribedTensor = serde_json::from_str(content.get())?;
+            raw(&inner.b64.context("its `content` is neither an array nor `b64`")?)?
         }
         (Some(content), None) => RecordedContent::Json(content),
     };
@@ -157,10 +156,10 @@ fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor, String> {
     })
 }
 
-fn raw(encoded: &str) -> Result<RecordedContent, String> {
+fn raw(encoded: &str) -> Result<RecordedContent> {
     let bytes = STANDARD
         .decode(encoded)
-        .map_err(|error| format!("its `b64` is not base64: {error}"))?;
+        .map_err(|error| anyhow!("its `b64` is not base64: {error}"))?;
     Ok(RecordedContent::Raw(bytes.into()))
 }
 
@@ -245,6 +244,7 @@ mod tests {
             (r#"{"data": [], "weights": 1}"#, "unknown field `weights`"),
         ] {
             let refused = recorded("d.json".into(), text.as_bytes()).unwrap_err();
+            let refused = refused.to_string();
             assert!(refused.contains(problem), "{refused} does not say {problem}");
         }
     }

@@ -35,8 +35,8 @@ pub struct Fault {
 
 impl Fault {
     /// Problem in words, without the key.
-    pub(super) fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        let (key, problem) = (key.into(), problem.into());
+    pub(super) fn new(key: impl Into<String>, problem: impl Display) -> Self {
+        let (key, problem) = (key.into(), problem.to_string());
         let text = match key.as_str() {
             "" => problem,
             key => format!("`{key}`: {problem}"),
@@ -105,7 +105,7 @@ fn without_goose(key: &str) -> Fault {
 /// Fault of a key, with a formatted message.
 macro_rules! fault {
     ($key:expr, $($problem:tt)+) => {
-        $crate::plan::fault::Fault::new($key, format_args!($($problem)+).to_string())
+        $crate::plan::fault::Fault::new($key, format_args!($($problem)+))
     };
 }
 

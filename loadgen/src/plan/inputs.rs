@@ -453,10 +453,9 @@ mod tests {
     use tierlab_load::payload::Form;
     use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-    fn parse(text: &str) -> Result<InputRules, String> {
-        let raw = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
-        let plan = validate(raw, &[], Base::local(Path::new("")));
-        plan.map(|plan| plan.rules).map_err(|fault| fault.to_string())
+    fn parse(text: &str) -> Result<InputRules, Fault> {
+        let raw = crate::plan::fault::read(text).map_err(|(_, fault)| fault)?;
+        Ok(validate(raw, &[], Base::local(Path::new("")))?.rules)
     }
 
     #[test]
@@ -548,7 +547,7 @@ mod tests {
             ("requests = \"a\"\ndata = \"b\"", "exclude each other"),
             ("[check]\nshare = 2", "`check.share`: 2 is not between 0 and 1"),
         ] {
-            let refused = parse(text).expect_err(problem);
+            let refused = parse(text).expect_err(problem).to_string();
             assert!(refused.contains(problem), "{refused} does not say {problem}");
         }
     }
@@ -580,12 +579,12 @@ mod tests {
             let inputs: Vec<TensorSpec> = shapes.iter().enumerate().map(spec).collect();
             let declared = Declared { model: "m", inputs: &inputs, outputs: &[], batched };
             let made = Inputs::resolve(&InputRules::default(), &declared).or_else(|said| {
-                let rules = parse(&pasted(&said)).map_err(|error| format!("{error}: {said}"))?;
+                let rules = parse(&pasted(&said.to_string())).map_err(|error| format!("{error}: {said}"))?;
                 Inputs::resolve(&rules, &declared).map_err(|error| format!("{error}: {said}"))
             });
             let made = made.map_err(TestCaseError::fail)?;
             let wish = Demand { form: Form::Http(Encoding::Binary), rows: 1, requests: 2, seed: 1, entities: None };
-            made.prepare(&wish).map_err(TestCaseError::fail)?;
+            made.prepare(&wish).map_err(|error| TestCaseError::fail(error.to_string()))?;
         }
 
         #[test]

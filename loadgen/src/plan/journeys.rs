@@ -282,7 +282,7 @@ fn for_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Req
             "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
         );
     }
-    let fault_at = |key: &'static str| move |problem: String| Fault::new(format!("{at}.{key}"), problem);
+    let fault_at = |key: &'static str| move |problem: anyhow::Error| Fault::new(format!("{at}.{key}"), problem);
     let body = raw.body.as_ref().map(|body| Template::parse(body, Usage::Body, names));
     let body = body.transpose().map_err(fault_at("body"))?;
     Ok(Request::Http {

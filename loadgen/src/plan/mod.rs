@@ -41,6 +41,7 @@ use loads::RawLoad;
 use raw::RawPlan;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use target::RawTarget;
@@ -246,16 +247,16 @@ impl Plan {
     }
 
     /// Error in the inputs of a model, with the keys of the plan.
-    pub fn inputs_error(&self, model: &str, problem: &str) -> String {
-        let problem = match model == self.model {
-            true => problem.to_owned(),
-            false => inputs::rekey(model, problem),
-        };
+    pub fn inputs_error(&self, model: &str, problem: &anyhow::Error) -> String {
+        let mut problem = problem.to_string();
+        if model != self.model {
+            problem = inputs::rekey(model, &problem);
+        }
         format!("{}: {problem}", self.file.display())
     }
 
     /// Error in a key of this plan, found after it was read.
-    pub fn refuse(&self, key: &str, problem: impl Into<String>) -> PlanError {
+    pub fn refuse(&self, key: &str, problem: impl Display) -> PlanError {
         refusal(&self.file, &self.text, Fault::new(key, problem))
     }
 

@@ -235,7 +235,7 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             }
             continue;
         }
-        let fault_at = |problem: String| {
+        let fault_at = |problem: anyhow::Error| {
             fault!(
                 format!("question.slo[{i}]"),
                 "{problem}; of failed requests, as `errors < 0.1 %`"
@@ -328,14 +328,13 @@ mod tests {
     use crate::plan::raw::RawPlan;
     use std::path::Path;
 
-    fn read(text: &str) -> Result<Question, String> {
+    fn read(text: &str) -> Result<Question, Fault> {
         const HEAD: &str =
             "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.2\nstep_s = 1.5\ndrain_s = 1\nprices = \"p\"\n";
         let text = format!("{HEAD}[question]\n{text}");
-        let raw: RawPlan = crate::plan::fault::read(&text).map_err(|(_, fault)| fault.to_string())?;
+        let raw: RawPlan = crate::plan::fault::read(&text).map_err(|(_, fault)| fault)?;
         let facts = raw.facts(Base::local(Path::new("")));
-        let question = validate(raw.question.as_ref().unwrap(), facts);
-        question.map_err(|fault| fault.to_string())
+        validate(raw.question.as_ref().unwrap(), facts)
     }
 
     #[test]
@@ -397,7 +396,7 @@ mod tests {
                 "`question.tie`: \"much\" is not a share",
             ),
         ] {
-            let error = read(text).unwrap_err();
+            let error = read(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

@@ -4,6 +4,7 @@
 use super::check::PlanFacts;
 use super::fault::{Fault, check_range, empty, fault, refuse};
 use super::value::{self, Within};
+use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
@@ -136,8 +137,8 @@ fn modes(named: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
 ///
 /// # Errors
 /// Any other text, with the form to write.
-pub fn objective(text: &str) -> Result<Objective, String> {
-    value::objective(text).ok_or_else(|| {
+pub fn objective(text: &str) -> anyhow::Result<Objective> {
+    value::objective(text).with_context(|| {
         format!(
             "`{text}` is not an objective; write it as `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s) or \
              `99.5 % within 20 ms`; of replies that stream, as `ttft p99 < 300 ms` (first_byte, ttft or gap)"
@@ -174,7 +175,7 @@ mod tests {
             "p99 < inf s",
             "fast",
         ] {
-            let error = objective(bad).unwrap_err();
+            let error = objective(bad).unwrap_err().to_string();
             assert!(error.contains("`p99 < 20 ms`") && error.contains(bad), "{error}");
         }
     }

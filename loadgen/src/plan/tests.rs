@@ -13,12 +13,12 @@ const LOAD: &str = "[[load]]\nmode = \"realtime\"\nrates = [50, 100]\n";
 const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"w\"\nserver_config = \"server.toml\"\n\
     [[lab.cache]]\nname = \"cold\"\nshare = 0.0\n[lab.data]\nrows = 10\n";
 
-fn parse(text: &str) -> Result<Plan, String> {
-    Plan::parse(Path::new("plans/t.toml"), text).map_err(|error| error.to_string())
+fn parse(text: &str) -> Result<Plan, PlanError> {
+    Plan::parse(Path::new("plans/t.toml"), text)
 }
 
 fn refusal(text: &str) -> String {
-    let message = parse(text).expect_err(text);
+    let message = parse(text).expect_err(text).to_string();
     assert!(message.starts_with("plans/t.toml:"), "{message}");
     message
 }
@@ -284,7 +284,7 @@ fn a_replay_has_what_it_needs_in_all_of_its_requests_or_in_none() {
         let lines = lines.map(|line| format!("{{{line}}}\n")).concat();
         std::fs::write(folder.path().join("r.jsonl"), lines).unwrap();
         let text = format!("arrivals = \"replay\"\n{HEAD}[arrival]\nfile = \"r.jsonl\"\n{more}");
-        Plan::parse(&folder.path().join("t.toml"), &text).map_err(|error| error.to_string())
+        Plan::parse(&folder.path().join("t.toml"), &text)
     };
     let at = |number: u32| f64::from(number) * 1.5;
     let entity = |number: u32| format!("\"timestamp\":{},\"entity_id\":{number}", at(number));
@@ -308,7 +308,7 @@ fn a_replay_has_what_it_needs_in_all_of_its_requests_or_in_none() {
             "check `arrival.unit`",
         ),
     ] {
-        let refused = replay(lines, "").unwrap_err();
+        let refused = replay(lines, "").unwrap_err().to_string();
         assert!(refused.contains(says), "{refused}");
     }
     let other = "\"timestamp\":1,\"path\":\"/\"";

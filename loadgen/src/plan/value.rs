@@ -322,8 +322,8 @@ mod tests {
         resolution: Option<f64>,
     }
 
-    fn read(text: &str) -> Result<Keys, String> {
-        crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())
+    fn read(text: &str) -> Result<Keys, crate::plan::Fault> {
+        crate::plan::fault::read(text).map_err(|(_, fault)| fault)
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
             ("sizes = { a = 1 }", "`sizes`: invalid type: map"),
             ("resolution = 0", "`resolution`: 0 is not between 0.01 and 1"),
         ] {
-            let error = read(text).expect_err(text);
+            let error = read(text).expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

@@ -244,7 +244,7 @@ impl Check<'_> {
     async fn custom(&self, custom: &Custom, ids: Option<&Population>) -> Result<(), RunError> {
         let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
         let bodies = custom.bodies(1, &ids, 1, self.plan.seed);
-        let body = bodies.map_err(RunError::Usage)?.swap_remove(0);
+        let body = bodies.map_err(RunError::usage)?.swap_remove(0);
         let limit = Limit::of_replies(self.plan.reply_limit_bytes, None);
         let asking = self.target.control.try_custom(custom, &body, &limit, self.plan.timeout);
         Ok(asking.await?)

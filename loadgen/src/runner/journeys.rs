@@ -13,6 +13,7 @@ use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan, Request, StepInputs, StepPlan};
 use crate::server::control::Control;
 use crate::server::delta;
+use anyhow::bail;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use std::collections::BTreeMap;
@@ -220,7 +221,7 @@ impl<'a> PreparedJourney<'a> {
                 models.insert(model, target.control.model(model).await?);
             }
         }
-        let refuse = |step: &StepPlan, problem: String| {
+        let refuse = |step: &StepPlan, problem: anyhow::Error| {
             let problem = format!("`{}`, step `{}`: {problem}", journey.name, step.name);
             RunError::from(plan.refuse("journey", problem))
         };
@@ -321,7 +322,7 @@ fn journey_step(
     names: &[String],
     models: &BTreeMap<&str, ModelMetadata>,
     connections: Option<&Arc<Connections>>,
-) -> Result<JourneyStep, String> {
+) -> anyhow::Result<JourneyStep> {
     match &step.request {
         Request::Http {
             method,
@@ -374,7 +375,7 @@ fn carrier(
     connections: Option<&Arc<Connections>>,
     model: &str,
     protocol: Protocol,
-) -> Result<StepTransport, String> {
+) -> anyhow::Result<StepTransport> {
     if let (Protocol::Grpc, Some(connections)) = (protocol, connections) {
         return Ok(StepTransport::Grpc(GrpcCall {
             connections: Arc::clone(connections),
@@ -397,16 +398,16 @@ fn body(
     metadata: &ModelMetadata,
     model: &str,
     names: &[String],
-) -> Result<(Template, Option<u32>), String> {
+) -> anyhow::Result<(Template, Option<u32>)> {
     match content {
         StepInputs::Body(body) => Ok((body.clone(), None)),
         StepInputs::Inputs(values) => Ok((inputs::body(values, &metadata.inputs, names)?, None)),
         StepInputs::Entity if metadata.joined.is_none() => {
             let wanted: Vec<&str> = metadata.inputs.iter().map(|spec| spec.name.as_str()).collect();
-            Err(format!(
+            bail!(
                 "`{model}` joins no rows, so an entity alone is not a request; give `inputs` ({}) or a `body`",
                 wanted.join(", ")
-            ))
+            )
         }
         StepInputs::Entity => {
             let entity = BTreeMap::from([(ENTITY_ID.to_owned(), format!("{{{ENTITY_ID}}}").into())]);

@@ -159,7 +159,7 @@ impl Requests<'_> {
                 let shown = population.map(|population| ids.iter().map(|id| population.shown(*id)).collect());
                 let shown: Vec<String> = shown.unwrap_or_default();
                 let bodies = custom.bodies(requests, &shown, per_request, self.seed);
-                let bodies = bodies.map_err(RunError::Usage)?;
+                let bodies = bodies.map_err(RunError::usage)?;
                 let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
                 return Ok(Prepared { bodies, sent });
             }
@@ -193,7 +193,7 @@ pub(super) fn route(plan: &Plan, server: &Control, model: &str) -> Result<Route,
         Protocol::Http if plan.sending.http2 => {
             let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
             let connections = Connections::http2(Arc::clone(&server.endpoint), users, fixed);
-            let connections = Arc::new(connections.map_err(RunError::Usage)?);
+            let connections = Arc::new(connections.map_err(RunError::usage)?);
             Ok(Route::Http(server.route(model)?.with_http2(connections)))
         }
         Protocol::Http => Ok(Route::Http(server.route(model)?)),
@@ -213,5 +213,5 @@ pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Conn
     };
     let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
     let connections = Connections::new(Arc::clone(endpoint), users, fixed);
-    connections.map(Arc::new).map_err(RunError::Usage)
+    connections.map(Arc::new).map_err(RunError::usage)
 }

@@ -8,6 +8,7 @@ use crate::error::RunError;
 use crate::store::files::write_atomically;
 use crate::store::folder::sha256_of;
 use crate::store::time::{parse_rfc3339, rfc3339};
+use anyhow::anyhow;
 use clap::Args;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -71,19 +72,19 @@ impl CertificateStore {
         match self.read() {
             Ok(certificate) => judge_now(certificate),
             Err(doubt) => CarriedCertificate {
-                doubts: vec![doubt],
+                doubts: vec![doubt.to_string()],
                 ..CarriedCertificate::default()
             },
         }
     }
 
-    fn read(&self) -> Result<Certificate, String> {
-        let file = self.file().map_err(|error| error.to_string())?;
+    fn read(&self) -> anyhow::Result<Certificate> {
+        let file = self.file()?;
         let text = fs::read(&file).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => format!("{} does not exist", file.display()),
-            _ => format!("{}: {error}", file.display()),
+            std::io::ErrorKind::NotFound => anyhow!("{} does not exist", file.display()),
+            _ => anyhow!("{}: {error}", file.display()),
         })?;
-        serde_json::from_slice(&text).map_err(|error| format!("{} is not a certificate: {error}", file.display()))
+        serde_json::from_slice(&text).map_err(|error| anyhow!("{} is not a certificate: {error}", file.display()))
     }
 }
 

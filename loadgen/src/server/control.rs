@@ -71,7 +71,7 @@ impl Control {
     /// # Errors
     /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be built.
     pub fn new(spec: &TargetSpec) -> Result<Self, ControlError> {
-        let refuse = |problem: String| refusal(&tierlab_load::redact::urls(&spec.url), &problem);
+        let refuse = |problem: anyhow::Error| refusal(&tierlab_load::redact::urls(&spec.url), &problem.to_string());
         let access = spec.access.open().map_err(refuse)?;
         let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse)?;
         let grpc = spec.grpc_url.as_deref().map(|url| Endpoint::new(url, &access));
@@ -169,7 +169,8 @@ impl Control {
     }
 
     fn access(&self) -> Result<Access, ControlError> {
-        self.spec.access.open().map_err(|problem| refusal(&self.base, &problem))
+        let access = self.spec.access.open();
+        access.map_err(|problem| refusal(&self.base, &problem.to_string()))
     }
 
     fn metrics_below(&self) -> Result<Arc<Endpoint>, ControlError> {
@@ -178,7 +179,7 @@ impl Control {
     }
 
     fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
-        let refuse = |problem: String| refusal(&tierlab_load::redact::urls(url), &problem);
+        let refuse = |problem: anyhow::Error| refusal(&tierlab_load::redact::urls(url), &problem.to_string());
         let endpoint = self.endpoint.with_same_access(url, access).map_err(refuse)?;
         if endpoint.address.prefix.is_empty() {
             let below = format!("{}/metrics", endpoint.address.url());
@@ -215,7 +216,7 @@ impl Control {
             Some(custom) => HttpRoute::custom(endpoint, custom),
             None => HttpRoute::infer(endpoint, &self.infer_path(model)),
         };
-        route.map_err(|problem| refusal(&self.base, &problem))
+        route.map_err(|problem| refusal(&self.base, &problem.to_string()))
     }
 
     /// Returns the path of requests to a model, after the prefix.
@@ -237,7 +238,8 @@ impl Control {
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
         let path = self.model_path(model);
         let answer = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await?;
-        let metadata = metadata::read(model, &answer.body).map_err(|problem| refusal(&self.url_of(&path), &problem))?;
+        let metadata = metadata::read(model, &answer.body);
+        let metadata = metadata.map_err(|problem| refusal(&self.url_of(&path), &problem.to_string()))?;
         if metadata.batched.is_some() {
             return Ok(metadata);
         }

@@ -5,6 +5,7 @@
 //! notes it.
 
 use super::scrape::Scrape;
+use anyhow::{Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -108,7 +109,7 @@ impl Reading {
                     sum.delta.restarts += 1;
                     sum.add(&Scrape::default(), after_replica, models);
                 }
-                Err(why) => return Some(doubted(why)),
+                Err(why) => return Some(doubted(why.to_string())),
             }
         }
         for model in models {
@@ -148,23 +149,23 @@ fn has_restarted(
     before_at: SystemTime,
     is_alone: bool,
     models: &[&str],
-) -> Result<bool, &'static str> {
+) -> Result<bool> {
     let fell = has_fallen(before, after, models);
     let before_at_s = before_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     match (before.started_s(), after.started_s()) {
         (Some(earlier), Some(later)) if (later - earlier).abs() < SAME_START_S => match fell {
-            true => Err("its counters fell although its process is the same"),
+            true => bail!("its counters fell although its process is the same"),
             false => Ok(false),
         },
         (Some(_), Some(later)) if later + CLOCKS_APART_S >= before_at_s => Ok(true),
-        (Some(_), Some(_)) => Err(
+        (Some(_), Some(_)) => bail!(
             "several servers, started at different times, answer at one address of metrics; give each replica's by --metrics-url \
-             (`target.metrics`)",
+             (`target.metrics`)"
         ),
         _ if !fell => Ok(false),
         // Several named addresses are the replicas themselves.
         _ if !is_alone => Ok(true),
-        _ => Err(COUNTERS_FELL),
+        _ => bail!(COUNTERS_FELL),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Model metadata of any server. In: the JSON of `GET /v2/models/M`. Out: the model's metadata, with nothing in place of
 //! missing parts, or the fault.
 
+use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
 use tierlab_protocol::metadata::{JoinedMetadata, ModelMetadata};
 use tierlab_protocol::tensor::TensorSpec;
@@ -29,17 +30,16 @@ struct RawTensorMetadata {
 ///
 /// # Errors
 /// Bytes that are not metadata, or of another model; an invalid tensor.
-pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
+pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata> {
     let raw: RawMetadata = serde_json::from_slice(body).map_err(|error| {
         let begin: String = String::from_utf8_lossy(body).chars().take(60).collect();
-        format!("invalid model metadata: {error}: {begin:?}; check that the Open Inference Protocol v2 is at this address, over HTTP")
+        anyhow!("invalid model metadata: {error}: {begin:?}; check that the Open Inference Protocol v2 is at this address, over HTTP")
     })?;
-    if raw.name != model {
-        return Err(format!(
-            "metadata of model `{}` instead of `{model}`",
-            raw.name.chars().take(120).collect::<String>()
-        ));
-    }
+    ensure!(
+        raw.name == model,
+        "metadata of model `{}` instead of `{model}`",
+        raw.name.chars().take(120).collect::<String>()
+    );
     Ok(ModelMetadata {
         name: raw.name,
         versions: raw.versions.unwrap_or_default(),
@@ -52,7 +52,7 @@ pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
     })
 }
 
-fn tensors(kind: &str, raw: Option<Vec<RawTensorMetadata>>) -> Result<Vec<TensorSpec>, String> {
+fn tensors(kind: &str, raw: Option<Vec<RawTensorMetadata>>) -> Result<Vec<TensorSpec>> {
     let tensor = |raw: RawTensorMetadata| {
         let RawTensorMetadata { name, datatype, shape } = raw;
         // Some servers pass on Triton's configurations, which write TYPE_FP32.
@@ -60,8 +60,8 @@ fn tensors(kind: &str, raw: Option<Vec<RawTensorMetadata>>) -> Result<Vec<Tensor
         let plain = if plain == "STRING" { "BYTES" } else { plain };
         let dtype = plain
             .parse()
-            .map_err(|_| format!("{kind} `{name}`: unknown data type `{datatype}`"))?;
-        let shape = shape.ok_or_else(|| format!("{kind} `{name}`: shape is missing"))?;
+            .map_err(|_| anyhow!("{kind} `{name}`: unknown data type `{datatype}`"))?;
+        let shape = shape.with_context(|| format!("{kind} `{name}`: shape is missing"))?;
         Ok(TensorSpec { name, dtype, shape })
     };
     raw.unwrap_or_default().into_iter().map(tensor).collect()
@@ -95,7 +95,7 @@ mod tests {
             ),
         ] {
             let error = read("m", body.as_bytes()).unwrap_err();
-            assert!(error.contains(says), "{error}");
+            assert!(error.to_string().contains(says), "{error}");
         }
     }
 

@@ -87,7 +87,7 @@ pub(super) fn write_histograms(dir: &Path, repeat: &Repeat) -> Result<(), StoreE
     let text = write(&repeat.histograms, &repeat.started_at).map_err(|problem| StoreError::Entry {
         path: path.clone(),
         entry: 0,
-        problem,
+        problem: problem.to_string(),
     })?;
     write_atomically(&path, &text)
 }
@@ -98,7 +98,7 @@ pub(super) fn read_histograms(path: &Path) -> Result<Histograms, StoreError> {
 }
 
 /// Returns the log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
-fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
+fn write(histograms: &Histograms, started_at: &str) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new();
@@ -116,9 +116,8 @@ fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
     if let Some(start) = parse_rfc3339(started_at) {
         log.with_start_time(start).with_base_time(start);
     }
-    let begun = log.begin_log_with(&mut text, &mut serializer);
-    let mut writer = begun.map_err(|error| error.to_string())?;
-    let block = Duration::try_from_secs_f64(histograms.block_s).map_err(|error| error.to_string())?;
+    let mut writer = log.begin_log_with(&mut text, &mut serializer)?;
+    let block = Duration::try_from_secs_f64(histograms.block_s)?;
     let mut clocks = vec![
         ("latency", &histograms.latency),
         ("service", &histograms.service),
@@ -132,9 +131,7 @@ fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
     for index in 0..blocks {
         for (tag, clock) in &clocks {
             if let Some(histogram) = clock.get(index) {
-                writer
-                    .write_histogram(histogram, start, block, Tag::new(tag))
-                    .map_err(|error| error.to_string())?;
+                writer.write_histogram(histogram, start, block, Tag::new(tag))?;
             }
         }
         start += block;

@@ -115,7 +115,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         files,
     };
     if let Some((signature, _)) = &trial {
-        let refused = |what| ModelsError::Refused(what).in_file(&request.model);
+        let refused = |what: anyhow::Error| ModelsError::Refused(what.to_string()).in_file(&request.model);
         signature.check_manifest(&manifest).map_err(refused)?;
     }
     repository::write_manifest(&staging.0, &manifest)?;

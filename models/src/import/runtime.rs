@@ -2,6 +2,7 @@
 
 use crate::error::ModelsError;
 use crate::onnx::dtype;
+use anyhow::{Result, anyhow, bail};
 use half::{bf16, f16};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
@@ -50,24 +51,23 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
 ///
 /// # Errors
 /// Truncated elements, or text that is not UTF-8.
-pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue<'static>, String> {
+pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue<'static>> {
     let WarmupTensor { shape, data } = tensor;
     let shape = shape.clone();
-    let text = |e: ort::Error| e.to_string();
     macro_rules! numbers {
         ($element:ty) => {{
             let (elements, rest) = data.as_chunks();
             if !rest.is_empty() {
-                return Err(format!("{} bytes are not whole elements of {dtype}", data.len()));
+                bail!("{} bytes are not whole elements of {dtype}", data.len());
             }
             let elements: Vec<$element> = elements.iter().map(|bytes| <$element>::from_le_bytes(*bytes)).collect();
-            Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
+            Ok(Tensor::from_array((shape, elements))?.into())
         }};
     }
     match dtype {
         DataType::Bool => {
             let elements: Vec<bool> = data.iter().map(|&byte| byte != 0).collect();
-            Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
+            Ok(Tensor::from_array((shape, elements))?.into())
         }
         DataType::Uint8 => numbers!(u8),
         DataType::Uint16 => numbers!(u16),
@@ -82,14 +82,12 @@ pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue
         DataType::Fp32 => numbers!(f32),
         DataType::Fp64 => numbers!(f64),
         DataType::Bytes => {
-            let decode = |element: Result<&[u8], BadRequest>| -> Result<String, String> {
-                let element = element.map_err(|e| e.to_string())?;
-                let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
+            let decode = |element: Result<&[u8], BadRequest>| -> Result<String> {
+                let text = std::str::from_utf8(element?).map_err(|e| anyhow!("a BYTES element is not UTF-8: {e}"))?;
                 Ok(text.to_owned())
             };
-            let texts = bytes_elements(data).map(decode).collect::<Result<Vec<_>, _>>()?;
-            let tensor = Tensor::from_string_array((shape, texts.as_slice()));
-            Ok(tensor.map_err(text)?.into())
+            let texts = bytes_elements(data).map(decode).collect::<Result<Vec<_>>>()?;
+            Ok(Tensor::from_string_array((shape, texts.as_slice()))?.into())
         }
     }
 }

@@ -8,6 +8,7 @@
 use super::ConfigBundle;
 use super::runtime::{self, session_tensors, value};
 use crate::error::ModelsError;
+use anyhow::anyhow;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
 use std::borrow::Cow;
@@ -36,7 +37,7 @@ pub(super) fn run(
             "{error}; or pass --unchecked, and check at the server's start that it serves the model"
         ))
     })?;
-    let refused = ModelsError::Refused;
+    let refused = |error: anyhow::Error| ModelsError::Refused(error.to_string());
     let mut session = open(&environment, version, external)?;
     let (inputs, outputs) = session_tensors(&session);
     let signature = Signature::of_session(&inputs, &outputs, bundle.config.max_batch_size).map_err(refused)?;
@@ -80,56 +81,61 @@ fn open(environment: &Environment, version: &Path, external: &External) -> Resul
 }
 
 /// Makes the server's warm-up runs. Returns the reason if a run on zeros fails.
-fn warm_up(session: &mut Session, signature: &Signature, bundle: &ConfigBundle) -> Result<Option<String>, String> {
+fn warm_up(session: &mut Session, signature: &Signature, bundle: &ConfigBundle) -> anyhow::Result<Option<String>> {
     let samples = bundle.config.graph_warmup();
     let mut zero_run_error = None;
     let max = bundle.config.max_batch_size;
     let probe = (max > 1 && samples.iter().all(|sample| sample.batch_size <= 1)).then(|| PROBE_ROWS.min(max));
     let single_row = samples.is_empty().then_some(1);
     for rows in single_row.into_iter().chain(probe) {
-        let failed = match zero_inputs(signature, rows) {
-            Ok(inputs) => run_once(session, signature, inputs, rows)?.err(),
-            Err(what) => Some(what),
-        };
-        zero_run_error = zero_run_error.or(failed);
+        let inputs = zero_inputs(signature, rows).map_err(RunError::Failed);
+        match inputs.and_then(|inputs| run_once(session, signature, inputs, rows)) {
+            Err(RunError::Failed(error)) => zero_run_error = zero_run_error.or(Some(error.to_string())),
+            result => result?,
+        }
     }
     for sample in &samples {
         sample_inputs(sample, &bundle.warmup, signature)
-            .and_then(|inputs| run_once(session, signature, inputs, sample.batch_size)?)
-            .map_err(|what| format!("warm-up `{}`: {what}", sample.name))?;
+            .and_then(|inputs| Ok(run_once(session, signature, inputs, sample.batch_size)?))
+            .map_err(|what| anyhow!("warm-up `{}`: {what}", sample.name))?;
     }
     Ok(zero_run_error)
 }
 
-/// Runs the graph once. The inner error is its failure on these inputs.
-///
-/// # Errors
-/// The graph runs, but its outputs have another number of rows than its inputs.
+/// Reason for which a run of the graph is refused.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    /// Failure on these inputs.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
+    /// The graph runs, but an output has another number of rows than the inputs.
+    #[error(
+        "output `{name}` has shape {shape:?} for a batch of {rows} rows; its first dimension is not a batch: set \
+         `max_batch_size` to 0 in the model's config"
+    )]
+    Unbatched { name: String, shape: Vec<i64>, rows: u32 },
+}
+
+/// Runs the graph once.
 fn run_once(
     session: &mut Session,
     signature: &Signature,
     inputs: Vec<WarmupTensor>,
     rows: u32,
-) -> Result<Result<(), String>, String> {
+) -> Result<(), RunError> {
     let values = signature.inputs.iter().zip(inputs).map(|(spec, input)| {
         let value = value(spec.dtype, &input)?;
         Ok((Cow::Borrowed(spec.name.as_str()), value))
     });
-    let values = values.collect::<Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>, String>>();
-    let outputs = match values.and_then(|values| session.run(values).map_err(|e| e.to_string())) {
-        Ok(outputs) => outputs,
-        Err(what) => return Ok(Err(what)),
-    };
+    let values = values.collect::<anyhow::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>()?;
+    let outputs = session.run(values).map_err(anyhow::Error::from)?;
     for (index, spec) in signature.outputs.iter().enumerate().filter(|_| signature.batched) {
         let shape = outputs[index].dtype().tensor_shape().map(|shape| shape.to_vec());
         let shape = shape.unwrap_or_default();
         if shape.first() != Some(&i64::from(rows)) {
-            let name = &spec.name;
-            return Err(format!(
-                "output `{name}` has shape {shape:?} for a batch of {rows} rows; its first dimension is not a batch: set \
-                 `max_batch_size` to 0 in the model's config"
-            ));
+            let name = spec.name.clone();
+            return Err(RunError::Unbatched { name, shape, rows });
         }
     }
-    Ok(Ok(()))
+    Ok(())
 }

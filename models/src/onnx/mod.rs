@@ -7,6 +7,7 @@ pub use graph::{Dim, GraphBuilder, IR_VERSION, OPSET};
 pub use messages::ModelProto;
 pub use tierlab_formats::onnx::messages;
 
+use anyhow::{Context as _, Result, anyhow, ensure};
 use messages::{Dimension, DimensionValue, ElementType, GraphProto, ValueInfoProto};
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -67,7 +68,7 @@ impl Interface {
     ///
     /// # Errors
     /// An input or output that the Open Inference Protocol cannot carry, by name.
-    pub fn from_model(model: &ModelProto) -> Result<Self, String> {
+    pub fn from_model(model: &ModelProto) -> Result<Self> {
         Self::with_shapes(model, &[])
     }
 
@@ -76,8 +77,8 @@ impl Interface {
     ///
     /// # Errors
     /// Same as [`Interface::from_model`].
-    pub fn with_shapes(model: &ModelProto, inferred: &[TensorSpec]) -> Result<Self, String> {
-        let graph = model.graph.as_ref().ok_or("it holds no graph")?;
+    pub fn with_shapes(model: &ModelProto, inferred: &[TensorSpec]) -> Result<Self> {
+        let graph = model.graph.as_ref().context("it holds no graph")?;
         // Format versions before 4 list the weights among the inputs.
         let sparse = graph.sparse_initializer.iter();
         let sparse = sparse.filter_map(|sparse| sparse.values.as_ref());
@@ -91,15 +92,14 @@ impl Interface {
             inputs: inputs.collect::<Result<_, _>>()?,
             outputs: outputs.collect::<Result<_, _>>()?,
         };
-        if interface.inputs.is_empty() || interface.outputs.is_empty() {
-            return Err("the graph needs an input and an output".to_owned());
-        }
+        let has_both = !interface.inputs.is_empty() && !interface.outputs.is_empty();
+        ensure!(has_both, "the graph needs an input and an output");
         Ok(interface)
     }
 }
 
-fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<TensorSpec, String> {
-    let bad = |what: &str| format!("{role} `{}` {what}", value.name);
+fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<TensorSpec> {
+    let bad = |what: &str| anyhow!("{role} `{}` {what}", value.name);
     let Some(tensor) = value.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref()) else {
         return Err(bad(
             "is not a tensor: sequences, maps and optionals cannot be served; export the model without them (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
@@ -150,7 +150,7 @@ pub fn dtype(elem_type: i32) -> Option<DataType> {
 ///
 /// # Errors
 /// A location that is absolute or leaves the model's folder.
-pub fn external_files(model: &ModelProto) -> Result<External, String> {
+pub fn external_files(model: &ModelProto) -> Result<External> {
     let is_path = |path: &str| tierlab_storage::ObjectPath::new(path).is_ok();
     external(all_tensors(model), is_path)
 }
@@ -225,7 +225,7 @@ mod tests {
         // The probabilities of scikit-learn's default export have no type here.
         let mut maps = model();
         maps.graph.as_mut().unwrap().output[0].r#type = None;
-        let error = Interface::from_model(&maps).unwrap_err();
+        let error = Interface::from_model(&maps).unwrap_err().to_string();
         assert!(error.contains("'zipmap': False"), "{error}");
         assert!(decode(Bytes::new()).is_err());
         assert!(decode(Bytes::from_static(b"PK\x03\x04 a zip file")).is_err());

@@ -5,6 +5,7 @@ use super::workers::{Chunk, for_each_chunk};
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::stop::Stop;
+use anyhow::{Context as _, bail, ensure};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -71,32 +72,32 @@ pub fn read_index(path: &Path, file: &File, header: &TableHeader) -> Result<Opti
     index.map_err(|e| ModelsError::bad(&path.display(), &format!("from byte {} on: {e}", range.start)))
 }
 
-fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, buffer: &[u8]) -> Result<(), String> {
+fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, buffer: &[u8]) -> anyhow::Result<()> {
     let stride = header.stride as usize;
     let block_bytes = stride * header.rows_per_block as usize;
     for (block, bytes) in chunk.blocks.clone().zip(buffer.chunks(block_bytes)) {
         let first = header.first_id + (block * u64::from(header.rows_per_block)).cast_signed();
         // Rows first: their errors name the entity.
         for (id, row) in (first..).zip(bytes.chunks_exact(stride)) {
-            header.check_row(id, row).map_err(|e| e.to_string())?;
+            header.check_row(id, row)?;
             let (Some(index), Some(column)) = (index, &header.schema.key) else {
                 continue;
             };
-            let key = column.get(row).ok_or_else(|| format!("row {id}: its key is damaged"))?;
+            let key = column.get(row);
+            let key = key.with_context(|| format!("row {id}: its key is damaged"))?;
             if index.row(key) != u64::try_from(id).ok() {
                 let key = column.kind.for_message(key);
-                return Err(format!("row {id}: the index does not find its key {key}"));
+                bail!("row {id}: the index does not find its key {key}");
             }
         }
         let listed = header.block(block);
-        let (range, expected) = listed.ok_or_else(|| format!("block {block} is not in the header"))?;
+        let (range, expected) = listed.with_context(|| format!("block {block} is not in the header"))?;
         let found = crc32c::crc32c(bytes);
-        if found != expected {
-            let at = range.start;
-            return Err(format!(
-                "block {block}, offset {at}: checksum {found:08x}, the header says {expected:08x}"
-            ));
-        }
+        let at = range.start;
+        ensure!(
+            found == expected,
+            "block {block}, offset {at}: checksum {found:08x}, the header says {expected:08x}"
+        );
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! in the protocol. Format: NumPy's `numpy.lib.format`, versions 1 to 3. Arrays of Python objects are refused: they
 //! contain code.
 
+use anyhow::{Context as _, Result, bail, ensure};
 use tierlab_protocol::tensor::DataType;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -65,7 +66,7 @@ pub fn header(dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// Bytes that do not begin with a complete header.
-pub fn elements(bytes: &[u8]) -> Result<&[u8], String> {
+pub fn elements(bytes: &[u8]) -> Result<&[u8]> {
     split(bytes).map(|(_, data)| data)
 }
 
@@ -73,19 +74,18 @@ pub fn elements(bytes: &[u8]) -> Result<&[u8], String> {
 ///
 /// # Errors
 /// Bytes that are not an array, a type that the protocol does not have, or a length that differs from the header's.
-pub fn read(bytes: &[u8]) -> Result<Array, String> {
+pub fn read(bytes: &[u8]) -> Result<Array> {
     let (header, data) = split(bytes)?;
     let (descr, is_fortran, shape) = parse(header)?;
     let (kind, size) = kind(descr)?;
     let count = shape.iter().try_fold(1_usize, |all, dim| all.checked_mul(*dim));
     let wanted = count.and_then(|count| count.checked_mul(size));
-    let wanted = wanted.ok_or_else(|| format!("shape {shape:?} is too large"))?;
+    let wanted = wanted.with_context(|| format!("shape {shape:?} is too large"))?;
     let found = data.len();
-    if wanted != found {
-        return Err(format!(
-            "shape {shape:?} of {descr} requires {wanted} bytes, found {found}"
-        ));
-    }
+    ensure!(
+        wanted == found,
+        "shape {shape:?} of {descr} requires {wanted} bytes, found {found}"
+    );
     let data = match is_fortran {
         true => to_row_major(data, &shape, size),
         false => data.to_vec(),
@@ -95,60 +95,62 @@ pub fn read(bytes: &[u8]) -> Result<Array, String> {
 }
 
 /// Splits a file into the header's text and the data.
-fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("not an .npy file: wrong first bytes")?;
-    let truncated = || "cut off in the header".to_owned();
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(truncated)?;
+fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
+    let rest = bytes
+        .strip_prefix(MAGIC)
+        .context("not an .npy file: wrong first bytes")?;
+    let truncated = "cut off in the header";
+    let (version, rest) = rest.split_first_chunk::<2>().context(truncated)?;
     let bytes = match version[0] {
         1 => 2,
         2 | 3 => 4,
-        other => return Err(format!("unsupported format version: {other}")),
+        other => bail!("unsupported format version: {other}"),
     };
-    let (len, rest) = rest.split_at_checked(bytes).ok_or_else(truncated)?;
+    let (len, rest) = rest.split_at_checked(bytes).context(truncated)?;
     let len = len
         .iter()
         .rev()
         .fold(0_usize, |len, &byte| len << 8 | usize::from(byte));
     if len > MAX_HEADER_BYTES {
-        return Err(format!("header of {len} bytes; the limit is {MAX_HEADER_BYTES}"));
+        bail!("header of {len} bytes; the limit is {MAX_HEADER_BYTES}");
     }
-    let (header, data) = rest.split_at_checked(len).ok_or_else(truncated)?;
-    let header = std::str::from_utf8(header).map_err(|_| "the header is not text".to_owned())?;
+    let (header, data) = rest.split_at_checked(len).context(truncated)?;
+    let header = std::str::from_utf8(header).ok().context("the header is not text")?;
     Ok((header, data))
 }
 
 /// Parses a header, a Python dictionary of three keys: the element type, true for columns first, and the shape.
-fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
+fn parse(text: &str) -> Result<(&str, bool, Vec<usize>)> {
     let value = |key: &str| {
         let mut quoted = [format!("'{key}'"), format!("\"{key}\"")].into_iter();
         let found = quoted.find_map(|quoted| text.split_once(&quoted));
         let value = found.and_then(|(_, rest)| rest.trim_start().strip_prefix(':'));
         let value = value.map(str::trim_start);
-        value.ok_or_else(|| format!("the header has no `{key}`"))
+        value.with_context(|| format!("the header has no `{key}`"))
     };
     let descr = value("descr")?;
     let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));
     let descr = quote.and_then(|quote| descr[1..].split_once(quote));
-    let (descr, _) = descr.ok_or("records with fields are not supported: save one field at a time")?;
+    let (descr, _) = descr.context("records with fields are not supported: save one field at a time")?;
     let order = value("fortran_order")?;
     let is_fortran = order.starts_with("True");
     if !is_fortran && !order.starts_with("False") {
-        return Err("invalid `fortran_order` in the header".into());
+        bail!("invalid `fortran_order` in the header");
     }
     let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
-    let (shape, _) = shape.ok_or("invalid `shape` in the header")?;
+    let (shape, _) = shape.context("invalid `shape` in the header")?;
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     let parsed = |dim: &str| dim.trim_end_matches('L').parse::<usize>().ok();
-    let dims = dims.map(|dim| parsed(dim).ok_or_else(|| format!("invalid dimension: `{dim}`")));
-    let shape: Vec<usize> = dims.take(MAX_RANK + 1).collect::<Result<_, _>>()?;
+    let dims = dims.map(|dim| parsed(dim).with_context(|| format!("invalid dimension: `{dim}`")));
+    let shape: Vec<usize> = dims.take(MAX_RANK + 1).collect::<Result<_>>()?;
     if shape.len() > MAX_RANK {
-        return Err(format!("more than {MAX_RANK} dimensions"));
+        bail!("more than {MAX_RANK} dimensions");
     }
     Ok((descr, is_fortran, shape))
 }
 
 /// Returns the type of elements, and their bytes in the file.
-fn kind(descr: &str) -> Result<(Kind, usize), String> {
+fn kind(descr: &str) -> Result<(Kind, usize)> {
     let rest = descr.strip_prefix(['<', '>', '|', '=']).unwrap_or(descr);
     let number = NUMERIC.iter().find(|(name, _)| *name == rest).map(|(_, dtype)| *dtype);
     if let Some(dtype) = number.or((rest == "?").then_some(DataType::Bool)) {
@@ -160,21 +162,21 @@ fn kind(descr: &str) -> Result<(Kind, usize), String> {
         (Some(size), _) => Ok((Kind::Bytes, size)),
         (_, Some(size)) => Ok((Kind::Text, size * 4)),
         _ if rest.starts_with('O') => {
-            Err("Python objects are not supported: convert the array to a type before saving it".into())
+            bail!("Python objects are not supported: convert the array to a type before saving it")
         }
-        _ => Err(format!("unsupported element type: `{descr}`")),
+        _ => bail!("unsupported element type: `{descr}`"),
     }
 }
 
 /// Converts elements of `size` bytes to those of the protocol.
-fn to_protocol(kind: Kind, size: usize, is_big_endian: bool, mut data: Vec<u8>) -> Result<(DataType, Vec<u8>), String> {
+fn to_protocol(kind: Kind, size: usize, is_big_endian: bool, mut data: Vec<u8>) -> Result<(DataType, Vec<u8>)> {
     let unit = if kind == Kind::Text { 4 } else { size };
     if is_big_endian && kind != Kind::Bytes {
         data.chunks_exact_mut(unit).for_each(<[u8]>::reverse);
     }
     if let Kind::Number(dtype) = kind {
         if dtype == DataType::Bool && data.iter().any(|byte| *byte > 1) {
-            return Err("invalid boolean: neither 0 nor 1".into());
+            bail!("invalid boolean: neither 0 nor 1");
         }
         return Ok((dtype, data));
     }
@@ -187,7 +189,7 @@ fn to_protocol(kind: Kind, size: usize, is_big_endian: bool, mut data: Vec<u8>) 
         }
         let codes = element.as_chunks().0.iter().map(|code| u32::from_le_bytes(*code));
         let text: Option<String> = codes.map(char::from_u32).collect();
-        let text = text.ok_or("a text is not Unicode")?;
+        let text = text.context("a text is not Unicode")?;
         push_element(text.trim_end_matches('\0').as_bytes(), &mut out);
     }
     Ok((DataType::Bytes, out))

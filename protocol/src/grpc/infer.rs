@@ -145,8 +145,9 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
 
 /// Converts a message's tensor; `role` is `input` or `output`. Raw data takes precedence over typed contents.
 pub(super) fn tensor(role: &str, wire: InferTensor, raw: Option<Data>) -> Result<Tensor, BadRequest> {
-    let refused = |detail: String| BadRequest(format!("{role} `{}`: {detail}", wire.name));
-    let dtype: DataType = wire.datatype.parse().map_err(|e| refused(format!("`datatype`: {e}")))?;
+    let refused = |BadRequest(detail)| BadRequest(format!("{role} `{}`: {detail}", wire.name));
+    let dtype = wire.datatype.parse::<DataType>();
+    let dtype = dtype.map_err(|e| refused(BadRequest(format!("`datatype`: {e}"))))?;
     let data = match (raw, &wire.contents) {
         (Some(raw), _) => raw,
         (None, contents) => typed(dtype, contents.as_ref().unwrap_or(&InferTensorContents::default()))
@@ -164,15 +165,17 @@ pub(super) fn tensor(role: &str, wire: InferTensor, raw: Option<Data>) -> Result
 
 /// Converts typed elements to raw data. The protocol widens types narrower than 32 bits; values that do not fit are
 /// refused.
-fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, String> {
+fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, BadRequest> {
     fn narrowed<W: Copy + std::fmt::Display, N: TryFrom<W>, const SIZE: usize>(
         dtype: DataType,
         wide: &[W],
         bytes: fn(N) -> [u8; SIZE],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, BadRequest> {
         let mut out = Vec::with_capacity(wide.len() * SIZE);
         for &value in wide {
-            let narrow = N::try_from(value).map_err(|_| format!("{value} in `contents` is not a valid {dtype}"))?;
+            let Ok(narrow) = N::try_from(value) else {
+                return bad(format!("{value} in `contents` is not a valid {dtype}"));
+            };
             out.extend_from_slice(&bytes(narrow));
         }
         Ok(out)
@@ -187,8 +190,9 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, Strin
         DataType::Fp64 => "fp64_contents",
         DataType::Bytes => "bytes_contents",
         DataType::Fp16 | DataType::Bf16 => {
-            let detail = format!("{dtype} has no typed contents: send it in `raw_input_contents`");
-            return Err(detail);
+            return bad(format!(
+                "{dtype} has no typed contents: send it in `raw_input_contents`"
+            ));
         }
     };
     let data = match dtype {
@@ -207,15 +211,15 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, Strin
         DataType::Bytes | DataType::Fp16 | DataType::Bf16 => length_prefixed(&contents.bytes_contents)?,
     };
     match filled(contents).iter().find(|&&other| other != list) {
-        Some(other) => Err(format!("`{other}` is set, but {dtype} belongs in `{list}`")),
+        Some(other) => bad(format!("`{other}` is set, but {dtype} belongs in `{list}`")),
         None => Ok(data.into()),
     }
 }
 
-fn length_prefixed(elements: &[Bytes]) -> Result<Vec<u8>, String> {
+fn length_prefixed(elements: &[Bytes]) -> Result<Vec<u8>, BadRequest> {
     let mut out = Vec::with_capacity(elements.iter().map(|element| element.len() + 4).sum());
     for element in elements {
-        let len = u32::try_from(element.len()).map_err(|_| "an element is longer than 4 GiB".to_owned())?;
+        let len = u32::try_from(element.len()).or_else(|_| bad("an element is longer than 4 GiB"))?;
         out.extend_from_slice(&len.to_le_bytes());
         out.extend_from_slice(element);
     }

@@ -3,6 +3,7 @@
 
 use crate::request::{Part, Refusal};
 use crate::telemetry::trace::RequestScope;
+use anyhow::{Context as _, Result, bail};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
@@ -94,18 +95,18 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
 ///
 /// # Errors
 /// Fails without pieces, or if an output's row shape differs between pieces, as when a graph pads to the longest row.
-pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
+pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput> {
     let mut pieces = pieces.into_iter();
-    let mut joined = pieces.next().ok_or("request has no rows")?;
+    let mut joined = pieces.next().context("request has no rows")?;
     let mut rest: Vec<JobOutput> = pieces.collect();
     for (index, output) in joined.outputs.iter_mut().enumerate() {
         let other = rest.iter().map(|piece| &piece.outputs[index].shape);
         if let Some(other) = other.into_iter().find(|shape| shape.get(1..) != output.shape.get(1..)) {
-            return Err(format!(
-                "output `{}` has shape {:?} for one part of the request and {other:?} for another, which cannot be joined: \
-                 send at most `max_batch_size` rows, and remove `batching.max_request_rows` from the model's config",
-                output.name, output.shape
-            ));
+            let Tensor { name, shape, .. } = output;
+            bail!(
+                "output `{name}` has shape {shape:?} for one part of the request and {other:?} for another, which cannot \
+                 be joined: send at most `max_batch_size` rows, and remove `batching.max_request_rows` from the model's config"
+            );
         }
         for piece in &mut rest {
             let share = std::mem::take(&mut piece.outputs[index].data);
@@ -166,7 +167,7 @@ mod tests {
             (&joined.outputs[0].shape[..], joined.outputs[0].data.len()),
             (&[5, 2][..], 10)
         );
-        let refused = join(vec![part(3, 2), part(2, 5)]).unwrap_err();
+        let refused = join(vec![part(3, 2), part(2, 5)]).unwrap_err().to_string();
         assert!(
             refused.contains("output `y` has shape [3, 2]") && refused.contains("[2, 5]"),
             "{refused}"

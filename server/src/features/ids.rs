@@ -1,6 +1,7 @@
 //! Entities of a request, as named by the client. In: the tensor `entity_id`. Out: ids, or keys in the table's form; or
 //! an error that says what the table requires. Independent of any table.
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use std::borrow::Cow;
 use tierlab_formats::table::{KeyKind, quoted};
@@ -50,10 +51,10 @@ impl IdKind {
 
 impl EntityIds {
     /// Extracts the ids from a tensor.
-    pub(crate) fn of(tensor: &Tensor, id_kind: IdKind) -> Result<Self, String> {
+    pub(crate) fn of(tensor: &Tensor, id_kind: IdKind) -> Result<Self> {
         let shape_ok = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
         if tensor.dtype != id_kind.dtype() || !shape_ok {
-            return Err(format!("{} {:?}, but {}", tensor.dtype, tensor.shape, id_kind.wanted()));
+            bail!("{} {:?}, but {}", tensor.dtype, tensor.shape, id_kind.wanted());
         }
         let IdKind::Keyed(kind @ (KeyKind::String | KeyKind::Uuid)) = id_kind else {
             let data = tensor.data.whole();
@@ -65,7 +66,7 @@ impl EntityIds {
         let mut rest = &data[..];
         while let Some((len, tail)) = rest.split_first_chunk::<LENGTH_BYTES>() {
             let len = usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX);
-            let (key, tail) = tail.split_at_checked(len).ok_or("its last element is truncated")?;
+            let (key, tail) = tail.split_at_checked(len).context("its last element is truncated")?;
             keys.push(key_of(kind, data.slice_ref(key))?);
             rest = tail;
         }
@@ -103,12 +104,12 @@ impl EntityIds {
     }
 }
 
-fn key_of(kind: KeyKind, key: Bytes) -> Result<Bytes, String> {
+fn key_of(kind: KeyKind, key: Bytes) -> Result<Bytes> {
     if kind == KeyKind::String {
         return Ok(key);
     }
     let text =
-        std::str::from_utf8(&key).map_err(|_| format!("invalid UUID: {}", quoted(&String::from_utf8_lossy(&key))))?;
+        std::str::from_utf8(&key).map_err(|_| anyhow!("invalid UUID: {}", quoted(&String::from_utf8_lossy(&key))))?;
     Ok(Bytes::from(kind.of_text(text)?.into_owned()))
 }
 
@@ -139,21 +140,10 @@ mod tests {
         let text = IdKind::Keyed(KeyKind::String);
         let uuid = IdKind::Keyed(KeyKind::Uuid);
         let integer = tensor(DataType::Int64, &[1], vec![0; 8]);
-        assert!(
-            EntityIds::of(&integer, text)
-                .unwrap_err()
-                .contains("keys are texts: BYTES")
-        );
-        assert!(
-            EntityIds::of(&texts(&["a"]), IdKind::Dense)
-                .unwrap_err()
-                .contains("ids are INT64")
-        );
-        assert!(
-            EntityIds::of(&texts(&["a"]), uuid)
-                .unwrap_err()
-                .contains("\"a\" is not a UUID")
-        );
+        let refused = |tensor: &Tensor, id_kind| EntityIds::of(tensor, id_kind).unwrap_err().to_string();
+        assert!(refused(&integer, text).contains("keys are texts: BYTES"));
+        assert!(refused(&texts(&["a"]), IdKind::Dense).contains("ids are INT64"));
+        assert!(refused(&texts(&["a"]), uuid).contains("\"a\" is not a UUID"));
         let ids = EntityIds::of(&texts(&["6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5"]), uuid).unwrap();
         assert_eq!(ids.key(0).len(), 16);
         assert_eq!(EntityIds::of(&texts(&["", "b"]), text).unwrap().len(), 2);

@@ -6,6 +6,7 @@
 use super::ids::{EntityIds, IdKind};
 use crate::error::LoadError;
 use crate::request::offload_if;
+use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -213,9 +214,9 @@ impl OpenTable {
     }
 
     /// Column of a name, if it matches an input.
-    pub(super) fn column_for(&self, input: &TensorSpec, name: &str) -> Result<Column, String> {
+    pub(super) fn column_for(&self, input: &TensorSpec, name: &str) -> Result<Column> {
         let schema = &self.header.schema;
-        let column = schema.column(name).ok_or_else(|| {
+        let column = schema.column(name).with_context(|| {
             let names: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
             let (input, names) = (&input.name, names.join(", "));
             format!("missing column `{name}` for input `{input}`; columns: {names}")
@@ -225,10 +226,9 @@ impl OpenTable {
         if same && input.dtype == column.dtype {
             return Ok(column.clone());
         }
-        Err(format!(
-            "column `{}` is {} {:?} per row, but input `{}` requires {} {dims:?}",
-            column.name, column.dtype, column.shape, input.name, input.dtype
-        ))
+        let Column { name, dtype, shape, .. } = column;
+        let (input, required) = (&input.name, input.dtype);
+        bail!("column `{name}` is {dtype} {shape:?} per row, but input `{input}` requires {required} {dims:?}")
     }
 }
 

@@ -101,7 +101,7 @@ impl TableLayout {
     ///
     /// # Errors
     /// Fails for an unknown layout; lists the known ones.
-    pub(crate) fn of(name: &str) -> Result<Self, String> {
+    pub(crate) fn of(name: &str) -> anyhow::Result<Self> {
         if name == ROWS {
             return Ok(Self::default());
         }
@@ -110,7 +110,7 @@ impl TableLayout {
             folder: Some(name.parse()?),
         });
         #[cfg(not(feature = "layouts"))]
-        Err(format!(
+        Err(anyhow::anyhow!(
             "layout `{name}` is not compiled in: build the server with \
              `--features layouts`, or use \"{ROWS}\""
         ))

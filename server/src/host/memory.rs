@@ -143,12 +143,12 @@ impl LimitedLoad {
     }
 
     /// Adds the limit and its key to an error caused by lack of memory.
-    pub(crate) fn explain(&self, error: String) -> String {
-        if !is_for_memory(&error) {
+    pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        if !is_for_memory(&error.to_string()) {
             return error;
         }
         let bytes = self.bytes;
-        format!("{error}: loading exceeds {bytes} bytes of memory; raise `runtime.max_load_bytes`")
+        anyhow::anyhow!("{error}: loading exceeds {bytes} bytes of memory; raise `runtime.max_load_bytes`")
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub(crate) mod memory;
 
+use anyhow::{Result, anyhow};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::path::{Component, Path, PathBuf};
@@ -178,16 +179,16 @@ pub(crate) fn of_instance(cpus: &[u32], instance: u32, each: u32) -> Vec<u32> {
 ///
 /// # Errors
 /// Fails for a CPU that the machine does not have or the process may not use.
-pub(crate) fn pin(cpus: &[u32]) -> Result<(), String> {
+pub(crate) fn pin(cpus: &[u32]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
     }
     let mut set = CpuSet::new();
     for &cpu in cpus {
         set.set(cpu as usize)
-            .map_err(|_| format!("`instances.cpus`: CPU {cpu} exceeds the system's limit"))?;
+            .map_err(|_| anyhow!("`instances.cpus`: CPU {cpu} exceeds the system's limit"))?;
     }
-    sched_setaffinity(Pid::from_raw(0), &set).map_err(|e| format!("`instances.cpus`: cannot run on CPUs {cpus:?}: {e}"))
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(|e| anyhow!("`instances.cpus`: cannot run on CPUs {cpus:?}: {e}"))
 }
 
 #[cfg(test)]
@@ -343,7 +344,7 @@ mod tests {
         for set in pinned.join().unwrap() {
             assert!((0..CpuSet::count()).all(|one| set.is_set(one).unwrap() == (one == cpu)));
         }
-        assert!(pin(&[1_000_000]).unwrap_err().contains("1000000"));
-        assert_eq!(pin(&[]), Ok(()));
+        assert!(pin(&[1_000_000]).unwrap_err().to_string().contains("1000000"));
+        pin(&[]).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 //! element types of the protocol and of ONNX Runtime are matched here; the trial run of an import has its own match
 //! (`models/src/import/independence/elements.rs`), since no crate below both depends on the runtime.
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
@@ -125,7 +126,7 @@ pub(crate) trait Buffer: Debug {
     ///
     /// # Errors
     /// Fails for a string that is not UTF-8 or contains NUL, which ONNX Runtime's bindings do not accept.
-    fn push(&mut self, data: &Data) -> Result<(), String>;
+    fn push(&mut self, data: &Data) -> Result<()>;
 
     /// Elements as an input of a run; borrowed, except strings.
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>>;
@@ -134,10 +135,10 @@ pub(crate) trait Buffer: Debug {
     ///
     /// # Errors
     /// Fails if a part is not whole elements, or if the tensor has another number of elements.
-    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String>;
+    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<()>;
 
     /// Shape and data of an output of this type.
-    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String>;
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes)>;
 }
 
 /// An empty buffer.
@@ -162,7 +163,7 @@ impl<E: Element> Buffer for Vec<E> {
         self.try_reserve(bytes / size_of::<E>()).is_ok()
     }
 
-    fn push(&mut self, data: &Data) -> Result<(), String> {
+    fn push(&mut self, data: &Data) -> Result<()> {
         read_pieces(data, self);
         Ok(())
     }
@@ -171,30 +172,30 @@ impl<E: Element> Buffer for Vec<E> {
         Ok(TensorRef::from_array_view((shape, self.as_slice()))?.into())
     }
 
-    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String> {
-        let (_, slots) = tensor.try_extract_tensor_mut::<E>().map_err(|e| e.to_string())?;
+    fn lay_out(&self, tensor: &mut DynTensor, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<()> {
+        let (_, slots) = tensor.try_extract_tensor_mut::<E>()?;
         let mut slots = slots.iter_mut();
         for part in parts {
             if !part.len().is_multiple_of(size_of::<E>()) {
-                return Err("a part is not whole elements".to_owned());
+                bail!("a part is not whole elements");
             }
             for element in E::elements(part) {
-                *slots.next().ok_or("more elements than the shape has")? = element;
+                *slots.next().context("more elements than the shape has")? = element;
             }
         }
         match slots.next() {
             None => Ok(()),
-            Some(_) => Err("fewer elements than the shape has".to_owned()),
+            Some(_) => bail!("fewer elements than the shape has"),
         }
     }
 
-    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
-        let (shape, elements) = value.try_extract_tensor::<E>().map_err(|e| e.to_string())?;
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes)> {
+        let (shape, elements) = value.try_extract_tensor::<E>()?;
         let mut data = Vec::new();
         // Little-endian, like all machines that this is built for.
         let elements = elements.as_bytes();
         let room = data.try_reserve_exact(elements.len());
-        room.map_err(|_| format!("no memory for an output of {} bytes", elements.len()))?;
+        room.map_err(|_| anyhow!("no memory for an output of {} bytes", elements.len()))?;
         data.extend_from_slice(elements);
         Ok((shape.to_vec(), data.into()))
     }
@@ -215,12 +216,12 @@ impl Buffer for Vec<String> {
         self.try_reserve(bytes / size_of::<String>()).is_ok()
     }
 
-    fn push(&mut self, data: &Data) -> Result<(), String> {
+    fn push(&mut self, data: &Data) -> Result<()> {
         for element in bytes_elements(&data.whole()) {
-            let element = element.map_err(|e| e.to_string())?;
-            let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
+            let element = element?;
+            let text = std::str::from_utf8(element).map_err(|e| anyhow!("a BYTES element is not UTF-8: {e}"))?;
             if element.contains(&0) {
-                return Err("a BYTES element contains NUL, where ONNX Runtime would truncate it".to_owned());
+                bail!("a BYTES element contains NUL, where ONNX Runtime would truncate it");
             }
             self.push(text.to_owned());
         }
@@ -231,16 +232,16 @@ impl Buffer for Vec<String> {
         Ok(Tensor::from_string_array((shape, self.as_slice()))?.into())
     }
 
-    fn lay_out(&self, _: &mut DynTensor, _: &mut dyn Iterator<Item = &[u8]>) -> Result<(), String> {
-        Err("text cannot be bound".to_owned())
+    fn lay_out(&self, _: &mut DynTensor, _: &mut dyn Iterator<Item = &[u8]>) -> Result<()> {
+        bail!("text cannot be bound")
     }
 
-    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
-        let (shape, strings) = value.try_extract_strings().map_err(|e| e.to_string())?;
+    fn extract(&self, value: &DynValue) -> Result<(Vec<i64>, Bytes)> {
+        let (shape, strings) = value.try_extract_strings()?;
         let bytes = strings.iter().map(|text| text.len().saturating_add(4));
         let mut data = Vec::with_capacity(bytes.fold(0, usize::saturating_add));
         for text in &strings {
-            let len = u32::try_from(text.len()).map_err(|_| "a string is longer than 4 GiB".to_owned())?;
+            let len = u32::try_from(text.len()).map_err(|_| anyhow!("a string is longer than 4 GiB"))?;
             data.extend_from_slice(&len.to_le_bytes());
             data.extend_from_slice(text.as_bytes());
         }
@@ -282,9 +283,9 @@ pub(crate) fn output_bytes(value: &DynValue) -> usize {
 ///
 /// # Errors
 /// Fails if the output is not a tensor of the protocol's types, or if ONNX Runtime does not return it.
-pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
+pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes)> {
     let dtype = value.dtype().tensor_type().and_then(data_type);
-    let dtype = dtype.ok_or_else(|| format!("{} is not a tensor of the protocol", value.dtype()))?;
+    let dtype = dtype.with_context(|| format!("{} is not a tensor of the protocol", value.dtype()))?;
     buffer(dtype).extract(value)
 }
 
@@ -327,8 +328,8 @@ mod tests {
     #[test]
     fn text_must_be_utf8_without_a_nul() {
         let pushed = |text: u8| buffer(DataType::Bytes).push(&vec![1, 0, 0, 0, text].into());
-        assert!(pushed(0xff).unwrap_err().contains("UTF-8"));
-        assert!(pushed(0).unwrap_err().contains("NUL"));
+        assert!(pushed(0xff).unwrap_err().to_string().contains("UTF-8"));
+        assert!(pushed(0).unwrap_err().to_string().contains("NUL"));
         assert!(pushed(b'a').is_ok());
     }
 }

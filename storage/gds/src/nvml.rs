@@ -3,6 +3,7 @@
 //! reference. Declared here: cudarc does not bind NVML.
 
 use super::find::{NVML, Search};
+use anyhow::{Context as _, Result, anyhow, bail};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -85,23 +86,21 @@ impl Nvml {
     ///
     /// # Errors
     /// Names the files that were tried, returns NVML's error, or reports that there are no GPUs.
-    pub fn open(mut search: Search) -> Result<Self, String> {
-        let library = search.load(&NVML).ok_or_else(|| search.searched().join("; "))?;
-        let mut nvml = Self::bind(&library).map_err(|e| format!("libnvidia-ml lacks a function: {e}"))?;
+    pub fn open(mut search: Search) -> Result<Self> {
+        let library = search.load(&NVML).with_context(|| search.searched().join("; "))?;
+        let mut nvml = Self::bind(&library).map_err(|e| anyhow!("libnvidia-ml lacks a function: {e}"))?;
         // SAFETY: the types are those of nvml.h; the library is never unloaded.
         unsafe {
-            let lacks = |e: libloading::Error| e.to_string();
-            let init: unsafe extern "C" fn() -> c_int = *library.get("nvmlInit_v2").map_err(lacks)?;
-            let text: unsafe extern "C" fn(c_int) -> *const c_char = *library.get("nvmlErrorString").map_err(lacks)?;
-            let count: unsafe extern "C" fn(*mut c_uint) -> c_int =
-                *library.get("nvmlDeviceGetCount_v2").map_err(lacks)?;
+            let init: unsafe extern "C" fn() -> c_int = *library.get("nvmlInit_v2")?;
+            let text: unsafe extern "C" fn(c_int) -> *const c_char = *library.get("nvmlErrorString")?;
+            let count: unsafe extern "C" fn(*mut c_uint) -> c_int = *library.get("nvmlDeviceGetCount_v2")?;
             let by_index: unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int =
-                *library.get("nvmlDeviceGetHandleByIndex_v2").map_err(lacks)?;
+                *library.get("nvmlDeviceGetHandleByIndex_v2")?;
             let code = init();
             if code != 0 {
                 let text = CStr::from_ptr(text(code)).to_string_lossy().into_owned();
                 std::mem::forget((library, nvml));
-                return Err(format!("NVML does not start: {text} ({code})"));
+                bail!("NVML does not start: {text} ({code})");
             }
             let mut devices = 0;
             count(&raw mut devices);
@@ -114,7 +113,7 @@ impl Nvml {
         }
         std::mem::forget(library);
         if nvml.devices.is_empty() {
-            return Err("NVML found no GPU".to_owned());
+            bail!("NVML found no GPU");
         }
         Ok(nvml)
     }

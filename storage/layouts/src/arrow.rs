@@ -7,13 +7,14 @@ use crate::columns::{self, Columns, sealed};
 use crate::decoding;
 use crate::layout::Codec;
 use crate::rows::{self, Cost, corrupt};
+use anyhow::{Context as _, Result, anyhow, bail};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::FileDecoder;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{Block, CompressionType, MetadataVersion, root_as_footer};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -58,27 +59,24 @@ impl ArrowFooter {
 }
 
 /// Returns the file of these rows.
-pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
-    let error = |e: ArrowError| e.to_string();
+pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>> {
     let columns = Columns::of(header)?;
     let compression = match codec {
         Codec::None => None,
         Codec::Lz4 => Some(CompressionType::LZ4_FRAME),
         Codec::Zstd => Some(CompressionType::ZSTD),
-        Codec::Snappy => return Err("Arrow IPC supports LZ4 and Zstandard, not Snappy".to_owned()),
+        Codec::Snappy => bail!("Arrow IPC supports LZ4 and Zstandard, not Snappy"),
     };
-    let options = IpcWriteOptions::default()
-        .try_with_compression(compression)
-        .map_err(error)?;
-    let mut writer = FileWriter::try_new_with_options(Vec::new(), &columns.schema, options).map_err(error)?;
+    let options = IpcWriteOptions::default().try_with_compression(compression)?;
+    let mut writer = FileWriter::try_new_with_options(Vec::new(), &columns.schema, options)?;
     let mut crcs = String::new();
     for rows in rows.chunks(BATCH_ROWS) {
         let start = writer.get_ref().len();
-        writer.write(&columns.batch(rows)?).map_err(error)?;
+        writer.write(&columns.batch(rows)?)?;
         crcs.push_str(&format!("{:08x}", crc32c::crc32c(&writer.get_ref()[start..])));
     }
     writer.write_metadata(CRCS, crcs);
-    writer.into_inner().map_err(error)
+    Ok(writer.into_inner()?)
 }
 
 /// Reads the positions of a file's rows.
@@ -106,28 +104,28 @@ pub(crate) async fn footer(
         more.bytes
     };
     let began = Instant::now();
-    let footer = columns::catch_panics(|| decode_footer(&bytes, header, object.size), |detail| detail);
+    let footer = columns::catch_panics(|| decode_footer(&bytes, header, object.size), anyhow::Error::msg);
     let footer = footer.map_err(|detail| bad(&format!("footer, offset {start}: {detail}")))?;
     Ok((footer, Cost::since(read.cost, began)))
 }
 
-fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowFooter, String> {
-    let footer = root_as_footer(bytes).map_err(|e| e.to_string())?;
-    let schema = footer.schema().ok_or("missing schema")?;
-    let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
+fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowFooter> {
+    let footer = root_as_footer(bytes).map_err(|e| anyhow!("{e}"))?;
+    let schema = footer.schema().context("missing schema")?;
+    let schema = try_fb_to_schema(schema)?;
     let wanted = Columns::of(header)?.schema;
     if schema.fields() != wanted.fields() {
-        return Err("its columns are not those of the manifest: lay the table out again".to_owned());
+        bail!("its columns are not those of the manifest: lay the table out again");
     }
     let crcs = footer.custom_metadata().into_iter().flatten();
     let crcs = crcs
         .filter(|pair| pair.key() == Some(CRCS))
         .find_map(|pair| pair.value());
-    let crcs = crcs.ok_or_else(|| format!("missing `{CRCS}`: not laid out by this program"))?;
+    let crcs = crcs.with_context(|| format!("missing `{CRCS}`: not laid out by this program"))?;
     let (crcs, _) = crcs.as_bytes().as_chunks::<8>();
-    let blocks = footer.recordBatches().ok_or("missing batches")?;
+    let blocks = footer.recordBatches().context("missing batches")?;
     if crcs.len() != blocks.len() {
-        return Err(format!("{} batches with {} checksums", blocks.len(), crcs.len()));
+        bail!("{} batches with {} checksums", blocks.len(), crcs.len());
     }
     let batch = |(block, crc): (&Block, &[u8; 8])| {
         let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?, 16).ok()?;
@@ -145,7 +143,7 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowF
     Ok(ArrowFooter {
         schema: Arc::new(schema),
         version: footer.version(),
-        batches: batches.ok_or("a batch outside of the file, or an invalid checksum")?,
+        batches: batches.context("a batch outside of the file, or an invalid checksum")?,
     })
 }
 
@@ -188,15 +186,16 @@ fn rows_of<'a>(
 ) -> Result<Vec<u8>, StorageError> {
     let mut out = Vec::new();
     for ((batch, bytes), rows) in wanted {
-        let bad = |detail: String| corrupt(&object.path, format!("batch, offset {}: {detail}", batch.range.start));
+        let bad = |e: anyhow::Error| corrupt(&object.path, format!("batch, offset {}: {e}", batch.range.start));
         if crc32c::crc32c(&bytes) != batch.crc {
-            return Err(bad("wrong checksum: the batch is damaged".to_owned()));
+            return Err(bad(anyhow!("wrong checksum: the batch is damaged")));
         }
-        let decoded = columns::catch_panics(|| decode((footer, header), batch, bytes), |detail| detail).map_err(bad)?;
+        let decoded = columns::catch_panics(|| decode((footer, header), batch, bytes), anyhow::Error::msg);
+        let decoded = decoded.map_err(bad)?;
         for run in rows.chunk_by(|a, b| a.0 + 1 == b.0) {
             let (start, ids) = (run[0].0, run.iter().map(|row| row.1).collect::<Vec<i64>>());
             if start + ids.len() > decoded.num_rows() {
-                return Err(bad(format!("{} rows, fewer than in the manifest", decoded.num_rows())));
+                return Err(bad(anyhow!("{} rows, fewer than in the manifest", decoded.num_rows())));
             }
             out.extend(sealed(header, &decoded.slice(start, ids.len()), &ids).map_err(bad)?);
         }
@@ -204,13 +203,11 @@ fn rows_of<'a>(
     Ok(out)
 }
 
-fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
+fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch> {
     let at = usize::try_from(batch.block.metaDataLength()).unwrap_or(usize::MAX);
-    let (metadata, body) = bytes.split_at_checked(at).ok_or("it is shorter than its metadata")?;
+    let (metadata, body) = bytes.split_at_checked(at).context("it is shorter than its metadata")?;
     check_message(without_prefix(metadata)?, body, columns::max_bytes(header, BATCH_ROWS))?;
     let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
-    decoded
-        .map_err(|e| e.to_string())?
-        .ok_or_else(|| "missing batch".to_owned())
+    decoded?.context("missing batch")
 }

@@ -1,6 +1,7 @@
 //! Conversion of rows to columns and back, for the columnar layouts. Columns are those of the table, an id, and each
 //! row's checksum, [`CRC`].
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use arrow_array::{Array as _, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
@@ -21,10 +22,10 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    pub(crate) fn of(header: &'a TableHeader) -> Result<Self, String> {
+    pub(crate) fn of(header: &'a TableHeader) -> Result<Self> {
         let values = Arc::new(of_table(header, "file")?);
         if values.field_with_name(CRC).is_ok() {
-            return Err(format!("column `{CRC}` is the layout's own: import without it"));
+            bail!("column `{CRC}` is the layout's own: import without it");
         }
         let crc = Arc::new(Field::new(CRC, DataType::UInt32, false));
         let fields: Vec<_> = values.fields().iter().map(Arc::clone).chain([crc]).collect();
@@ -36,29 +37,29 @@ impl<'a> Columns<'a> {
     }
 
     /// Converts rows to a batch that holds every byte of them.
-    pub(crate) fn batch(&self, rows: &[(i64, Bytes)]) -> Result<RecordBatch, String> {
+    pub(crate) fn batch(&self, rows: &[(i64, Bytes)]) -> Result<RecordBatch> {
         let (ids, rows): (Vec<i64>, Vec<Bytes>) = rows.iter().cloned().unzip();
         let crcs = rows.iter().filter_map(|row| row.last_chunk());
         let crcs = UInt32Array::from_iter_values(crcs.map(|crc| u32::from_le_bytes(*crc)));
         let mut columns = to_batch(self.header, &self.values, &ids, &rows)?.columns().to_vec();
         columns.push(Arc::new(crcs));
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?;
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
         // A boolean that is neither 0 nor 1 would come back as another byte.
         let checked = sealed(self.header, &batch, &ids).map(|_| batch);
-        checked.map_err(|_| "columns cannot store a row exactly: write the table again".to_owned())
+        checked.map_err(|_| anyhow!("columns cannot store a row exactly: write the table again"))
     }
 }
 
 /// Converts a batch to rows in order, each verified by the checksum written with it.
-pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
+pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>> {
     let rows = lay_out(header, batch.schema().field(0).name(), batch, ids)?;
     let crcs = batch.column_by_name(CRC);
     let crcs = crcs.and_then(|column| column.as_any().downcast_ref::<UInt32Array>());
-    let crcs = crcs.ok_or_else(|| format!("missing column `{CRC}`: not laid out by this program"))?;
+    let crcs = crcs.with_context(|| format!("missing column `{CRC}`: not laid out by this program"))?;
     let stride = header.stride as usize;
     for ((row, crc), id) in rows.chunks_exact(stride).zip(crcs.values()).zip(ids) {
         if row.last_chunk() != Some(&crc.to_le_bytes()) {
-            return Err(format!("entity {id}: wrong checksum: the page is damaged"));
+            bail!("entity {id}: wrong checksum: the page is damaged");
         }
     }
     Ok(rows)

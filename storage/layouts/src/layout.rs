@@ -1,5 +1,6 @@
 //! The layouts that a table can have.
 
+use anyhow::{Context as _, Result};
 use parquet::basic::{Compression, ZstdLevel};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -127,11 +128,11 @@ impl fmt::Display for Layout {
 }
 
 impl FromStr for Layout {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         Self::all()
             .find(|layout| layout.as_str() == text)
-            .ok_or_else(|| format!("unknown layout: `{text}`; use one of {}", LAYOUTS.join(", ")))
+            .with_context(|| format!("unknown layout: `{text}`; use one of {}", LAYOUTS.join(", ")))
     }
 }

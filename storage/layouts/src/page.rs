@@ -5,6 +5,8 @@
 //! costs two GiB, and as much again for each page read beside it. Source: the Parquet format, `PageHeader`, in the
 //! compact protocol of Thrift.
 
+use anyhow::{Context as _, Result, anyhow, bail};
+
 /// Field of 64 bits whose number is one above that of the field before.
 const NEXT_I64: u8 = 0x16;
 /// Structure whose number is two above that of the field before: the header of a data page, after its sizes.
@@ -31,14 +33,13 @@ const LONG_VARINT_BYTES: usize = 10;
 /// # Errors
 /// Fails if the header is invalid, or claims more than `max` bytes or than are present. Also fails if there are fewer
 /// levels than values, since the reader does not finish such a page when it skips rows.
-pub(crate) fn check(page: &[u8], max: u64, level_bits: u8) -> Result<(), String> {
+pub(crate) fn check(page: &[u8], max: u64, level_bits: u8) -> Result<()> {
     let mut rest = page;
     let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
     if u64::try_from(unpacked).is_ok_and(|bytes| bytes > max) || unpacked < 0 {
-        let detail = format!("it claims {unpacked} bytes, but its rows take at most {max}: it is damaged");
-        return Err(detail);
+        bail!("it claims {unpacked} bytes, but its rows take at most {max}: it is damaged");
     }
-    let other = || "its header is not one that this program writes: it is damaged".to_owned();
+    let other = || anyhow!("its header is not one that this program writes: it is damaged");
     rest = rest
         .strip_prefix(&[DATA_PAGE])
         .filter(|_| kind == 0)
@@ -55,10 +56,10 @@ pub(crate) fn check(page: &[u8], max: u64, level_bits: u8) -> Result<(), String>
     }
     if usize::try_from(packed).map_or(true, |bytes| bytes > rest.len()) {
         let has = rest.len();
-        return Err(format!("it claims {packed} packed bytes, but has {has}: it is damaged"));
+        bail!("it claims {packed} packed bytes, but has {has}: it is damaged");
     }
     let has_levels = level_bits == 0 || has_levels(rest, u64::try_from(values).unwrap_or(u64::MAX), level_bits);
-    let too_few = || format!("it has fewer levels than its {values} values: it is damaged");
+    let too_few = || anyhow!("it has fewer levels than its {values} values: it is damaged");
     has_levels.then_some(()).ok_or_else(too_few)
 }
 
@@ -93,8 +94,8 @@ fn has_levels(page: &[u8], values: u64, level_bits: u8) -> bool {
 ///
 /// # Errors
 /// Fails for a list of anything else, or if bytes are missing or left over.
-pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
-    let bad = || "invalid list of pages: it is damaged".to_owned();
+pub(crate) fn check_locations(index: &[u8]) -> Result<()> {
+    let bad = || anyhow!("invalid list of pages: it is damaged");
     let [FIRST_LIST, header, rest @ ..] = index else {
         return Err(bad());
     };
@@ -129,14 +130,14 @@ fn varint(rest: &mut &[u8], max: usize) -> Option<u64> {
 }
 
 /// Reads the next field, which has 32 bits.
-fn field(rest: &mut &[u8]) -> Result<i32, String> {
+fn field(rest: &mut &[u8]) -> Result<i32> {
     let number = rest.strip_prefix(&[NEXT_I32]).and_then(|bytes| {
         *rest = bytes;
         varint(rest, VARINT_BYTES)
     });
     // Zigzag: numbers from 0 up alternate with numbers from -1 down.
     let zigzag = number.and_then(|number| u32::try_from(number).ok());
-    let zigzag = zigzag.ok_or("it does not begin like a page: it is damaged")?;
+    let zigzag = zigzag.context("it does not begin like a page: it is damaged")?;
     Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
 }
 
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn only_what_the_rows_can_take_is_unpacked() {
         for bytes in [0, 1, 63, 64, 8191, 8192, 70_000] {
-            assert_eq!(check(&page(bytes, 5, 5), 70_000, 0), Ok(()), "{bytes}");
+            assert!(check(&page(bytes, 5, 5), 70_000, 0).is_ok(), "{bytes}");
         }
         for (bytes, detail) in [
             (
@@ -192,13 +193,13 @@ mod tests {
             ),
             (b"PAR1PAR1".to_vec(), "does not begin like a page"),
         ] {
-            let refused = check(&bytes, 70_000, 0).unwrap_err();
+            let refused = check(&bytes, 70_000, 0).unwrap_err().to_string();
             assert!(refused.contains(detail), "{refused}");
         }
     }
 
     /// A page of seven values, whose levels are these runs.
-    fn levels(runs: &[u8]) -> Result<(), String> {
+    fn levels(runs: &[u8]) -> Result<()> {
         let mut bytes = page(0, 0, 0);
         bytes.extend((runs.len() as u32).to_le_bytes());
         bytes.extend(runs);
@@ -209,7 +210,7 @@ mod tests {
     fn pages_with_fewer_levels_than_values_are_refused() {
         // A packed group of eight; a run of seven; two runs.
         for runs in [&[3, 0x55][..], &[14, 0], &[8, 0, 6, 1]] {
-            assert_eq!(levels(runs), Ok(()), "{runs:?}");
+            assert!(levels(runs).is_ok(), "{runs:?}");
         }
         for runs in [
             &[][..],
@@ -220,7 +221,7 @@ mod tests {
             &[8, 0, 0, 0],
             &[0x80, 0x80],
         ] {
-            let refused = levels(runs).unwrap_err();
+            let refused = levels(runs).unwrap_err().to_string();
             assert!(
                 refused.contains("fewer levels than its 7 values"),
                 "{runs:?}: {refused}"
@@ -234,7 +235,7 @@ mod tests {
         let one = [NEXT_I64, 8, NEXT_I32, 9, NEXT_I64, 0, STOP];
         let list = |head: &[u8], pages: usize| [&[FIRST_LIST], head, &one.repeat(pages), &[STOP]].concat();
         for good in [list(&[0x0c], 0), list(&[0x2c], 2), list(&[0xfc, 20], 20)] {
-            assert_eq!(check_locations(&good), Ok(()));
+            check_locations(&good).unwrap();
             assert!(check_locations(&good[..good.len() - 1]).is_err());
         }
         for bad in [
@@ -244,7 +245,10 @@ mod tests {
             list(&[0x1c], 2),
             vec![],
         ] {
-            assert!(check_locations(&bad).unwrap_err().contains("damaged"), "{bad:?}");
+            assert!(
+                check_locations(&bad).unwrap_err().to_string().contains("damaged"),
+                "{bad:?}"
+            );
         }
     }
 }

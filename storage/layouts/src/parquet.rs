@@ -8,6 +8,7 @@ use crate::decoding::{self, Decodes};
 use crate::layout::Codec;
 use crate::page;
 use crate::rows::{self, Cost, corrupt};
+use anyhow::{Result, anyhow};
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use parquet::DecodeResult;
@@ -52,7 +53,7 @@ impl ParquetFooter {
 }
 
 /// Returns the file of these rows.
-pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
+pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>> {
     let columns = Columns::of(header)?;
     let properties = WriterProperties::builder()
         .set_compression(codec.into())
@@ -62,7 +63,7 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
         // The limit is checked after each of these.
         .set_write_batch_size(PAGE_ROWS)
         .build();
-    let error = |e: ParquetError| e.to_string();
+    let error = |e: ParquetError| anyhow!(e);
     let mut out = Vec::new();
     let schema = Arc::clone(&columns.schema);
     let mut writer = ArrowWriter::try_new(&mut out, schema, Some(properties)).map_err(error)?;
@@ -227,17 +228,13 @@ fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> 
 }
 
 /// Checks the pages that begin in a range, before they are unpacked.
-fn check_pages(
-    (footer, header): (&ParquetFooter, &TableHeader),
-    range: &Range<u64>,
-    bytes: &[u8],
-) -> Result<(), String> {
+fn check_pages((footer, header): (&ParquetFooter, &TableHeader), range: &Range<u64>, bytes: &[u8]) -> Result<()> {
     let max = columns::max_bytes(header, PAGE_ROWS);
     let after = &footer.pages[footer.pages.partition_point(|page| page.0 < range.start)..];
     for &(page, level_bits) in after.iter().take_while(|page| page.0 < range.end) {
         let from_page = usize::try_from(page - range.start).ok().and_then(|at| bytes.get(at..));
         page::check(from_page.unwrap_or_default(), max, level_bits)
-            .map_err(|detail| format!("page, offset {page}: {detail}"))?;
+            .map_err(|detail| anyhow!("page, offset {page}: {detail}"))?;
     }
     Ok(())
 }

@@ -69,7 +69,7 @@ pub async fn lay_out(
                     Coding::Arrow(codec) => arrow::write(header, &rows, codec),
                     _ => Ok(rows.iter().flat_map(|(_, row)| row.iter().copied()).collect()),
                 };
-                let unfit = |detail| ErrorKind::Unsupported.error(from, detail);
+                let unfit = |e: anyhow::Error| ErrorKind::Unsupported.error(from, e.to_string());
                 let path = manifest.shard(folder, number)?;
                 let bytes = bytes.map_err(unfit)?;
                 manifest.bytes += bytes.len() as u64;

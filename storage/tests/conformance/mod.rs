@@ -97,7 +97,7 @@ impl Suite {
         let mut failures = Vec::new();
         for (case, _) in Case::ALL {
             if let Err(error) = self.run_case(case, reach).await {
-                failures.push((case, error));
+                failures.push((case, error.to_string()));
             }
         }
         if failures.is_empty() {
@@ -111,11 +111,11 @@ impl Suite {
     ///
     /// # Errors
     /// Describes the unexpected result.
-    pub(crate) async fn run_case(&self, case: Case, reach: &Reach) -> Result<(), String> {
+    pub(crate) async fn run_case(&self, case: Case, reach: &Reach) -> anyhow::Result<()> {
         let running = Box::pin(cases::run(self, case, reach));
         match tokio::time::timeout(CASE_LIMIT, running).await {
-            Ok(result) => result.map_err(|e| format!("{e:#}")),
-            Err(_) => Err(format!("not finished after {} s", CASE_LIMIT.as_secs())),
+            Ok(result) => result.map_err(|e| anyhow::anyhow!("{e:#}")),
+            Err(_) => anyhow::bail!("not finished after {} s", CASE_LIMIT.as_secs()),
         }
     }
 }

@@ -254,7 +254,8 @@ fn the_gpu_is_seen_from_outside() {
     drop(nvml);
     assert_eq!(harness.count("nvml"), 0);
     harness.set("devices", 0);
-    assert!(Nvml::open(search()).unwrap_err().contains("Driver Not Loaded"));
+    let refused = Nvml::open(search()).unwrap_err().to_string();
+    assert!(refused.contains("Driver Not Loaded"));
 }
 
 /// A file of the folder, open for plain reads.

@@ -7,7 +7,7 @@ use crate::plan::{
     Common, Flags, OneOrMany, RawTier, Size, Source, check_counts, check_each, check_list, check_name, check_table,
     check_within, hundredths, number,
 };
-use anyhow::Result;
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -166,7 +166,7 @@ impl Settings {
             plan.trace_lookups = plan.trace_lookups.max(lookups);
         }
         plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
-        let invalid = |why: String| source.invalid(why);
+        let invalid = |why: anyhow::Error| source.invalid(why);
         let units = plan.check().map_err(invalid)?;
         let strategies = plan.strategies(&units).map_err(invalid)?;
         plan.bound(strategies.len()).map_err(invalid)?;
@@ -175,7 +175,7 @@ impl Settings {
             |config: &TierConfig| matches!(config, TierConfig::Wrapped(own) if own.wrappers.staged.is_some());
         if let Some((tier, _)) = tiers.iter().find(|(_, config)| is_staged(config)) {
             let why = "its TOML has a table [staged]: remove it, since `strategies` sets staging";
-            return Err(invalid(format!("tiers.{tier}: {why}")));
+            return Err(source.invalid(format!("tiers.{tier}: {why}")));
         }
         let prices = |price| CachingPrices::read(&source, price, &entries);
         let prices = plan.price.as_ref().map(prices).transpose()?;
@@ -200,7 +200,7 @@ impl CachingPlan {
         self.depth.values()
     }
 
-    fn check(&self) -> Result<Vec<Unit>, String> {
+    fn check(&self) -> Result<Vec<Unit>> {
         check_name("name", &self.name)?;
         check_counts(&[
             ("repeats", u64::from(self.repeats), 1000),
@@ -213,7 +213,7 @@ impl CachingPlan {
         check_power("staged_block_bytes", self.staged_block_bytes.0, 64 << 10, 64 << 20)?;
         check_within("rows × row_bytes", self.table_bytes(), 1, MAX_TABLE_BYTES)?;
         if self.trace_lookups < self.lookups {
-            return Err(format!("trace_lookups: must be at least `lookups`, {}", self.lookups));
+            bail!("trace_lookups: must be at least `lookups`, {}", self.lookups);
         }
         check_within("seconds", self.seconds, 0.01, 3600.0)?;
         check_each("measured_shares", &self.measured_shares, 0.0001, 8.0)?;
@@ -221,7 +221,7 @@ impl CachingPlan {
         check_within("staged_share", self.staged_share, 0.0001, 8.0)?;
         self.laws.iter().try_for_each(Law::check)?;
         let unit = |unit: &String| unit_of(unit, self.row_bytes.0);
-        let units: Vec<Unit> = self.units.iter().map(unit).collect::<Result<_, _>>()?;
+        let units: Vec<Unit> = self.units.iter().map(unit).collect::<Result<_>>()?;
         check_table("tiers", &self.tiers)?;
         check_list("laws", &self.laws)?;
         check_list("strategies", &self.strategies)?;
@@ -232,7 +232,7 @@ impl CachingPlan {
     }
 
     /// Checks the smallest cache of a unit, which the cache itself would only refuse during a run.
-    fn check_smallest(&self, unit: Unit) -> Result<(), String> {
+    fn check_smallest(&self, unit: Unit) -> Result<()> {
         for (key, shares) in [("shares", &self.shares), ("measured_shares", &self.measured_shares)] {
             let min = shares.iter().copied().fold(f64::INFINITY, f64::min);
             let ram = Ram {
@@ -242,20 +242,20 @@ impl CachingPlan {
             };
             let config = ram.config(self.table_bytes(), self.row_bytes.0);
             if config.max_blocks() == 0 {
-                return Err(format!(
+                bail!(
                     "{key}: {min} of the table is {} bytes, too few for one entry of {unit} with its bookkeeping; raise the shares \
                     or `rows`",
                     config.capacity_bytes
-                ));
+                );
             }
         }
         Ok(())
     }
 
     /// Returns every strategy to measure. Over a staged copy, only with the first policy and the first unit.
-    fn strategies(&self, units: &[Unit]) -> Result<Vec<Strategy>, String> {
+    fn strategies(&self, units: &[Unit]) -> Result<Vec<Strategy>> {
         if self.price.is_some() && !self.strategies.contains(&Kind::None) {
-            return Err("price: savings are relative to the strategy `none`; add it to `strategies`".to_owned());
+            bail!("price: savings are relative to the strategy `none`; add it to `strategies`");
         }
         let mut out = Vec::new();
         for kind in &self.strategies {
@@ -280,40 +280,36 @@ impl CachingPlan {
         self.measured_shares.iter().flat_map(of_share).collect()
     }
 
-    fn bound(&self, strategies: usize) -> Result<(), String> {
+    fn bound(&self, strategies: usize) -> Result<()> {
         let measured = (self.tiers.len() * self.depths().len() * strategies) as u64;
         let computed = self.shares.len() as u64 * self.units.len() as u64;
         let rounds = u64::from(self.repeats) * self.laws.len() as u64;
         let steps = rounds * (measured + computed);
         if steps > MAX_STEPS {
-            return Err(format!(
-                "{steps} steps, maximum {MAX_STEPS}: use fewer repeats, laws, tiers, sizes or units"
-            ));
+            bail!("{steps} steps, maximum {MAX_STEPS}: use fewer repeats, laws, tiers, sizes or units");
         }
         let (latencies, max) = (rounds * measured * u64::from(self.lookups), 50 * MAX_LOOKUPS);
         if latencies > max {
             let why = "latencies in all repeats together";
-            return Err(format!("lookups: {latencies} {why}, maximum {max}; lower `lookups`"));
+            bail!("lookups: {latencies} {why}, maximum {max}; lower `lookups`");
         }
         Ok(())
     }
 }
 
-fn check_power(key: &str, value: u64, min: u64, max: u64) -> Result<(), String> {
+fn check_power(key: &str, value: u64, min: u64, max: u64) -> Result<()> {
     if value.is_power_of_two() && (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(format!(
-        "{key}: must be a power of two from {min} to {max}, not {value}"
-    ))
+    bail!("{key}: must be a power of two from {min} to {max}, not {value}")
 }
 
-fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
+fn unit_of(text: &str, row_bytes: u64) -> Result<Unit> {
     if text == "row" {
         return Ok(Unit::Row);
     }
     let bytes =
-        parse_bytes(text).map_err(|why| format!("units: must be `row`, or bytes of a block such as `4KiB`: {why}"))?;
+        parse_bytes(text).map_err(|why| anyhow!("units: must be `row`, or bytes of a block such as `4KiB`: {why}"))?;
     check_power("units: `row`, or bytes of a block", bytes, row_bytes, 1 << 20)?;
     Ok(Unit::Block(bytes))
 }

@@ -5,7 +5,7 @@
 use crate::random::{Random, Zipf};
 use crate::stop::Stop;
 use crate::ways::Counts;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -219,15 +219,13 @@ impl Law {
     }
 
     /// Checks the parameters.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<()> {
         let (exponent, every) = self.parameters();
         if !(0.0..=10.0).contains(&exponent) {
-            return Err(format!("laws.exponent: must be from 0 (uniform) to 10, not {exponent}"));
+            bail!("laws.exponent: must be from 0 (uniform) to 10, not {exponent}");
         }
-        match every {
-            0 => Err("laws.every: must be at least 1".to_owned()),
-            _ => Ok(()),
-        }
+        ensure!(every > 0, "laws.every: must be at least 1");
+        Ok(())
     }
 
     /// Returns the rows of a trace, each from 0 to below `rows`.

@@ -82,7 +82,7 @@ impl LayoutsPlan {
         Ok((common, plan))
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<()> {
         check_name("name", &self.name)?;
         check_counts(&[
             ("repeats", u64::from(self.repeats), 1000),

@@ -4,7 +4,7 @@ use crate::plan::{
     Common, Flags, OneOrMany, RawTier, Size, Source, check_counts, check_each, check_list, check_name, check_table,
     check_within, hundredths, mib, number,
 };
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -210,7 +210,7 @@ impl OfflinePlan {
         depths.iter().flat_map(with_each).collect()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<()> {
         check_name("name", &self.name)?;
         check_each("loader.depth", self.loader.depth.values(), 1, 1024)?;
         check_each("loader.workers", self.loader.workers.values(), 1, 256)?;
@@ -235,7 +235,7 @@ impl OfflinePlan {
 }
 
 impl RawWorkload {
-    fn check(&self, name: &str) -> Result<(), String> {
+    fn check(&self, name: &str) -> Result<()> {
         let key = format!("workloads.{name}");
         check_name(&key, name)?;
         let is_generated = self.rows.is_some() && (self.generate.is_some() != self.sample_bytes.is_some());
@@ -244,11 +244,10 @@ impl RawWorkload {
             (Some(_), Some(_)) => self.rows.is_none() && self.generate.is_none() && self.sample_bytes.is_none(),
             _ => false,
         };
-        if !is_complete {
-            return Err(format!(
-                "{key}: set either `generate` and `rows`, or `model` and `table`, or `sample_bytes`, `rows` and `accelerator`"
-            ));
-        }
+        ensure!(
+            is_complete,
+            "{key}: set either `generate` and `rows`, or `model` and `table`, or `sample_bytes`, `rows` and `accelerator`"
+        );
         if let Some(accelerator) = &self.accelerator {
             let (ms, key) = (accelerator.compute_ms_per_batch, format!("{key}: accelerator"));
             check_within(&format!("{key}.compute_ms_per_batch"), ms, 0.01, 60_000.0)?;
@@ -282,9 +281,9 @@ mod tests {
         assert_eq!(plan.loaders(), [(8, 2)]);
         plan.loader = toml::from_str("depth = [1, 8]\nworkers = [1, 2]").unwrap();
         assert_eq!(plan.loaders(), [(1, 1), (1, 2), (8, 1), (8, 2)]);
-        assert_eq!(plan.check(), Ok(()));
+        plan.check().unwrap();
         plan.loader = toml::from_str("workers = [1, 0]").unwrap();
-        assert!(plan.check().unwrap_err().contains("loader.workers"));
+        assert!(plan.check().unwrap_err().to_string().contains("loader.workers"));
     }
 
     #[test]

@@ -86,8 +86,8 @@ mod tests {
             host: host.map(str::to_owned),
             ..AccessSpec::default()
         };
-        let endpoint = Endpoint::new(url, &spec.open().unwrap()).map_err(DriverError::Client)?;
-        origin(&endpoint)
+        let endpoint = Endpoint::new(url, &spec.open().unwrap());
+        origin(&endpoint.map_err(|error| DriverError::Client(error.to_string()))?)
     }
 
     #[test]

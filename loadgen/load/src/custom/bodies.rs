@@ -8,6 +8,7 @@ use crate::payload::Body;
 use crate::recording::{Call, RecordingSpec, Row, collect_calls, read_text, rows};
 use crate::reply::unrequested_coding;
 use crate::template::{Part, escape, parts};
+use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use csv::Trim;
 use hyper::Method;
@@ -62,15 +63,15 @@ impl Custom {
     /// # Errors
     /// A file that cannot be read or is too large, a placeholder without a column, bodies that should be JSON and are
     /// not.
-    pub fn open(spec: &CustomSpec) -> Result<Self, String> {
+    pub fn open(spec: &CustomSpec) -> Result<Self> {
         let method: Result<Method, _> = spec.method.parse();
-        let method = method.map_err(|_| format!("`target.method` = `{}` is not an HTTP method", spec.method))?;
+        let method = method.map_err(|_| anyhow!("`target.method` = `{}` is not an HTTP method", spec.method))?;
         let is_json = spec.content_type.contains("json");
         let content_type = match spec.content_type.as_str() {
             "" => None,
             text => Some(
                 HeaderValue::from_str(text)
-                    .map_err(|_| format!("`target.content_type` = `{text}` is not a valid header value"))?,
+                    .map_err(|_| anyhow!("`target.content_type` = `{text}` is not a valid header value"))?,
             ),
         };
         let fill = |text: &str, rows: Option<(&Path, Vec<Call>)>| filled(text, rows, is_json, &spec.values);
@@ -105,12 +106,12 @@ impl Custom {
     ///
     /// # Errors
     /// The first violation.
-    pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+    pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<()> {
         let checked = match self.stream.as_ref().map(|stream| stream.kind) {
             Some(StreamKind::Sse) => self.success.check_stream(body, None, |_| {}).map(drop),
             _ => self.success.check_body(headers, body),
         };
-        checked.map_err(|fault| unrequested_coding(headers).unwrap_or(fault))
+        checked.map_err(|fault| unrequested_coding(headers).map_or(fault, anyhow::Error::msg))
     }
 
     /// True if a request holds one id.
@@ -128,7 +129,7 @@ impl Custom {
     ///
     /// # Errors
     /// More bytes than a step may hold.
-    pub fn bodies(&self, requests: usize, ids: &[String], per_request: usize, seed: u64) -> Result<Vec<Body>, String> {
+    pub fn bodies(&self, requests: usize, ids: &[String], per_request: usize, seed: u64) -> Result<Vec<Body>> {
         let (template, rows, drawn) = match &self.content {
             Content::Ready(bodies) => return Ok(bodies.iter().take(requests.max(1)).cloned().collect()),
             Content::Filled { template, rows, drawn } => (template, rows, drawn),
@@ -144,7 +145,7 @@ impl Custom {
             let values = drawn
                 .iter()
                 .map(|(name, drawn)| Ok((name.as_str(), value(drawn, row, &mut rng)?)));
-            let values = values.collect::<Result<BTreeMap<&str, String>, String>>()?;
+            let values = values.collect::<Result<BTreeMap<&str, String>>>()?;
             let text = template.fill(|placeholder| match placeholder {
                 ENTITY_ID => ids.first().map_or("", String::as_str).into(),
                 ENTITY_IDS => ids.join(",").into(),
@@ -155,10 +156,10 @@ impl Custom {
             });
             bytes += text.len();
             if bytes > STEP_BYTES {
-                return Err(format!(
+                bail!(
                     "the bodies of one step exceed {} MiB; shorten the steps, or shrink the body",
                     STEP_BYTES >> 20
-                ));
+                );
             }
             bodies.push(Body {
                 line: call.and_then(|call| call.line.clone()),
@@ -170,7 +171,7 @@ impl Custom {
 }
 
 /// Draws a value in its text form.
-fn value(drawn: &Drawn, row: Option<&Row>, rng: &mut ChaCha8Rng) -> Result<String, String> {
+fn value(drawn: &Drawn, row: Option<&Row>, rng: &mut ChaCha8Rng) -> Result<String> {
     match drawn {
         Drawn::Number(lengths) => Ok(inputs::length(lengths, rng)?.to_string()),
         Drawn::Words(lengths) => {
@@ -182,19 +183,14 @@ fn value(drawn: &Drawn, row: Option<&Row>, rng: &mut ChaCha8Rng) -> Result<Strin
 }
 
 /// Words of a recorded request, in blocks whose ids determine their words.
-fn recorded_words(
-    words: &str,
-    blocks: Option<&str>,
-    row: Option<&Row>,
-    rng: &mut ChaCha8Rng,
-) -> Result<String, String> {
-    let missing = |name: &str| format!("`target.values`: `{name}` is missing in a recorded request");
+fn recorded_words(words: &str, blocks: Option<&str>, row: Option<&Row>, rng: &mut ChaCha8Rng) -> Result<String> {
+    let missing = |name: &str| anyhow!("`target.values`: `{name}` is missing in a recorded request");
     let recorded = |name: &str| row.and_then(|row| row.get(name)).ok_or_else(|| missing(name));
     let number = recorded(words)?.parse::<f64>();
-    let mut left = number.map_err(|error| format!("recorded `{words}`: {error}"))? as u64;
+    let mut left = number.map_err(|error| anyhow!("recorded `{words}`: {error}"))? as u64;
     left = left.min(MAX_WORDS);
     let ids: Vec<u64> = match blocks {
-        Some(name) => serde_json::from_str(recorded(name)?).map_err(|error| format!("recorded `{name}`: {error}"))?,
+        Some(name) => serde_json::from_str(recorded(name)?).map_err(|error| anyhow!("recorded `{name}`: {error}"))?,
         None => Vec::new(),
     };
     let mut text = Vec::new();
@@ -208,7 +204,7 @@ fn recorded_words(
     Ok(text.join(" "))
 }
 
-fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
+fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>> {
     let text = Bytes::from(read_text(file)?);
     let mut bodies = Vec::new();
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -217,19 +213,17 @@ fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
             continue;
         }
         if is_json {
-            is_document(&body).map_err(|error| format!("{}: line {}: {error}", file.display(), number + 1))?;
+            is_document(&body).map_err(|error| anyhow!("{}: line {}: {error}", file.display(), number + 1))?;
         }
         bodies.push(Body::new(body));
     }
-    if bodies.is_empty() {
-        return Err(format!("{}: no bodies; write one per line", file.display()));
-    }
+    ensure!(!bodies.is_empty(), "{}: no bodies; write one per line", file.display());
     Ok(bodies)
 }
 
-fn is_document(body: &[u8]) -> Result<(), String> {
+fn is_document(body: &[u8]) -> Result<()> {
     let document = serde_json::from_slice::<serde::de::IgnoredAny>(body);
-    let invalid = |error| format!("not JSON, although `target.content_type` says so: {error}");
+    let invalid = |error| anyhow!("not JSON, although `target.content_type` says so: {error}");
     document.map(drop).map_err(invalid)
 }
 
@@ -239,12 +233,12 @@ fn filled(
     rows: Option<(&Path, Vec<Call>)>,
     is_json: bool,
     drawn: &BTreeMap<String, Drawn>,
-) -> Result<Content, String> {
-    let template = BodyTemplate::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
+) -> Result<Content> {
+    let template = BodyTemplate::parse(text, is_json).map_err(|error| anyhow!("`target.body`: {error}"))?;
     let (file, rows) = rows.map_or((None, Vec::new()), |(file, rows)| (Some(file), rows));
     let is_filled = |name: &str| name == ENTITY_ID || name == ENTITY_IDS || drawn.contains_key(name);
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
-        return Err("`target.body` has both {entity_id} and {entity_ids}; use one".to_owned());
+        bail!("`target.body` has both {{entity_id}} and {{entity_ids}}; use one");
     }
     if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
         return Err(unused(name));
@@ -261,7 +255,7 @@ fn filled(
     for (at, call) in rows.iter().enumerate() {
         if let Some(missing) = needed.iter().find(|name| !call.values.contains_key(**name)) {
             let at = named(at);
-            return Err(format!("{at}: `{missing}` is missing, which `target.body` needs"));
+            bail!("{at}: `{missing}` is missing, which `target.body` needs");
         }
     }
     if template.placeholders().any(is_filled) {
@@ -271,7 +265,7 @@ fn filled(
                 Some(row) => row.get(name).cloned().unwrap_or_default().into(),
                 None => "".into(),
             });
-            is_document(example.as_bytes()).map_err(|error| format!("{}: {error}", named(0)))?;
+            is_document(example.as_bytes()).map_err(|error| anyhow!("{}: {error}", named(0)))?;
         }
         return Ok(Content::Filled {
             template,
@@ -291,18 +285,18 @@ fn filled(
     let bodies: Vec<Body> = calls.iter().map(body).collect();
     if is_json {
         for (at, body) in bodies.iter().enumerate() {
-            is_document(&body.bytes).map_err(|error| format!("{}: {error}", named(at)))?;
+            is_document(&body.bytes).map_err(|error| anyhow!("{}: {error}", named(at)))?;
         }
     }
     Ok(Content::Ready(bodies.into()))
 }
 
-fn unused(value: &str) -> String {
-    format!("`target.values.{value}` is unused: {{{value}}} is missing in `target.body`")
+fn unused(value: &str) -> anyhow::Error {
+    anyhow!("`target.values.{value}` is unused: {{{value}}} is missing in `target.body`")
 }
 
 /// Refuses placeholders that nothing fills.
-fn check_columns(needed: &[&str], columns: Option<&Row>) -> Result<(), String> {
+fn check_columns(needed: &[&str], columns: Option<&Row>) -> Result<()> {
     let is_column = |name: &&&str| columns.is_some_and(|row| row.contains_key(**name));
     let Some(unknown) = needed.iter().find(|name| !is_column(name)) else {
         return Ok(());
@@ -311,21 +305,21 @@ fn check_columns(needed: &[&str], columns: Option<&Row>) -> Result<(), String> {
         Some(row) => row.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
         None => "no columns without `target.rows_file`".to_owned(),
     };
-    Err(format!(
-        "`target.body`: unknown placeholder {{{unknown}}}; use {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({options}), \
-         or write {{{{{unknown}}}}} for the text itself"
+    Err(anyhow!(
+        "`target.body`: unknown placeholder {{{unknown}}}; use {{entity_id}}, {{entity_ids}}, a name of \
+         `target.values` or a column ({options}), or write {{{{{unknown}}}}} for the text itself"
     ))
 }
 
 /// Recorded requests with their own bodies.
-fn replayed(recording: &RecordingSpec) -> Result<Arc<[Body]>, String> {
+fn replayed(recording: &RecordingSpec) -> Result<Arc<[Body]>> {
     let calls = recording.read()?.calls;
     if let Some(bare) = calls.iter().find(|call| call.line.is_none() && call.body.is_none()) {
-        return Err(format!(
+        bail!(
             "{}: {} has neither a path nor a body; write `target.body`, in which {{NAME}} is a recorded value",
             recording.file.display(),
             bare.place()
-        ));
+        );
     }
     let body = |call: Call| Body {
         line: call.line,
@@ -334,8 +328,8 @@ fn replayed(recording: &RecordingSpec) -> Result<Arc<[Body]>, String> {
     Ok(calls.into_iter().map(body).collect())
 }
 
-fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
-    let at = |what: String| format!("{}: {what}", file.display());
+fn rows_of(file: &Path) -> Result<Vec<Call>> {
+    let at = |error| anyhow!("{}: {error}", file.display());
     let text = read_text(file)?;
     let rows = rows(&text, Trim::None).map_err(at)?.map(|values| {
         Ok(Some(Call {
@@ -344,9 +338,7 @@ fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
         }))
     });
     let rows = collect_calls("row", rows).map_err(at)?;
-    if rows.is_empty() {
-        return Err(at("no rows below the header".to_owned()));
-    }
+    ensure!(!rows.is_empty(), "{}: no rows below the header", file.display());
     Ok(rows)
 }
 
@@ -369,11 +361,11 @@ impl BodyTemplate {
     ///
     /// # Errors
     /// Too many placeholders.
-    pub(super) fn parse(text: &str, is_json: bool) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, is_json: bool) -> Result<Self> {
         let parts = parts(text);
         let template = Self { parts, is_json };
         if template.placeholders().count() > MAX_PLACEHOLDERS {
-            return Err(format!("more than {MAX_PLACEHOLDERS} places in braces"));
+            bail!("more than {MAX_PLACEHOLDERS} places in braces");
         }
         Ok(template)
     }
@@ -471,7 +463,7 @@ mod tests {
                 ..drawing.clone()
             })
             .unwrap_err();
-            assert!(error.contains("is unused"), "{error}");
+            assert!(error.to_string().contains("is unused"), "{error}");
         }
     }
 
@@ -496,14 +488,14 @@ mod tests {
             (r#"{"age":{size}}"#, "unknown placeholder {size}"),
             (r#"{"name":{name}}"#, "row 1: not JSON"),
         ] {
-            let error = rows(template).unwrap_err();
+            let error = rows(template).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
         std::fs::write(&file, "\u{feff}{\"a\":1}\n\n{\"a\":2}\n").unwrap();
         let custom = Custom::open(&spec(BodySource::Recorded(file.clone()))).unwrap();
         assert_eq!(texts(&custom, 9, &[], 1), ["{\"a\":1}", "{\"a\":2}"]);
         std::fs::write(&file, "{\"a\":1}\n{\"a\":\n").unwrap();
-        let error = Custom::open(&spec(BodySource::Recorded(file))).unwrap_err();
+        let error = Custom::open(&spec(BodySource::Recorded(file))).unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");
         assert!(Custom::open(&spec(BodySource::File("/no/such".into()))).is_err());
     }
@@ -535,13 +527,16 @@ mod tests {
         assert_eq!(texts(&custom, 9, &[], 1), ["{\"n\":1}", "{\"n\":2}", "{\"n\":3}"]);
         opened(whole, Some("{\"p\":\"{p}\"}"), Some(recorded.clone())).unwrap();
         for (template, drawn) in [(template, None), (Some("{\"p\":\"{p}\"}"), Some(recorded))] {
-            let error = opened(&some, template, drawn).unwrap_err();
+            let error = opened(&some, template, drawn).unwrap_err().to_string();
             assert!(error.contains("trace.jsonl: line 3: `n` is missing"), "{error}");
         }
         let bodies = whole.replace("\"n\"", "\"body\"");
         opened(&bodies, None, None).unwrap();
         let error = opened(&bodies.replace("2,\"body\":3", "2"), None, None).unwrap_err();
-        assert!(error.contains("line 3 has neither a path nor a body"), "{error}");
+        assert!(
+            error.to_string().contains("line 3 has neither a path nor a body"),
+            "{error}"
+        );
         // A request without a body is one.
         opened(&bodies.replace("2,\"body\":3", "2,\"path\":\"/\""), None, None).unwrap();
     }

@@ -3,6 +3,7 @@
 //! parsed. Out: the first violation of the rule, or the times of the events.
 
 use crate::reply::{TooLarge, quoted};
+use anyhow::{Result, anyhow, bail};
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -64,18 +65,18 @@ impl Success {
     ///
     /// # Errors
     /// The first violation.
-    pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+    pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<()> {
         if self.last_event.is_some() || is_stream(headers) {
             return self.check_stream(body, None, |_| {}).map(drop);
         }
         let Some(pointer) = &self.pointer else { return Ok(()) };
         let document: serde_json::Value = serde_json::from_slice(body)
-            .map_err(|_| format!("the reply is not JSON, so `{pointer}` is missing: `{}`", quoted(body)))?;
+            .map_err(|_| anyhow!("the reply is not JSON, so `{pointer}` is missing: `{}`", quoted(body)))?;
         let Some(found) = document.pointer(pointer) else {
-            return Err(format!("`{pointer}` is missing in the reply: `{}`", quoted(body)));
+            bail!("`{pointer}` is missing in the reply: `{}`", quoted(body));
         };
         match &self.equals {
-            Some(wanted) if !is_equal(found, wanted) => Err(format!(
+            Some(wanted) if !is_equal(found, wanted) => Err(anyhow!(
                 "`{pointer}` is {}, not {}",
                 quoted(found.to_string().as_bytes()),
                 quoted(wanted.to_string().as_bytes())
@@ -92,17 +93,16 @@ impl Success {
         body: &[u8],
         tokens: Option<&str>,
         mut on_event: impl FnMut(usize),
-    ) -> Result<Option<u64>, String> {
+    ) -> Result<Option<u64>> {
         let (mut last, mut is_found, mut counted) = (None, self.pointer.is_none(), None);
         for event in Events::of(body) {
-            let cut = |data: String| format!("the stream ends within an event: `{}`", quoted(data.as_bytes()));
-            let Event { name, data, end } = event.map_err(cut)?;
+            let Event { name, data, end } = event?;
             // A long stream has thousands of events, of which few must be parsed.
             let is_of_use = !is_found || data.contains("\"error\"") || tokens.is_some_and(|at| may_have(&data, at));
             let document = is_of_use.then(|| serde_json::from_str(&data).ok()).flatten();
             let document: serde_json::Value = document.unwrap_or_default();
             if name == "error" || document.get("error").is_some_and(|error| !error.is_null()) {
-                return Err(format!("the stream has an error: `{}`", quoted(data.as_bytes())));
+                bail!("the stream has an error: `{}`", quoted(data.as_bytes()));
             }
             let at_pointer = self.pointer.as_ref().and_then(|pointer| document.pointer(pointer));
             is_found |=
@@ -114,14 +114,14 @@ impl Success {
             last = Some(data);
         }
         let Some(last) = last else {
-            return Err(format!("the reply is not a stream of events: `{}`", quoted(body)));
+            bail!("the reply is not a stream of events: `{}`", quoted(body));
         };
         if let Some(wanted) = self.last_event.as_ref().filter(|wanted| **wanted != last) {
             let last = quoted(last.as_bytes());
-            return Err(format!("the stream ends with `{last}` before `{wanted}`"));
+            bail!("the stream ends with `{last}` before `{wanted}`");
         }
         match &self.pointer {
-            Some(pointer) if !is_found => Err(format!("no event of the stream has the required `{pointer}`")),
+            Some(pointer) if !is_found => Err(anyhow!("no event of the stream has the required `{pointer}`")),
             _ => Ok(counted),
         }
     }
@@ -164,6 +164,11 @@ struct Event {
     end: usize,
 }
 
+/// Data of an event that its stream does not complete.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stream ends within an event: `{}`", quoted(.0.as_bytes()))]
+struct CutEvent(String);
+
 /// Events of a body; the last one is an error with its data if the body ends within it.
 struct Events<'a> {
     body: &'a [u8],
@@ -189,7 +194,7 @@ impl<'a> Events<'a> {
 }
 
 impl Iterator for Events<'_> {
-    type Item = Result<Event, String>;
+    type Item = Result<Event, CutEvent>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (mut name, mut data) = (String::new(), None::<String>);
@@ -216,7 +221,7 @@ impl Iterator for Events<'_> {
                 _ => {}
             }
         }
-        data.map(Err)
+        data.map(|data| Err(CutEvent(data)))
     }
 }
 
@@ -268,7 +273,7 @@ impl Pieces {
     ///
     /// # Errors
     /// The first violation.
-    pub(crate) fn measure(&self, success: &Success, headers: &HeaderMap, body: &[u8]) -> Result<StreamedReply, String> {
+    pub(crate) fn measure(&self, success: &Success, headers: &HeaderMap, body: &[u8]) -> Result<StreamedReply> {
         let mut reply = StreamedReply {
             first_byte_us: self.first_byte_us,
             bytes: body.len() as u64,
@@ -294,10 +299,10 @@ impl Pieces {
             }
         };
         if before.is_none() {
-            return Err("the stream has no event besides the required last one".to_owned());
+            bail!("the stream has no event besides the required last one");
         }
         if reply.gaps_us.len() == MAX_PIECES {
-            return Err(format!("the stream has more than {MAX_PIECES} events"));
+            bail!("the stream has more than {MAX_PIECES} events");
         }
         reply.gaps_us.shrink_to_fit();
         Ok(StreamedReply { tokens, ..reply })
@@ -331,24 +336,24 @@ mod tests {
     #[test]
     fn a_reply_is_a_stream_of_events_only_if_its_headers_say_so() {
         let yaml = b"id: 7\ndata: ok\nevent: error\n";
-        assert_eq!(Success::default().check_body(&plain(), yaml), Ok(()));
-        let error = Success::default().check_body(&events(), yaml).unwrap_err();
+        Success::default().check_body(&plain(), yaml).unwrap();
+        let error = Success::default().check_body(&events(), yaml).unwrap_err().to_string();
         assert!(error.contains("ends within an event"), "{error}");
     }
 
     #[test]
     fn what_the_pointer_names_must_be_there() {
         let body = br#"{"predictions":[0.5],"ok":true,"n":1}"#;
-        assert_eq!(rule("/predictions/0", None).check_body(&plain(), body), Ok(()));
-        assert_eq!(rule("/ok", Some(json!(true))).check_body(&plain(), body), Ok(()));
-        assert_eq!(rule("/n", Some(json!(1.0))).check_body(&plain(), body), Ok(()));
-        assert_eq!(Success::default().check_body(&plain(), b"anything"), Ok(()));
+        rule("/predictions/0", None).check_body(&plain(), body).unwrap();
+        rule("/ok", Some(json!(true))).check_body(&plain(), body).unwrap();
+        rule("/n", Some(json!(1.0))).check_body(&plain(), body).unwrap();
+        Success::default().check_body(&plain(), b"anything").unwrap();
         for (rule, body, message) in [
             (rule("/predictions/1", None), &body[..], "`/predictions/1` is missing"),
             (rule("/ok", Some(json!(false))), body, "`/ok` is true, not false"),
             (rule("/x", None), b"<html>", "not JSON"),
         ] {
-            let error = rule.check_body(&plain(), body).unwrap_err();
+            let error = rule.check_body(&plain(), body).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
     }
@@ -361,8 +366,8 @@ mod tests {
             ..Success::default()
         };
         let whole = b": hello\n\ndata: {\"choices\":[1]}\r\n\r\ndata: [DONE]\n\n";
-        assert_eq!(done.check_body(&events(), whole), Ok(()));
-        assert_eq!(Success::default().check_body(&events(), whole), Ok(()));
+        done.check_body(&events(), whole).unwrap();
+        Success::default().check_body(&events(), whole).unwrap();
         for (rule, body, message) in [
             (&done, &b"data: {\"choices\":[1]}\n\n"[..], "before `[DONE]`"),
             (&done, b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n", "`/choices/0`"),
@@ -375,25 +380,23 @@ mod tests {
             (&Success::default(), b"event: error\ndata: full\n\n", "has an error"),
             (&Success::default(), b"data: a\n\ndata: {\"choi", "ends within an event"),
         ] {
-            let error = rule.check_body(&events(), body).unwrap_err();
+            let error = rule.check_body(&events(), body).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
-        assert_eq!(
-            Success::default().check_body(&events(), b"data: {\"error\": null}\n\n"),
-            Ok(())
-        );
+        let null = b"data: {\"error\": null}\n\n";
+        Success::default().check_body(&events(), null).unwrap();
     }
 
     proptest! {
         #[test]
         fn any_body_is_judged(body in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Err(text) = rule("/a", None).check_body(&plain(), &body) {
-                prop_assert!(text.chars().count() < 3 * 120);
+                prop_assert!(text.to_string().chars().count() < 3 * 120);
             }
         }
     }
 
-    fn read(body: &[u8]) -> Result<Vec<(String, String, usize)>, String> {
+    fn read(body: &[u8]) -> Result<Vec<(String, String, usize)>, CutEvent> {
         Events::of(body)
             .map(|event| event.map(|Event { name, data, end }| (name, data, end)))
             .collect()
@@ -422,7 +425,7 @@ mod tests {
         ] {
             assert_eq!(read(body), Ok(events), "{}", String::from_utf8_lossy(body));
         }
-        assert_eq!(read(b"data: a\n\ndata: {\"choi"), Err("{\"choi".to_owned()));
+        assert_eq!(read(b"data: a\n\ndata: {\"choi"), Err(CutEvent("{\"choi".to_owned())));
         let long = [&b"data: "[..], &vec![b'x'; 1 << 20], b"\n\n"].concat();
         assert_eq!(read(&long).unwrap()[0].1.len(), 1 << 20);
     }
@@ -492,7 +495,7 @@ mod tests {
             let mut one = pieces(StreamKind::Sse);
             one.push(body.len(), 10).unwrap();
             let error = one.measure(&done(), &HeaderMap::new(), body.as_bytes()).unwrap_err();
-            assert!(error.contains(message), "{body}: {error}");
+            assert!(error.to_string().contains(message), "{body}: {error}");
         }
     }
 
@@ -521,6 +524,6 @@ mod tests {
         let error = one
             .measure(&Success::default(), &HeaderMap::new(), body.as_bytes())
             .unwrap_err();
-        assert!(error.contains("more than 262144 events"), "{error}");
+        assert!(error.to_string().contains("more than 262144 events"), "{error}");
     }
 }

@@ -13,6 +13,7 @@ use crate::endpoint::{Alpn, Endpoint, broken};
 use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
+use anyhow::{anyhow, bail};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use http_body_util::Full;
@@ -68,10 +69,10 @@ impl HttpRoute {
     ///
     /// # Errors
     /// An invalid path.
-    pub fn infer(endpoint: Arc<Endpoint>, path: &str) -> Result<Self, String> {
+    pub fn infer(endpoint: Arc<Endpoint>, path: &str) -> anyhow::Result<Self> {
         let path = endpoint.path(path);
         Ok(Self {
-            path: path.parse().map_err(|_| format!("invalid URL path: `{path}`"))?,
+            path: path.parse().map_err(|_| anyhow!("invalid URL path: `{path}`"))?,
             method: Method::POST,
             content_type: None,
             success: None,
@@ -85,7 +86,7 @@ impl HttpRoute {
     ///
     /// # Errors
     /// An invalid path.
-    pub fn custom(endpoint: Arc<Endpoint>, custom: &Custom) -> Result<Self, String> {
+    pub fn custom(endpoint: Arc<Endpoint>, custom: &Custom) -> anyhow::Result<Self> {
         Ok(Self {
             method: custom.method.clone(),
             content_type: custom.content_type.clone(),
@@ -417,18 +418,16 @@ impl HttpReply {
     }
 
     /// Body, decompressed if it used the requested compression.
-    fn plain(&self) -> Result<Bytes, String> {
+    fn plain(&self) -> anyhow::Result<Bytes> {
         if !self.is_gzip() {
             return Ok(self.body.bytes.clone());
         }
         let mut plain = Vec::new();
         let mut decoder = MultiGzDecoder::new(&self.body.bytes[..]).take(PLAIN_BYTES);
         match decoder.read_to_end(&mut plain) {
-            Ok(bytes) if bytes as u64 == PLAIN_BYTES => {
-                Err(format!("more than {PLAIN_BYTES} bytes after decompression"))
-            }
+            Ok(bytes) if bytes as u64 == PLAIN_BYTES => bail!("more than {PLAIN_BYTES} bytes after decompression"),
             Ok(_) => Ok(plain.into()),
-            Err(error) => Err(format!("invalid gzip body: {error}")),
+            Err(error) => bail!("invalid gzip body: {error}"),
         }
     }
 
@@ -457,7 +456,10 @@ impl HttpReply {
             let ok = CheckedReply::ok(timings);
             return match checked {
                 Ok(stream) => CheckedReply { stream, ..ok },
-                Err(fault) => CheckedReply::invalid(&self.unrequested_coding().unwrap_or(fault), timings),
+                Err(fault) => {
+                    let coding = self.unrequested_coding();
+                    CheckedReply::invalid(&coding.unwrap_or_else(|| fault.to_string()), timings)
+                }
             };
         }
         if self.status != StatusCode::OK {

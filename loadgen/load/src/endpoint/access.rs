@@ -2,6 +2,7 @@
 //! plan or the command line. Out: their contents. Only the names are ever sent to a load process, written or printed.
 
 use crate::custom::CustomSpec;
+use anyhow::{Result, anyhow, bail, ensure};
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -98,13 +99,11 @@ impl AccessSpec {
     /// # Errors
     /// A variable or a file that is missing or holds no token, a header that is invalid or reserved for the load
     /// generator. No value is in the message.
-    pub fn open(&self) -> Result<Access, String> {
+    pub fn open(&self) -> Result<Access> {
         if let Some(host) = &self.host
             && (HeaderValue::from_str(host).is_err() || host.contains(['/', ' ', '@']) || host.is_empty())
         {
-            return Err(format!(
-                "invalid host `{host}`: give a name, or NAME:PORT (--host-header, `target.host`)"
-            ));
+            bail!("invalid host `{host}`: give a name, or NAME:PORT (--host-header, `target.host`)");
         }
         Ok(Access {
             spec: self.clone(),
@@ -112,29 +111,26 @@ impl AccessSpec {
         })
     }
 
-    fn header_map(&self) -> Result<HeaderMap, String> {
-        if self.headers.len() > MAX_HEADERS {
-            return Err(format!("more than {MAX_HEADERS} headers"));
-        }
+    fn header_map(&self) -> Result<HeaderMap> {
+        ensure!(self.headers.len() <= MAX_HEADERS, "more than {MAX_HEADERS} headers");
         let mut map = HeaderMap::new();
         for Header { name, value } in &self.headers {
             let parsed = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| format!("invalid header name `{name}`: give NAME: VALUE"))?;
+                .map_err(|_| anyhow!("invalid header name `{name}`: give NAME: VALUE"))?;
             if parsed == HOST {
-                return Err("header Host is not allowed: use --host-header or `target.host`".to_owned());
+                bail!("header Host is not allowed: use --host-header or `target.host`");
             }
             if parsed == AUTHORIZATION {
-                return Err(
+                bail!(
                     "header Authorization is not allowed, because others can read plans and command lines: give a bearer token \
                      by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)"
-                        .to_owned(),
                 );
             }
             if RESERVED.contains(&parsed.as_str()) {
-                return Err(format!("header `{name}` is reserved for the load generator"));
+                bail!("header `{name}` is reserved for the load generator");
             }
             let mut value = HeaderValue::from_str(value)
-                .map_err(|_| format!("the value of header `{name}` has invalid characters"))?;
+                .map_err(|_| anyhow!("the value of header `{name}` has invalid characters"))?;
             value.set_sensitive(true);
             map.append(parsed, value);
         }
@@ -146,11 +142,11 @@ impl AccessSpec {
 }
 
 /// Returns the header that bears a token.
-fn bearer(source: &TokenSource) -> Result<HeaderValue, String> {
+fn bearer(source: &TokenSource) -> Result<HeaderValue> {
     let token = source.read()?;
     let token = token.strip_prefix("Bearer ").unwrap_or(&token);
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| format!("{source}: invalid token: it has characters that headers do not allow"))?;
+        .map_err(|_| anyhow!("{source}: invalid token: it has characters that headers do not allow"))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -159,7 +155,7 @@ fn bearer(source: &TokenSource) -> Result<HeaderValue, String> {
 mod tests {
     use super::*;
 
-    fn with(change: impl FnOnce(&mut AccessSpec)) -> Result<Access, String> {
+    fn with(change: impl FnOnce(&mut AccessSpec)) -> Result<Access> {
         let mut spec = AccessSpec::default();
         change(&mut spec);
         spec.open()
@@ -192,9 +188,11 @@ mod tests {
         for bad in ["", "  \n", "a\u{1}S3CRET"] {
             std::fs::write(&file, bad).unwrap();
             let error = with(|spec| spec.token = Some(TokenSource::File(file.clone()))).unwrap_err();
+            let error = error.to_string();
             assert!(error.contains("token") && !error.contains("S3CRET"), "{error}");
         }
         let error = with(|spec| spec.token = Some(TokenSource::Env("TIERLAB_NO_SUCH_TOKEN".into()))).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("TIERLAB_NO_SUCH_TOKEN is not set"), "{error}");
     }
 
@@ -208,6 +206,7 @@ mod tests {
             ("a b", "invalid header name"),
         ] {
             let error = with(|spec| spec.headers = vec![header(name, "S3CRET")]).unwrap_err();
+            let error = error.to_string();
             assert!(error.contains(message) && !error.contains("S3CRET"), "{error}");
         }
         assert!(with(|spec| spec.headers = vec![header("X", "a\nb")]).is_err());

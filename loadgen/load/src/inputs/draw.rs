@@ -7,6 +7,7 @@ use super::records::Records;
 use super::resolved::{Inputs, Source, TypedRequest, Wanted};
 use super::rule::{Dim, Law, Lengths, Values};
 use crate::element::{self, Number};
+use anyhow::{Result, anyhow, bail};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};
@@ -30,7 +31,7 @@ pub(super) struct Slot {
 
 impl Inputs {
     /// Returns the tensors of a request, in the order of the model's inputs.
-    pub(super) fn draw(&self, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Vec<Tensor>, String> {
+    pub(super) fn draw(&self, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Vec<Tensor>> {
         let shapes = self.shapes(slot, rng)?;
         let mut tensors = Vec::with_capacity(self.wanted.len());
         for (index, (want, shape)) in self.wanted.iter().zip(shapes).enumerate() {
@@ -43,7 +44,7 @@ impl Inputs {
         Ok(tensors)
     }
 
-    fn shapes(&self, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Vec<Vec<u64>>, String> {
+    fn shapes(&self, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Vec<Vec<u64>>> {
         let mut shapes = Vec::with_capacity(self.wanted.len());
         for (index, want) in self.wanted.iter().enumerate() {
             shapes.push(match &want.source {
@@ -67,11 +68,9 @@ impl Inputs {
             }
         }
         for (want, shape) in self.wanted.iter().zip(&shapes) {
-            if !fits(&signed(shape), &want.spec.shape) {
-                return Err(format!(
-                    "`inputs.tensor.{}`: a request has shape {shape:?}, the model's is {:?}",
-                    want.spec.name, want.spec.shape
-                ));
+            let (name, declared) = (&want.spec.name, &want.spec.shape);
+            if !fits(&signed(shape), declared) {
+                bail!("`inputs.tensor.{name}`: a request has shape {shape:?}, the model's is {declared:?}");
             }
         }
         Ok(shapes)
@@ -79,7 +78,7 @@ impl Inputs {
 
     /// Returns the recorded tensor of an input: of one request, or of as many consecutive requests as the load has
     /// rows.
-    fn recorded_tensor(&self, index: usize, slot: Slot) -> Result<Tensor, String> {
+    fn recorded_tensor(&self, index: usize, slot: Slot) -> Result<Tensor> {
         let typed: &[TypedRequest] = self.recorded.as_deref().unwrap_or_default();
         let rows = slot.rows as usize;
         let part = |row: usize| {
@@ -87,7 +86,7 @@ impl Inputs {
             request.tensors.get(index).and_then(Option::as_ref)
         };
         let Some(first) = part(0) else {
-            return Err(format!("input `{}` is not recorded", self.wanted[index].spec.name));
+            bail!("input `{}` is not recorded", self.wanted[index].spec.name);
         };
         let mut tensor = first.clone();
         if rows == 1 {
@@ -97,11 +96,11 @@ impl Inputs {
         for row in 1..rows {
             let Some(next) = part(row) else { continue };
             if next.shape.get(1..) != first.shape.get(1..) {
-                return Err(format!(
-                    "`load.batch_sizes`: cannot combine {rows} recorded requests into one: input `{}` has shapes {:?} and {:?}; \
-                     measure mode \"realtime\", or record equal shapes",
-                    first.name, first.shape, next.shape
-                ));
+                let (name, shape, other) = (&first.name, &first.shape, &next.shape);
+                bail!(
+                    "`load.batch_sizes`: cannot combine {rows} recorded requests into one: input `{name}` has shapes \
+                     {shape:?} and {other:?}; measure mode \"realtime\", or record equal shapes"
+                );
             }
             tensor.shape[0] += next.shape[0];
             data.extend_from_slice(&next.data.whole());
@@ -119,7 +118,7 @@ fn unsigned(shape: &[i64]) -> Vec<u64> {
     shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0)).collect()
 }
 
-fn size(dim: &Dim, slot: Slot, rng: &mut ChaCha8Rng) -> Result<u64, String> {
+fn size(dim: &Dim, slot: Slot, rng: &mut ChaCha8Rng) -> Result<u64> {
     Ok(match dim {
         Dim::Rows => slot.rows.into(),
         Dim::Fixed(size) => *size,
@@ -131,11 +130,11 @@ fn size(dim: &Dim, slot: Slot, rng: &mut ChaCha8Rng) -> Result<u64, String> {
     })
 }
 
-pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, String> {
+pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64> {
     let drawn = match lengths.law {
         Law::Uniform => rng.random_range(lengths.least..=lengths.most),
         Law::Lognormal { median, sigma } => {
-            let normal = Normal::new(median.ln(), sigma).map_err(|error| format!("a lognormal length: {error}"))?;
+            let normal = Normal::new(median.ln(), sigma).map_err(|error| anyhow!("a lognormal length: {error}"))?;
             // Saturates.
             normal.sample(rng).exp().round() as u64
         }
@@ -144,10 +143,10 @@ pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
 }
 
 /// Returns the shape of a file's records in a request, and the chosen records.
-fn stacked(want: &Wanted, records: &Records, slot: Slot) -> Result<(Vec<u64>, Range<usize>), String> {
+fn stacked(want: &Wanted, records: &Records, slot: Slot) -> Result<(Vec<u64>, Range<usize>)> {
     let declared = &want.spec.shape;
     let name = &want.spec.name;
-    let at = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source);
+    let at = |what: String| anyhow!("`inputs.tensor.{name}.values`: {}: {what}", records.source);
     let (first, _) = records.get(0);
     // An array whose first dimension is one of the model's own.
     if first.len() + 1 == declared.len()
@@ -197,11 +196,11 @@ fn stacked(want: &Wanted, records: &Records, slot: Slot) -> Result<(Vec<u64>, Ra
     Ok((shape, begin..begin + rows))
 }
 
-fn generate(want: &Wanted, shape: &[u64], values: &Values, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Tensor, String> {
+fn generate(want: &Wanted, shape: &[u64], values: &Values, slot: Slot, rng: &mut ChaCha8Rng) -> Result<Tensor> {
     let spec = &want.spec;
     let signed = signed(shape);
     let too_large = || {
-        format!(
+        anyhow!(
             "input `{}` of shape {shape:?} exceeds {} MiB in one request",
             spec.name,
             INPUT_BYTES >> 20
@@ -225,7 +224,7 @@ fn generate(want: &Wanted, shape: &[u64], values: &Values, slot: Slot, rng: &mut
 }
 
 /// Returns the values of as many records as fill a shape from the plan.
-fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, slot: Slot) -> Result<Vec<u8>, String> {
+fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, slot: Slot) -> Result<Vec<u8>> {
     let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
     let per_request = count / of(0).max(1);
     let first = slot.index * per_request;
@@ -234,7 +233,7 @@ fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, slot: S
         return Ok(records.bytes(range));
     }
     let record = first % records.count();
-    Err(format!(
+    Err(anyhow!(
         "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and the request's shape {shape:?} is not a \
          multiple of it",
         want.spec.name,

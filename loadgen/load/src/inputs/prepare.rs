@@ -10,6 +10,7 @@ use super::sent::Fact;
 use crate::keys::{Population, zipf_ranks};
 use crate::payload::{Body, Encoding, Form};
 use crate::reply::{Expected, OutputValues, ReplyValues, ShapeFit, WantedReply};
+use anyhow::{Result, anyhow, bail};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_analysis::record::SentRequests;
 use tierlab_protocol::infer::{InferRequest, Tensor};
-use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// Maximum bytes of the different bodies of a step, except the first.
 const BODIES_BYTES: usize = 128 << 20;
@@ -67,14 +68,15 @@ impl Inputs {
     /// # Errors
     /// Values that cannot be encoded, do not fit the model, or lack rows that the load needs; in words for the plan's
     /// author.
-    pub fn prepare(&self, demand: &Demand<'_>) -> Result<Prepared, String> {
+    pub fn prepare(&self, demand: &Demand<'_>) -> Result<Prepared> {
         self.check_form(demand.form)?;
-        if demand.rows > 1 && demand.entities.is_none() && !self.accepts_rows() {
-            return Err(format!(
-                "`load`: no dimension of the inputs of model `{}` takes a batch of {} rows; write \"rows\" for one in \
-                 `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` sets the inferences per request)",
-                self.model, demand.rows
-            ));
+        let (model, rows) = (&self.model, demand.rows);
+        if rows > 1 && demand.entities.is_none() && !self.accepts_rows() {
+            bail!(
+                "`load`: no dimension of the inputs of model `{model}` takes a batch of {rows} rows; write \"rows\" \
+                 for one in `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` \
+                 sets the inferences per request)"
+            );
         }
         let distinct = self.distinct(demand);
         let mut rng = ChaCha8Rng::seed_from_u64(demand.seed);
@@ -106,7 +108,7 @@ impl Inputs {
     }
 
     /// Rejects types that JSON cannot represent.
-    fn check_form(&self, form: Form<'_>) -> Result<(), String> {
+    fn check_form(&self, form: Form<'_>) -> Result<()> {
         if form != Form::Http(Encoding::Json) {
             return Ok(());
         }
@@ -115,10 +117,10 @@ impl Inputs {
         let outputs = self.outputs.iter().map(|spec| ("output", spec));
         match inputs.chain(outputs).find(|(_, spec)| is_binary(spec.dtype)) {
             None => Ok(()),
-            Some((role, spec)) => Err(format!(
-                "`encoding`: {role} `{}` of model `{}` is {}, which JSON cannot represent; write `encoding = \"binary\"` at the top of \
-                 the plan, or `protocol = \"grpc\"`",
-                spec.name, self.model, spec.dtype
+            Some((role, TensorSpec { name, dtype, .. })) => Err(anyhow!(
+                "`encoding`: {role} `{name}` of model `{}` is {dtype}, which JSON cannot represent; write \
+                 `encoding = \"binary\"` at the top of the plan, or `protocol = \"grpc\"`",
+                self.model
             )),
         }
     }
@@ -166,7 +168,7 @@ impl Inputs {
         index: usize,
         rng: &mut ChaCha8Rng,
         expected_by_rows: &mut BTreeMap<Option<u32>, Arc<Expected>>,
-    ) -> Result<(Body, Fact), String> {
+    ) -> Result<(Body, Fact)> {
         let typed = self.recorded.as_deref().map(|typed| &typed[index % typed.len()]);
         if let Some((typed, whole)) = typed.and_then(|typed| Some((typed, typed.whole.as_ref()?))) {
             return self.reuse(whole, &typed.expected, demand);
@@ -189,11 +191,11 @@ impl Inputs {
         if demand.form == Form::Http(Encoding::Json)
             && let Some(tensor) = tensors.iter().find(|tensor| !tensor.has_json_form())
         {
-            return Err(format!(
-                "`encoding`: input `{}` holds bytes that are not UTF-8, which JSON cannot represent; write `encoding = \"binary\"`, or \
-                 `protocol = \"grpc\"`",
+            bail!(
+                "`encoding`: input `{}` holds bytes that are not UTF-8, which JSON cannot represent; write \
+                 `encoding = \"binary\"`, or `protocol = \"grpc\"`",
                 tensor.name
-            ));
+            );
         }
         let request = InferRequest {
             inputs: tensors,
@@ -209,8 +211,8 @@ impl Inputs {
     }
 
     /// Builds a request from a whole recorded one: unchanged, or in another form.
-    fn reuse(&self, body: &bytes::Bytes, values: &[OutputValues], demand: &Demand<'_>) -> Result<(Body, Fact), String> {
-        let mut request = InferRequest::decode(&body.clone().into(), None).map_err(|error| error.to_string())?;
+    fn reuse(&self, body: &bytes::Bytes, values: &[OutputValues], demand: &Demand<'_>) -> Result<(Body, Fact)> {
+        let mut request = InferRequest::decode(&body.clone().into(), None)?;
         let rows = self.rows_of(&request.inputs, demand.rows);
         let names: Vec<String> = request.outputs.iter().map(|output| output.name.clone()).collect();
         let reply_rows = self.reply_rows(&request.inputs, rows);

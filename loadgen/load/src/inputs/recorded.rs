@@ -2,6 +2,7 @@
 //! model determines. In: contents as stored in the file. Out: tensors.
 
 use crate::element::{self, Number};
+use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -69,10 +70,10 @@ impl RecordedTensor {
     ///
     /// # Errors
     /// The element that the type cannot hold.
-    pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<i64>>), String> {
+    pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<i64>>)> {
         match &self.content {
             RecordedContent::File(bytes) if dtype == DataType::Bytes => {
-                let text = std::str::from_utf8(bytes).map_err(|_| "its file is not UTF-8".to_owned())?;
+                let text = std::str::from_utf8(bytes).map_err(|_| anyhow!("its file is not UTF-8"))?;
                 let mut data = Vec::new();
                 for line in text.lines() {
                     element::push_bytes(line.as_bytes(), &mut data);
@@ -81,7 +82,7 @@ impl RecordedTensor {
             }
             RecordedContent::Raw(bytes) | RecordedContent::File(bytes) => Ok((bytes.to_vec(), None)),
             RecordedContent::Json(text) => {
-                let value: Value = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
+                let value: Value = serde_json::from_str(text.get())?;
                 let mut leaves = Leaves {
                     dtype,
                     data: Vec::new(),
@@ -100,9 +101,9 @@ impl RecordedTensor {
     ///
     /// # Errors
     /// A tensor that does not fit the input.
-    pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Tensor, String> {
+    pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Tensor> {
         let (data, nested) = self.elements(spec.dtype)?;
-        let count = elements(spec.dtype, &data).ok_or("its bytes are not a whole number of elements")?;
+        let count = elements(spec.dtype, &data).context("its bytes are not a whole number of elements")?;
         let is_fixed = |dims: &[i64]| !dims.is_empty() && dims.iter().all(|dim| *dim >= 0);
         let rows_only = matches!(&spec.shape[..], [first, rest @ ..] if *first < 0 && is_fixed(rest));
         let of_row = spec.shape.get(usize::from(batched || rows_only)..).unwrap_or_default();
@@ -116,19 +117,19 @@ impl RecordedTensor {
             // A vector may have any length.
             (None, _) if of_row.len() == 1 => vec![count as i64],
             (None, _) => {
-                return Err(format!(
+                bail!(
                     "`shape` is missing, and the model's is free: {:?}; write {{\"content\": [...], \"shape\": [...]}}",
                     spec.shape
-                ));
+                );
             }
         };
         let rows = usize::from(shape.len() + 1 == spec.shape.len());
         let full: Vec<i64> = std::iter::repeat_n(1, rows).chain(shape).collect();
         if !fits(&full, &spec.shape) {
-            return Err(format!("shape {full:?} does not match the model's {:?}", spec.shape));
+            bail!("shape {full:?} does not match the model's {:?}", spec.shape);
         }
         if element_count(&full) != Some(count) {
-            return Err(format!("{count} elements do not fill shape {full:?}"));
+            bail!("{count} elements do not fill shape {full:?}");
         }
         Ok(Tensor {
             name: spec.name.clone(),
@@ -164,7 +165,7 @@ struct Leaves {
 
 impl Leaves {
     /// Nesting is bounded by the JSON reader.
-    fn take(&mut self, value: &Value, depth: usize) -> Result<(), String> {
+    fn take(&mut self, value: &Value, depth: usize) -> Result<()> {
         if let Value::Array(items) = value {
             let length = items.len() as i64;
             match self.shape.get(depth) {
@@ -192,10 +193,7 @@ impl Leaves {
         };
         if !is_valid {
             let shown: String = value.to_string().chars().take(60).collect();
-            return Err(format!(
-                "element {}: `{shown}` is not a valid {}",
-                self.count, self.dtype
-            ));
+            bail!("element {}: `{shown}` is not a valid {}", self.count, self.dtype);
         }
         self.count += 1;
         Ok(())
@@ -222,28 +220,31 @@ mod tests {
         }
     }
 
-    fn shape(tensor: &RecordedTensor, spec: &TensorSpec, batched: bool) -> Result<Vec<i64>, String> {
+    fn shape(tensor: &RecordedTensor, spec: &TensorSpec, batched: bool) -> Result<Vec<i64>> {
         tensor.typed(spec, batched).map(|tensor| tensor.shape)
     }
 
     #[test]
     fn shapes_come_from_the_file_the_model_or_the_nesting() {
         let free = spec(DataType::Fp32, &[-1, -1]);
-        assert_eq!(shape(&json("[1,2,3]", None), &free, true), Ok(vec![1, 3]));
-        assert_eq!(shape(&json("[[1,2],[3,4]]", None), &free, false), Ok(vec![2, 2]));
-        assert_eq!(shape(&json("[1,2,3,4]", Some(&[2, 2])), &free, false), Ok(vec![2, 2]));
+        assert_eq!(shape(&json("[1,2,3]", None), &free, true).unwrap(), [1, 3]);
+        assert_eq!(shape(&json("[[1,2],[3,4]]", None), &free, false).unwrap(), [2, 2]);
+        assert_eq!(shape(&json("[1,2,3,4]", Some(&[2, 2])), &free, false).unwrap(), [2, 2]);
         assert_eq!(
-            shape(&json("[1,2]", None), &spec(DataType::Int8, &[-1, 2]), true),
-            Ok(vec![1, 2])
+            shape(&json("[1,2]", None), &spec(DataType::Int8, &[-1, 2]), true).unwrap(),
+            [1, 2]
         );
-        assert_eq!(shape(&json("[7]", None), &spec(DataType::Int8, &[]), false), Ok(vec![]));
-        let refused = shape(&json("[1,2,3,4]", None), &free, false).unwrap_err();
+        let scalar = shape(&json("[7]", None), &spec(DataType::Int8, &[]), false).unwrap();
+        assert!(scalar.is_empty());
+        let refused = shape(&json("[1,2,3,4]", None), &free, false).unwrap_err().to_string();
         assert!(refused.contains("`shape` is missing"), "{refused}");
         let refused = shape(&json("[1,2,3]", Some(&[2, 2])), &free, false).unwrap_err();
-        assert!(refused.contains("3 elements"), "{refused}");
+        assert!(refused.to_string().contains("3 elements"), "{refused}");
         let refused = shape(&json("[1,2,3]", Some(&[3])), &spec(DataType::Fp32, &[-1, 2]), true).unwrap_err();
         assert!(
-            refused.contains("[1, 3] does not match the model's [-1, 2]"),
+            refused
+                .to_string()
+                .contains("[1, 3] does not match the model's [-1, 2]"),
             "{refused}"
         );
     }
@@ -259,7 +260,7 @@ mod tests {
             ("[0.5]", DataType::Int64),
             ("[null]", DataType::Fp32),
         ] {
-            let refused = json(text, None).elements(dtype).unwrap_err();
+            let refused = json(text, None).elements(dtype).unwrap_err().to_string();
             assert!(refused.contains("element"), "{refused}");
         }
     }

@@ -2,6 +2,7 @@
 //! lines of a text. In: typed elements. Out: each record's shape and bytes, in another type if only precision is lost.
 
 use crate::element::{self, Number};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use std::ops::Range;
 use tierlab_protocol::infer::bytes_elements;
@@ -36,17 +37,9 @@ impl Records {
     ///
     /// # Errors
     /// Data of another length than the shapes require, or no record.
-    pub fn new(
-        source: String,
-        dtype: DataType,
-        shapes: Shapes,
-        count: usize,
-        data: impl Into<Bytes>,
-    ) -> Result<Self, String> {
+    pub fn new(source: String, dtype: DataType, shapes: Shapes, count: usize, data: impl Into<Bytes>) -> Result<Self> {
         let data = data.into();
-        if count == 0 {
-            return Err("no records".into());
-        }
+        ensure!(count > 0, "no records");
         let mut ends = Vec::with_capacity(count);
         let mut at = 0_usize;
         for record in 0..count {
@@ -62,12 +55,10 @@ impl Records {
                 };
                 at.checked_add(len?).filter(|&end| end <= data.len())
             };
-            at = end().ok_or_else(|| format!("length of record {record} does not match its shape"))?;
+            at = end().with_context(|| format!("length of record {record} does not match its shape"))?;
             ends.push(at);
         }
-        if at != data.len() {
-            return Err(format!("{} bytes after the last record", data.len() - at));
-        }
+        ensure!(at == data.len(), "{} bytes after the last record", data.len() - at);
         Ok(Self {
             source,
             dtype,
@@ -82,12 +73,12 @@ impl Records {
     ///
     /// # Errors
     /// No line, or one longer than the protocol allows.
-    pub fn lines<'a>(source: String, lines: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+    pub fn lines<'a>(source: String, lines: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut data = Vec::new();
         let mut count = 0;
         for line in lines {
             if !element::push_bytes(line.as_bytes(), &mut data) {
-                return Err(format!("line {} is too long", count + 1));
+                bail!("line {} is too long", count + 1);
             }
             count += 1;
         }
@@ -133,7 +124,7 @@ impl Records {
     ///
     /// # Errors
     /// The first record that the type cannot hold.
-    pub fn cast(&self, to: DataType) -> Result<Self, String> {
+    pub fn cast(&self, to: DataType) -> Result<Self> {
         if self.dtype == to {
             return Ok(self.clone());
         }
@@ -141,7 +132,7 @@ impl Records {
             return self.parsed(to);
         }
         let Some(size) = self.dtype.size().filter(|_| to != DataType::Bytes) else {
-            return Err(format!("{} holds {}, the model expects {to}", self.source, self.dtype));
+            bail!("{} holds {}, the model expects {to}", self.source, self.dtype);
         };
         let mut data = Vec::new();
         let mut ends = Vec::with_capacity(self.count());
@@ -151,10 +142,10 @@ impl Records {
                 let number = element::read(self.dtype, bytes);
                 if !number.is_some_and(|number| element::push(to, number, &mut data)) {
                     let shown = number.map_or_else(String::new, |number| format!(" {number}"));
-                    return Err(format!(
+                    bail!(
                         "{}: record {record}: value{shown} is not a valid {to}, which the model expects",
                         self.source
-                    ));
+                    );
                 }
             }
             begin = end;
@@ -169,7 +160,7 @@ impl Records {
     }
 
     /// Parses lines as numbers: one, or several separated by spaces, commas or semicolons.
-    fn parsed(&self, to: DataType) -> Result<Self, String> {
+    fn parsed(&self, to: DataType) -> Result<Self> {
         let mut data = Vec::new();
         let mut ends = Vec::with_capacity(self.count());
         let mut lengths = Vec::with_capacity(self.count());
@@ -181,7 +172,7 @@ impl Records {
                 if !number(word).is_some_and(|number| element::push(to, number, &mut data)) {
                     let word: String = word.chars().take(40).collect();
                     let (file, line) = (&self.source, line + 1);
-                    return Err(format!("{file}: line {line}: `{word}` is not a valid {to}"));
+                    bail!("{file}: line {line}: `{word}` is not a valid {to}");
                 }
                 length += 1;
             }
@@ -244,7 +235,7 @@ mod tests {
         assert_eq!(numbers.get(2), (vec![0], &[][..]));
         let ones = Records::lines("l.txt".into(), ["1", "0.5"].into_iter()).unwrap();
         assert_eq!(ones.cast(DataType::Fp64).unwrap().get(0).0, Vec::<u64>::new());
-        let refused = ones.cast(DataType::Int8).unwrap_err();
+        let refused = ones.cast(DataType::Int8).unwrap_err().to_string();
         assert!(
             refused.contains("l.txt: line 2: `0.5` is not a valid INT8"),
             "{refused}"
@@ -261,7 +252,7 @@ mod tests {
             (vec![1], &[44, 1, 0, 0][..])
         );
         assert_eq!(floats.cast(DataType::Fp16).unwrap().get(0).1, [0, 0x3c]);
-        let refused = floats.cast(DataType::Uint8).unwrap_err();
+        let refused = floats.cast(DataType::Uint8).unwrap_err().to_string();
         assert!(
             refused.contains("record 1: value 300 is not a valid UINT8"),
             "{refused}"

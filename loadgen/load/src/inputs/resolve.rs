@@ -9,6 +9,7 @@ use super::recordings::{check_names, check_of, typed};
 use super::resolved::{Declared, Inputs, RowsBy, Source, Wanted};
 use super::rule::{Dim, InputRules, TensorRule, Values};
 use crate::element::{self, Number, is_float};
+use anyhow::{Result, anyhow, bail};
 use std::sync::Arc;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
@@ -17,35 +18,35 @@ impl Inputs {
     ///
     /// # Errors
     /// Inputs that the plan does not describe, or that the model does not accept, in words for the plan's author.
-    pub fn resolve(rules: &InputRules, declared: &Declared<'_>) -> Result<Self, String> {
+    pub fn resolve(rules: &InputRules, declared: &Declared<'_>) -> Result<Self> {
         check_names(rules, declared)?;
         let mut found = Vec::new();
         let mut wanted = Vec::new();
         let recorded = rules.recorded.as_deref();
         let has_rows = declared.batched || can_assume_rows(declared);
         for spec in declared.inputs {
-            let rule = rules.tensors.get(&spec.name);
-            let source = if recorded.is_some_and(|recorded| recorded.holds(&spec.name)) {
+            let (name, rule) = (&spec.name, rules.tensors.get(&spec.name));
+            let source = if recorded.is_some_and(|recorded| recorded.holds(name)) {
                 if rule.is_some() {
-                    return Err(format!(
-                        "`inputs.tensor.{}` is unused: every recorded request has that input; remove one of them",
-                        spec.name
-                    ));
+                    bail!(
+                        "`inputs.tensor.{name}` is unused: every recorded request has that input; remove one of them"
+                    );
                 }
                 Ok(Source::Recorded)
             } else {
-                generated(spec, rule, has_rows)?
+                generated(spec, rule, has_rows)
             };
             match source {
                 Ok(source) => wanted.push(Wanted {
                     spec: spec.clone(),
                     source,
                 }),
-                Err(gap) => found.push(gap),
+                Err(SourceError::Gap(gap)) => found.push(gap),
+                Err(SourceError::Invalid(error)) => return Err(error),
             }
         }
         if !found.is_empty() {
-            return Err(gaps(declared, &found));
+            bail!(gaps(declared, &found));
         }
         check_same_as(&wanted)?;
         let rows_by = rows_by(&wanted, declared);
@@ -95,8 +96,18 @@ fn rows_by(wanted: &[Wanted], declared: &Declared<'_>) -> RowsBy {
     }
 }
 
-/// Source of an input's values, or the gap in its description.
-fn generated(spec: &TensorSpec, rule: Option<&TensorRule>, has_rows: bool) -> Result<Result<Source, Gap>, String> {
+/// Input whose values cannot be generated.
+#[derive(Debug, thiserror::Error)]
+enum SourceError {
+    /// Part that the plan does not describe; all gaps are reported together.
+    #[error("the plan does not describe input `{}`", .0.spec.name)]
+    Gap(Gap),
+    #[error(transparent)]
+    Invalid(#[from] anyhow::Error),
+}
+
+/// Source of an input's values.
+fn generated(spec: &TensorSpec, rule: Option<&TensorRule>, has_rows: bool) -> Result<Source, SourceError> {
     let planned = rule.and_then(|rule| rule.values.clone());
     let by_plan = planned.is_some();
     let values = match planned {
@@ -112,14 +123,14 @@ fn generated(spec: &TensorSpec, rule: Option<&TensorRule>, has_rows: bool) -> Re
         None if from_file => Some(None),
         None => own_dims(spec, has_rows).map(Some),
     };
-    Ok(match (dims, values) {
+    match (dims, values) {
         (Some(dims), Some(values)) => Ok(Source::Generated { dims, values, by_plan }),
-        (dims, values) => Err(Gap {
+        (dims, values) => Err(SourceError::Gap(Gap {
             spec: spec.clone(),
             lacks_shape: dims.is_none(),
             lacks_values: values.is_none(),
-        }),
-    })
+        })),
+    }
 }
 
 /// Returns the dimensions fixed by the model; `None` if one besides the rows is free.
@@ -143,10 +154,10 @@ fn default_values(dtype: DataType) -> Option<Values> {
 }
 
 /// Converts values to the input's type.
-fn convert_values(spec: &TensorSpec, values: Values) -> Result<Values, String> {
+fn convert_values(spec: &TensorSpec, values: Values) -> Result<Values> {
     let key = format!("inputs.tensor.{}.values", spec.name);
     let refuse =
-        |kind: &str, instead: &str| Err(format!("`{key}`: {kind} are not valid for {}; {instead}", spec.dtype));
+        |kind: &str, instead: &str| Err(anyhow!("`{key}`: {kind} are not valid for {}; {instead}", spec.dtype));
     match &values {
         Values::Uniform { .. } | Values::Normal { .. } if !is_float(spec.dtype) => {
             let instead = if spec.dtype == DataType::Bytes {
@@ -164,13 +175,13 @@ fn convert_values(spec: &TensorSpec, values: Values) -> Result<Values, String> {
             if is_valid(*least) && is_valid(*most) {
                 return Ok(values);
             }
-            Err(format!("`{key}`: {least} to {most} is out of range for {}", spec.dtype))
+            Err(anyhow!("`{key}`: {least} to {most} is out of range for {}", spec.dtype))
         }
         Values::Words { .. } | Values::TextBytes { .. } if spec.dtype != DataType::Bytes => {
             refuse("texts", "only BYTES inputs take text")
         }
         Values::File(records) => {
-            let cast = records.cast(spec.dtype).map_err(|what| format!("`{key}`: {what}"))?;
+            let cast = records.cast(spec.dtype).map_err(|error| anyhow!("`{key}`: {error}"))?;
             Ok(Values::File(Arc::new(cast)))
         }
         _ => Ok(values),
@@ -178,15 +189,11 @@ fn convert_values(spec: &TensorSpec, values: Values) -> Result<Values, String> {
 }
 
 /// Checks that a plan's shape fits the model's.
-fn check_shape(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
+fn check_shape(spec: &TensorSpec, dims: &[Dim]) -> Result<()> {
     let key = format!("inputs.tensor.{}.shape", spec.name);
-    if dims.len() != spec.shape.len() {
-        return Err(format!(
-            "`{key}` has {} dimensions, the model's has {}: {:?}",
-            dims.len(),
-            spec.shape.len(),
-            spec.shape
-        ));
+    let (own, of_model, all) = (dims.len(), spec.shape.len(), &spec.shape);
+    if own != of_model {
+        bail!("`{key}` has {own} dimensions, the model's has {of_model}: {all:?}");
     }
     for (axis, (dim, declared)) in dims.iter().zip(&spec.shape).enumerate() {
         let Ok(declared) = u64::try_from(*declared) else {
@@ -201,36 +208,29 @@ fn check_shape(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
             Dim::Rows | Dim::SameAs { .. } => true,
         };
         if !can {
-            return Err(format!(
-                "`{key}[{axis}]` is {dim}, the model's is {declared}: {:?}",
-                spec.shape
-            ));
+            bail!("`{key}[{axis}]` is {dim}, the model's is {declared}: {all:?}");
         }
     }
     Ok(())
 }
 
 /// Checks that every `same_as` names an existing dimension with a rule of its own.
-fn check_same_as(wanted: &[Wanted]) -> Result<(), String> {
+fn check_same_as(wanted: &[Wanted]) -> Result<()> {
     for own in wanted {
         for (at, dim) in own.source.dims().into_iter().flatten().enumerate() {
             let Dim::SameAs { input, axis } = dim else { continue };
             let name = input.as_ref().unwrap_or(&own.spec.name);
             let key = format!("`inputs.tensor.{}.shape[{at}]`", own.spec.name);
             let Some(other) = wanted.iter().find(|other| other.spec.name == *name) else {
-                return Err(format!("{key} refers to `{name}`, which is not an input of the model"));
+                bail!("{key} refers to `{name}`, which is not an input of the model");
             };
             if *axis >= other.spec.shape.len() {
-                return Err(format!(
-                    "{key} refers to {name}.{axis}, but `{name}` only has dimensions 0 to {}",
-                    other.spec.shape.len().saturating_sub(1)
-                ));
+                let last = other.spec.shape.len().saturating_sub(1);
+                bail!("{key} refers to {name}.{axis}, but `{name}` only has dimensions 0 to {last}");
             }
             let same = other.source.dims().and_then(|dims| dims.get(*axis));
             if matches!(same, Some(Dim::SameAs { .. })) {
-                return Err(format!(
-                    "{key} refers to {name}.{axis}, which refers to another dimension; name that one"
-                ));
+                bail!("{key} refers to {name}.{axis}, which refers to another dimension; name that one");
             }
         }
     }

@@ -4,6 +4,7 @@
 use super::records::Records;
 use super::rule::{Dim, Order, Values};
 use crate::reply::{OutputValues, ShapeFit};
+use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tierlab_protocol::infer::Tensor;
@@ -23,16 +24,16 @@ pub struct Declared<'a> {
 }
 
 impl<'a> Declared<'a> {
-    pub(super) fn input(&self, name: &str) -> Result<&'a TensorSpec, String> {
+    pub(super) fn input(&self, name: &str) -> Result<&'a TensorSpec> {
         self.named("input", self.inputs, name)
     }
 
-    pub(super) fn output(&self, name: &str) -> Result<&'a TensorSpec, String> {
+    pub(super) fn output(&self, name: &str) -> Result<&'a TensorSpec> {
         self.named("output", self.outputs, name)
     }
 
-    fn named(&self, role: &str, specs: &'a [TensorSpec], name: &str) -> Result<&'a TensorSpec, String> {
-        specs.iter().find(|spec| spec.name == name).ok_or_else(|| {
+    fn named(&self, role: &str, specs: &'a [TensorSpec], name: &str) -> Result<&'a TensorSpec> {
+        specs.iter().find(|spec| spec.name == name).with_context(|| {
             let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
             let names = names.join(", ");
             format!("`{name}` is not an {role} of model `{}`; it has {names}", self.model)

@@ -3,6 +3,7 @@
 use super::message::{self, ToRun, WorkerReply};
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
+use anyhow::{bail, ensure};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_agents::link::{Link, LinkError};
@@ -121,28 +122,26 @@ fn shown((failure, message): (Failure, String)) -> (Failure, String) {
 }
 
 /// Checks that samples belong to a share: due times of the schedule, and ends within the limit.
-fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<(), String> {
+fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> anyhow::Result<()> {
     let samples = &share.whole.samples;
     let mut due_us: Vec<u64> = samples.iter().map(|sample| sample.due_us).collect();
     due_us.sort_unstable();
     if due_us != schedule.due_us {
-        return Err("its samples belong to another schedule: its files or its build differ".to_owned());
+        bail!("its samples belong to another schedule: its files or its build differ");
     }
     let by_step = || share.steps.iter().flat_map(|step| &step.samples);
-    if by_step().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
-        return Err("its samples belong to unknown journeys".to_owned());
-    }
+    let is_known = |sample: &Sample| due_us.binary_search(&sample.due_us).is_ok();
+    ensure!(by_step().all(is_known), "its samples belong to unknown journeys");
     let failed = samples.iter().filter(|sample| !sample.is_ok()).count();
     if !share.steps.is_empty() && by_step().filter(|sample| !sample.is_ok()).count() != failed {
-        return Err("a failed journey must fail at exactly one step".to_owned());
+        bail!("a failed journey must fail at exactly one step");
     }
     let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
     let is_late = |sample: &Sample| sample.done_us.max(sample.sent_us) > last_us;
-    if samples.iter().chain(by_step()).any(is_late) {
-        return Err("some of its samples end after the step".to_owned());
-    }
+    let has_late = samples.iter().chain(by_step()).any(is_late);
+    ensure!(!has_late, "some of its samples end after the step");
     if !share.observed.mean_in_flight.is_finite() || share.observed.mean_in_flight < 0.0 {
-        return Err("it reported an invalid number of requests in flight".to_owned());
+        bail!("it reported an invalid number of requests in flight");
     }
     Ok(())
 }
@@ -240,13 +239,13 @@ mod tests {
         };
         let begun = |second| vec![sample(0, Outcome::Ok), sample(1_000, second)];
         let ended = vec![sample(0, Outcome::Ok)];
-        assert_eq!(share(begun(failed), ended.clone()), Ok(()));
+        share(begun(failed), ended.clone()).unwrap();
         for (first, second, message) in [
             (begun(failed), vec![sample(5, Outcome::Ok)], "unknown journeys"),
             (begun(Outcome::Ok), ended.clone(), "exactly one step"),
             (begun(failed), vec![sample(0, failed)], "exactly one step"),
         ] {
-            let refused = share(first, second).unwrap_err();
+            let refused = share(first, second).unwrap_err().to_string();
             assert!(refused.contains(message), "{refused}");
         }
     }

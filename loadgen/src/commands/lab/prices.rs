@@ -4,6 +4,7 @@
 use super::context::{LabContext, PreparedData};
 use crate::error::RunError;
 use crate::plan::VariantPlan;
+use anyhow::{bail, ensure};
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariant, PricedVariants, Pricing, StoredBytes};
 use tierlab_instrument::prices::{self, PricingError};
@@ -78,7 +79,7 @@ pub(in crate::commands) fn resize(
     priced: &PricedVariants,
     (key, gib): (&str, f64),
 ) -> Result<(), RunError> {
-    let priced = with_table(priced, key, gib).map_err(RunError::Usage)?;
+    let priced = with_table(priced, key, gib).map_err(RunError::usage)?;
     for variant in &priced.variants {
         match prices::add_variants(pricing, file, std::slice::from_ref(variant), priced.stored) {
             // The other variants can still be compared.
@@ -96,14 +97,12 @@ pub(in crate::commands) fn resize(
 
 /// Returns the same variants with a table of another size, in every layout, and with copies and caches that keep their
 /// share of it.
-fn with_table(priced: &PricedVariants, key: &str, gib: f64) -> Result<PricedVariants, String> {
+fn with_table(priced: &PricedVariants, key: &str, gib: f64) -> anyhow::Result<PricedVariants> {
     let measured = priced.stored.table_bytes;
     if !(gib.is_finite() && gib > 0.0) {
-        return Err(format!("{key} {gib}: invalid table size; use a number above 0"));
+        bail!("{key} {gib}: invalid table size; use a number above 0");
     }
-    if measured == 0 {
-        return Err(format!("{key}: the run had no feature table"));
-    }
+    ensure!(measured != 0, "{key}: the run had no feature table");
     let times = gib * f64::from(1 << 30) / measured as f64;
     let scaled = |bytes: u64| (bytes as f64 * times) as u64;
     let mut priced = priced.clone();

@@ -236,5 +236,5 @@ fn rows_mismatch(at: &str, rows: u32, spec: &CustomSpec) -> Fault {
 
 /// Reads the files of a target. Its errors begin with keys of `target`.
 fn open(spec: &CustomSpec, at: &str) -> Result<Custom, Fault> {
-    Custom::open(spec).map_err(|error| Fault::new(at, error.replace("`target.", &format!("`{at}."))))
+    Custom::open(spec).map_err(|error| Fault::new(at, error.to_string().replace("`target.", &format!("`{at}."))))
 }

@@ -280,8 +280,8 @@ mod tests {
     use tierlab_load::payload::Protocol;
     use tierlab_load::schedule::Load;
 
-    fn read(text: &str) -> Result<TargetPlan, String> {
-        let raw: RawTarget = toml::from_str(text).map_err(|error| error.to_string())?;
+    fn read(text: &str) -> anyhow::Result<TargetPlan> {
+        let raw: RawTarget = toml::from_str(text)?;
         let target = validate(
             &raw,
             &Scope {
@@ -292,7 +292,7 @@ mod tests {
                 replay: None,
             },
         );
-        target.map_err(|fault| fault.to_string())
+        Ok(target?)
     }
 
     #[test]
@@ -415,7 +415,7 @@ mod tests {
             ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
             ("nonsense = 1", "unknown field"),
         ] {
-            let error = read(text).unwrap_err();
+            let error = read(text).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains("S3CRET"), "{text}: {error}");
         }
     }

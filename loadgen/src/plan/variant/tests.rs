@@ -5,9 +5,9 @@ use crate::plan::fault;
 use crate::plan::raw::RawPlan;
 use tierlab_analysis::record::StageFill;
 
-fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
+fn read(text: &str) -> Result<Vec<VariantPlan>, Fault> {
     const HEAD: &str = "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0\nstep_s = 1\ndrain_s = 1\nprices = \"p\"\n";
-    let raw: RawPlan = fault::read(&format!("{HEAD}{text}")).map_err(|(_, fault)| fault.to_string())?;
+    let raw: RawPlan = fault::read(&format!("{HEAD}{text}")).map_err(|(_, fault)| fault)?;
     let tier = |name: &str, origin| TierPlan {
         name: name.into(),
         kind: name.into(),
@@ -22,7 +22,7 @@ fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
         ..CacheState::none()
     };
     let base = Base::local(Path::new(""));
-    let variants = validate(
+    validate(
         &raw.variant,
         &Parts {
             facts: raw.facts(base),
@@ -35,8 +35,7 @@ fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
             keys: &KeyDistribution::Uniform,
             batch_sizes: &[1],
         },
-    );
-    variants.map_err(|fault| fault.to_string())
+    )
 }
 
 #[test]
@@ -78,7 +77,7 @@ fn layouts_and_server_keys_are_factors() {
         ),
     ] {
         let refused = read(&format!("[[variant]]\nname = \"a\"\ntier = \"nvme\"\n{more}")).unwrap_err();
-        assert!(refused.contains(says), "{refused}");
+        assert!(refused.to_string().contains(says), "{refused}");
     }
 }
 
@@ -216,6 +215,6 @@ fn contradictions_are_refused_by_name() {
         ),
     ] {
         let error = read(&format!("[[variant]]\n{text}")).unwrap_err();
-        assert!(error.contains(says), "{text}: {error}");
+        assert!(error.to_string().contains(says), "{text}: {error}");
     }
 }

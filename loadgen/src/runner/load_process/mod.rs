@@ -132,8 +132,8 @@ async fn work(
             _ => {
                 let mut spec = order.target.clone();
                 if let (Files::Received(allowed), Some(folder)) = (files, &folder) {
-                    received::relocate(&mut spec, folder.path()).map_err(RunError::Usage)?;
-                    allowed.check(&spec).map_err(RunError::Usage)?;
+                    received::relocate(&mut spec, folder.path()).map_err(RunError::usage)?;
+                    allowed.check(&spec).map_err(RunError::usage)?;
                 }
                 fetch_target(&plan, &spec).await?
             }
@@ -210,7 +210,7 @@ async fn receive_plan(
         return Ok((Plan::parse(&setup.file, &setup.plan)?, None));
     }
     let folder = received::receive(orders, setup).await?;
-    let file = received::local_path(folder.path(), &setup.file).map_err(RunError::Usage)?;
+    let file = received::local_path(folder.path(), &setup.file).map_err(RunError::usage)?;
     let plan = Plan::parse_sent(folder.path(), &file, &setup.plan)?;
     Ok((plan, Some(folder)))
 }

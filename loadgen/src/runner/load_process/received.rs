@@ -3,6 +3,7 @@
 //! to use. Must not read what it refuses.
 
 use crate::error::RunError;
+use anyhow::{Result, bail};
 use clap::Args;
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -27,7 +28,7 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
     }
     let folder = tempfile::tempdir().map_err(RunError::io(&std::env::temp_dir()))?;
     for head in &setup.files {
-        let path = local_path(folder.path(), &head.path).map_err(RunError::Usage)?;
+        let path = local_path(folder.path(), &head.path).map_err(RunError::usage)?;
         let at = |error| RunError::io(&path)(error);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(at)?;
@@ -54,7 +55,7 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
 ///
 /// # Errors
 /// A path that would leave the folder.
-pub(super) fn relocate(spec: &mut TargetSpec, folder: &Path) -> Result<(), String> {
+pub(super) fn relocate(spec: &mut TargetSpec, folder: &Path) -> Result<()> {
     if let Some(file) = spec.custom.as_mut().and_then(|custom| custom.body.file_mut()) {
         *file = local_path(folder, file)?;
     }
@@ -65,13 +66,13 @@ pub(super) fn relocate(spec: &mut TargetSpec, folder: &Path) -> Result<(), Strin
 ///
 /// # Errors
 /// A path that would leave the folder.
-pub(super) fn local_path(folder: &Path, path: &Path) -> Result<PathBuf, String> {
+pub(super) fn local_path(folder: &Path, path: &Path) -> Result<PathBuf> {
     let mut local = folder.to_owned();
     for part in path.components() {
         match part {
             Component::RootDir => {}
             Component::Normal(name) => local.push(name),
-            _ => return Err(format!("{}: not an absolute path without `..`", path.display())),
+            _ => bail!("{}: not an absolute path without `..`", path.display()),
         }
     }
     Ok(local)
@@ -93,12 +94,10 @@ impl Secrets {
     ///
     /// # Errors
     /// The first name that is not allowed.
-    pub fn check(&self, spec: &TargetSpec) -> Result<(), String> {
+    pub fn check(&self, spec: &TargetSpec) -> Result<()> {
         match &spec.access.token {
             Some(TokenSource::Env(name)) if !self.variables.contains(name) => {
-                return Err(format!(
-                    "variable `{name}` is not allowed on this agent: start the agent with --allow-env {name}"
-                ));
+                bail!("variable `{name}` is not allowed on this agent: start the agent with --allow-env {name}");
             }
             Some(TokenSource::File(file)) => self.check_file(file)?,
             _ => {}
@@ -110,7 +109,7 @@ impl Secrets {
         spec.others.iter().try_for_each(|other| self.check(other))
     }
 
-    fn check_file(&self, file: &Path) -> Result<(), String> {
+    fn check_file(&self, file: &Path) -> Result<()> {
         let is_inside = || {
             let folder = self.folder.as_ref()?.canonicalize().ok()?;
             Some(file.canonicalize().ok()?.starts_with(folder))
@@ -118,10 +117,10 @@ impl Secrets {
         if is_inside() == Some(true) {
             return Ok(());
         }
-        Err(format!(
+        bail!(
             "{}: the file is not in a folder that this agent allows: put it there and start the agent with --secrets-dir FOLDER",
             file.display()
-        ))
+        )
     }
 }
 
@@ -183,10 +182,10 @@ mod tests {
             });
             spec.others = vec![spec.clone()];
             relocate(&mut spec, folder)?;
-            Ok::<_, String>([spec.others.remove(0), spec].map(|spec| spec.custom.unwrap().body))
+            anyhow::Ok([spec.others.remove(0), spec].map(|spec| spec.custom.unwrap().body))
         };
         for (body, own) in bodies("/etc/passwd").into_iter().zip(bodies("/tmp/agent/etc/passwd")) {
-            assert_eq!(relocated(body), Ok([own.clone(), own]));
+            assert_eq!(relocated(body).unwrap(), [own.clone(), own]);
         }
         for body in bodies("/tmp/agent/../../etc/passwd") {
             assert!(relocated(body).is_err());
@@ -221,6 +220,7 @@ mod tests {
         let refused = allowed
             .check(&token(TokenSource::Env("AWS_SECRET_ACCESS_KEY".into())))
             .unwrap_err();
+        let refused = refused.to_string();
         assert!(refused.contains("--allow-env AWS_SECRET_ACCESS_KEY"), "{refused}");
         for file in [
             &outside,
@@ -243,7 +243,7 @@ mod tests {
                 with_ca,
                 among_others,
             ] {
-                let refused = allowed.check(&spec).unwrap_err();
+                let refused = allowed.check(&spec).unwrap_err().to_string();
                 assert!(refused.contains("--secrets-dir"), "{refused}");
                 assert!(Secrets::default().check(&spec).is_err());
             }

@@ -1,6 +1,7 @@
 //! Elements of tensors, row by row: bytes of seeded inputs, and values of outputs.
 
 use crate::weights::stream_seed;
+use anyhow::{Result, bail};
 use half::{bf16, f16};
 use ort::value::{DynValue, TensorElementType};
 use rand_chacha::ChaCha8Rng;
@@ -136,11 +137,10 @@ impl Elements {
     }
 
     /// Returns the shape and the elements of an output.
-    pub(super) fn from_value(value: &DynValue) -> Result<(Vec<i64>, Self), String> {
-        let text = |e: ort::Error| e.to_string();
+    pub(super) fn from_value(value: &DynValue) -> Result<(Vec<i64>, Self)> {
         macro_rules! numbers {
             ($kind:ident, $element:ty, $convert:expr) => {{
-                let (shape, elements) = value.try_extract_tensor::<$element>().map_err(text)?;
+                let (shape, elements) = value.try_extract_tensor::<$element>()?;
                 let elements = elements.iter().map(|element| $convert(*element)).collect();
                 Ok((shape.to_vec(), Self::$kind(elements)))
             }};
@@ -160,11 +160,11 @@ impl Elements {
             Some(TensorElementType::Int32) => numbers!(Ints, i32, i128::from),
             Some(TensorElementType::Int64) => numbers!(Ints, i64, i128::from),
             Some(TensorElementType::String) => {
-                let (shape, texts) = value.try_extract_strings().map_err(text)?;
+                let (shape, texts) = value.try_extract_strings()?;
                 let elements = texts.iter().map(ToString::to_string).collect();
                 Ok((shape.to_vec(), Self::Texts(elements)))
             }
-            _ => Err(format!("outputs of type {} are not compared", value.dtype())),
+            _ => bail!("outputs of type {} are not compared", value.dtype()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::super::runtime::{builder, session_tensors, value};
 use super::elements::{Elements, InputKind, seeded_rows, tolerance};
 use crate::error::ModelsError;
+use anyhow::anyhow;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
 use std::path::Path;
@@ -69,7 +70,7 @@ impl Model {
             let (name, type_name) = (&tensor.name, &tensor.type_name);
             TestFailure::Refused(format!("`{name}` is of type {type_name}, which is not tested"))
         };
-        check_batch_axis(&inputs, &outputs).map_err(TestFailure::Refused)?;
+        check_batch_axis(&inputs, &outputs).map_err(|error| TestFailure::Refused(error.to_string()))?;
         let input = |tensor: SessionTensor| {
             let dtype = tensor.dtype.ok_or_else(|| unsupported_type(&tensor))?;
             let dims = tensor.shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok());
@@ -108,7 +109,7 @@ impl Model {
                 Err(error) => first_error.get_or_insert(error),
             };
         }
-        let error = first_error.unwrap_or_else(|| "all of them are too large".to_owned());
+        let error = first_error.unwrap_or_else(|| anyhow!("all of them are too large"));
         Err(TestFailure::Refused(format!("it fails on all tested inputs: {error}")))
     }
 
@@ -143,7 +144,8 @@ impl Model {
         outputs.into_iter().zip(&self.outputs).map(check).collect()
     }
 
-    fn try_run(&mut self, inputs: &[InputRows], rows: &[usize]) -> RunResult {
+    /// Returns the shape and the elements of each output.
+    fn try_run(&mut self, inputs: &[InputRows], rows: &[usize]) -> anyhow::Result<Vec<(Vec<i64>, Elements)>> {
         let value = |(input, input_rows): (&ModelInput, &InputRows)| {
             let dims = std::iter::once(rows.len()).chain(input.dims(self.free_size));
             let tensor = WarmupTensor {
@@ -154,8 +156,8 @@ impl Model {
         };
         let values = self.inputs.iter().zip(inputs).map(value);
         // An output that is an input of the graph lies in its memory, which must outlive the outputs.
-        let values: Vec<SessionInputValue<'_>> = values.collect::<std::result::Result<_, String>>()?;
-        let outputs = self.session.run(values.as_slice()).map_err(|e| e.to_string())?;
+        let values: Vec<SessionInputValue<'_>> = values.collect::<anyhow::Result<_>>()?;
+        let outputs = self.session.run(values.as_slice())?;
         let outputs = (0..self.outputs.len()).map(|index| Elements::from_value(&outputs[index]));
         outputs.collect()
     }
@@ -163,8 +165,6 @@ impl Model {
 
 /// Bytes of an input's rows.
 pub(super) type InputRows = Vec<Vec<u8>>;
-/// Shape and elements of each output, or the error of the run.
-type RunResult = std::result::Result<Vec<(Vec<i64>, Elements)>, String>;
 
 impl ModelInput {
     /// Dimensions of a row.

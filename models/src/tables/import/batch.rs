@@ -1,10 +1,11 @@
 //! Batches of rows, independent of the file format: the output of readers, and a builder for formats without columns.
 //! Knows no format.
 
+use anyhow::{Result, anyhow};
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, ListArray, RecordBatch, StringArray, make_array, new_null_array};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_data::ArrayData;
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
 
 /// Maximum rows of a built batch, and approximate bytes of their values.
@@ -24,7 +25,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Returns the rows with their numbers as an additional column, unless there is one of that name.
-    pub(super) fn with_numbers(&self, name: &str) -> Result<RecordBatch, String> {
+    pub(super) fn with_numbers(&self, name: &str) -> Result<RecordBatch> {
         if self.rows.column_by_name(name).is_some() {
             return Ok(self.rows.clone());
         }
@@ -33,7 +34,7 @@ impl Batch {
         fields.push(Arc::new(Field::new(name, DataType::Int64, false)));
         let mut columns = self.rows.columns().to_vec();
         columns.push(Arc::new(Int64Array::from_iter_values(numbers)));
-        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| e.to_string())
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 }
 
@@ -56,8 +57,8 @@ pub(super) struct BatchBuilder {
 
 impl BatchBuilder {
     /// Creates a builder of these columns of a schema, in the schema's order.
-    pub(super) fn new(schema: &Schema, columns: &[&str]) -> Result<Self, String> {
-        let schema = schema.project(&positions(schema, columns)).map_err(|e| e.to_string())?;
+    pub(super) fn new(schema: &Schema, columns: &[&str]) -> Result<Self> {
+        let schema = schema.project(&positions(schema, columns))?;
         let fields = schema.fields().iter();
         Ok(Self {
             columns: fields.map(|field| Column::new(field.data_type())).collect(),
@@ -73,16 +74,13 @@ impl BatchBuilder {
     ///
     /// # Errors
     /// The first error of `value`, with its column.
-    pub(super) fn push(
-        &mut self,
-        mut value: impl FnMut(usize, &Field, &mut Vec<u8>) -> Result<bool, String>,
-    ) -> Result<(), String> {
+    pub(super) fn push(&mut self, mut value: impl FnMut(usize, &Field, &mut Vec<u8>) -> Result<bool>) -> Result<()> {
         for (at, field) in self.schema.fields().iter().enumerate() {
             let column = &mut self.columns[at];
             match value(at, field, &mut column.bytes) {
                 Ok(is_valid) => column.end(is_valid),
                 Err(what) => {
-                    let what = format!("column `{}`: {what}", field.name());
+                    let what = anyhow!("column `{}`: {what}", field.name());
                     let rows = self.numbers.len();
                     self.columns.iter_mut().for_each(|column| column.truncate(rows));
                     return Err(what);
@@ -106,14 +104,14 @@ impl BatchBuilder {
     }
 
     /// Returns the batch, with its bytes in the file, and begins the next one.
-    pub(super) fn finish(&mut self, bytes: u64) -> Result<Batch, String> {
+    pub(super) fn finish(&mut self, bytes: u64) -> Result<Batch> {
         let columns = self.columns.iter_mut().map(|column| {
             let next = Column::new(&column.arrow);
             std::mem::replace(column, next).finish()
         });
-        let columns: Vec<ArrayRef> = columns.collect::<Result<_, String>>()?;
+        let columns: Vec<ArrayRef> = columns.collect::<Result<_>>()?;
         Ok(Batch {
-            rows: RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?,
+            rows: RecordBatch::try_new(Arc::clone(&self.schema), columns)?,
             numbers: std::mem::take(&mut self.numbers),
             bad: std::mem::take(&mut self.bad),
             bytes,
@@ -155,33 +153,32 @@ impl Column {
         self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
     }
 
-    fn finish(self) -> Result<ArrayRef, String> {
+    fn finish(self) -> Result<ArrayRef> {
         let nulls = Some(NullBuffer::from(self.valid));
-        let error = |e: ArrowError| e.to_string();
         let offsets = |unit: usize| {
             let ends = self.ends.iter().map(|end| i32::try_from(end / unit));
             let offsets: Result<Vec<i32>, _> = std::iter::once(Ok(0)).chain(ends).collect();
-            let offsets = offsets.map_err(|_| "a batch of more than 2 GiB".to_owned())?;
-            Ok::<_, String>(OffsetBuffer::new(offsets.into()))
+            let offsets = offsets.map_err(|_| anyhow!("a batch of more than 2 GiB"))?;
+            anyhow::Ok(OffsetBuffer::new(offsets.into()))
         };
         Ok(match &self.arrow {
             DataType::Null => new_null_array(&DataType::Null, self.ends.len()),
             DataType::Boolean => {
                 let flags = elements(&DataType::UInt8, self.bytes, nulls)?;
-                arrow_cast::cast(&flags, &DataType::Boolean).map_err(error)?
+                arrow_cast::cast(&flags, &DataType::Boolean)?
             }
             DataType::Utf8 => {
                 let texts = StringArray::try_new(offsets(1)?, Buffer::from_vec(self.bytes), nulls);
-                Arc::new(texts.map_err(error)?)
+                Arc::new(texts?)
             }
             DataType::Binary => {
                 let values = BinaryArray::try_new(offsets(1)?, Buffer::from_vec(self.bytes), nulls);
-                Arc::new(values.map_err(error)?)
+                Arc::new(values?)
             }
             DataType::List(item) => {
                 let offsets = offsets(item.data_type().primitive_width().unwrap_or(1))?;
                 let values = elements(item.data_type(), self.bytes, None)?;
-                Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls).map_err(error)?)
+                Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?)
             }
             own => elements(own, self.bytes, nulls)?,
         })
@@ -189,9 +186,9 @@ impl Column {
 }
 
 /// Creates an array of elements of one width.
-fn elements(arrow: &DataType, bytes: Vec<u8>, nulls: Option<NullBuffer>) -> Result<ArrayRef, String> {
+fn elements(arrow: &DataType, bytes: Vec<u8>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
     let len = bytes.len() / arrow.primitive_width().unwrap_or(1);
     let data = ArrayData::builder(arrow.clone()).len(len).nulls(nulls);
     let data = data.add_buffer(Buffer::from_vec(bytes)).align_buffers(true);
-    data.build().map(make_array).map_err(|e| e.to_string())
+    Ok(make_array(data.build()?))
 }

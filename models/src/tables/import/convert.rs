@@ -3,6 +3,7 @@
 
 use super::layout::{Layout, dtype_of, is_float, is_text, payload_bytes};
 use super::request::NullRule;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
     ArrowPrimitiveType, Decimal128Type, Decimal256Type, Float64Type, Int64Type, UInt16Type, UInt64Type,
@@ -61,7 +62,7 @@ impl Rows {
 }
 
 /// Row of a batch at which an import stops, and the reason.
-type FatalRow = (usize, String);
+type FatalRow = (usize, anyhow::Error);
 
 /// Place of one column's values in rows.
 struct RowTarget<'a> {
@@ -89,7 +90,7 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Fat
     let at_first_row = |reason| (0, reason);
     let column = |name: &str| {
         let column = batch.column_by_name(name);
-        column.ok_or_else(|| at_first_row(format!("no column `{name}`")))
+        column.ok_or_else(|| at_first_row(anyhow!("no column `{name}`")))
     };
     convert_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(at_first_row)?;
     for (out, column_of_table) in rules.layout.columns.iter().zip(&rules.table.columns) {
@@ -116,34 +117,32 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Fat
 }
 
 /// Appends the bytes of a row's key.
-type PutKey<'a> = dyn Fn(usize, &mut Vec<u8>) -> Result<(), String> + 'a;
+type PutKey<'a> = dyn Fn(usize, &mut Vec<u8>) -> Result<()> + 'a;
 
-fn convert_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
+fn convert_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<()> {
     let kind = rules.layout.kind;
-    let error = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
+    let error = |what: &dyn std::fmt::Display| anyhow!("column `{}`, the key: {what}", rules.layout.key);
     let nulls = array.logical_nulls();
     let mut for_each_row = |put: &PutKey| {
         for row in 0..array.len() {
             let result = match nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-                true => Err("it is null".to_owned()),
+                true => Err(anyhow!("it is null")),
                 false => put(row, &mut rows.keys),
             };
             if let Err(what) = result {
-                rows.mark_bad(row, error(&what));
+                rows.mark_bad(row, error(&what).to_string());
             }
             rows.ends.push(rows.keys.len());
         }
     };
     match array.data_type() {
         arrow if is_text(arrow) => {
-            let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| error(&e.to_string()))?;
+            let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| error(&e))?;
             let texts = texts.as_string::<i32>();
             for_each_row(&|row, keys| {
                 let key = kind.of_text(texts.value(row))?;
                 let (len, max_len) = (key.len(), rules.max_key_bytes);
-                if len > max_len {
-                    return Err(format!("{len} bytes, the most is {max_len} (--max-key-bytes)"));
-                }
+                ensure!(len <= max_len, "{len} bytes, the most is {max_len} (--max-key-bytes)");
                 keys.extend_from_slice(&key);
                 Ok(())
             });
@@ -157,11 +156,11 @@ fn convert_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(
             });
         }
         arrow if kind == KeyKind::Int64 && arrow.is_integer() => {
-            let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| error(&e.to_string()))?;
+            let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| error(&e))?;
             let ids = ids.as_primitive::<Int64Type>();
             for_each_row(&|row, keys| {
                 let id = ids.is_valid(row).then(|| ids.value(row));
-                keys.extend_from_slice(&id.ok_or("it is above the largest INT64")?.to_le_bytes());
+                keys.extend_from_slice(&id.context("it is above the largest INT64")?.to_le_bytes());
                 Ok(())
             });
         }
@@ -195,7 +194,7 @@ impl RowTarget<'_> {
         let (column, dtype) = (self.column, self.dtype);
         let number = match self.nulls {
             NullRule::Refuse => {
-                let reason = format!("column `{column}` is null; choose --nulls zero, nan, a number, or aside");
+                let reason = anyhow!("column `{column}` is null; choose --nulls zero, nan, a number, or aside");
                 return Err((row, reason));
             }
             NullRule::Aside => {
@@ -283,7 +282,7 @@ impl RowTarget<'_> {
     }
 
     fn fatal(&self, what: &dyn std::fmt::Display) -> FatalRow {
-        (0, format!("column `{}`: {what}", self.column))
+        (0, anyhow!("column `{}`: {what}", self.column))
     }
 
     /// Takes the values of `count` rows; `span` returns the start and the number of a row's values.
@@ -339,8 +338,8 @@ impl RowTarget<'_> {
 type Numbers = Box<dyn Fn(usize) -> Option<Number>>;
 
 /// Converts whole decimals to integers, and other decimals to floats. Times and dates are their integers.
-fn numbers(values: &ArrayRef) -> Result<Numbers, String> {
-    let cast = |to: Arrow| cast_with_options(values, &to, &STRICT).map_err(|e| e.to_string());
+fn numbers(values: &ArrayRef) -> Result<Numbers> {
+    let cast = |to: Arrow| cast_with_options(values, &to, &STRICT);
     let floats = || cast(Arrow::Float64).map(|floats| numbers_of::<Float64Type>(&floats, Number::Float));
     Ok(match values.data_type() {
         Arrow::UInt64 => numbers_of::<UInt64Type>(values, |value| Number::Int(value.into())),
@@ -355,7 +354,7 @@ fn numbers(values: &ArrayRef) -> Result<Numbers, String> {
         arrow if dtype_of(arrow).is_some() => {
             numbers_of::<Int64Type>(&cast(Arrow::Int64)?, |value| Number::Int(value.into()))
         }
-        other => return Err(format!("{other} in this file, which has no place in a row")),
+        other => bail!("{other} in this file, which has no place in a row"),
     })
 }
 

@@ -4,6 +4,7 @@
 use super::batch::{Batch, BatchBuilder, positions};
 use super::request::{CsvOptions, declared, is_rounded_by_floats};
 use super::text_types::{TypeGuess, has_leading_zeros, is_null, parse_bool, parse_date, parse_integer, parse_micros};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::collections::HashMap;
@@ -36,7 +37,7 @@ pub(super) struct CsvFile {
 
 impl CsvFile {
     /// Takes the columns from the header line or the given names, their types from `fixed_schema` or the first rows.
-    pub(super) fn open(path: &Path, options: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<Self, String> {
+    pub(super) fn open(path: &Path, options: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<Self> {
         let is_tsv = path
             .extension()
             .is_some_and(|ending| ending.eq_ignore_ascii_case("tsv"));
@@ -45,13 +46,13 @@ impl CsvFile {
         let mut reader = open_reader(path, delimiter, has_header)?;
         let mut names = options.names.clone();
         if has_header {
-            let bad = |e: &dyn std::fmt::Display| format!("its header cannot be read: {e}");
+            let bad = |e: &dyn std::fmt::Display| anyhow!("its header cannot be read: {e}");
             let header = reader.headers().map_err(|e| bad(&e))?;
             names = header.iter().map(str::to_owned).collect();
             check_length(&reader).map_err(|e| bad(&e))?;
         }
         if let Some(duplicate) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            return Err(format!("its header has the column `{}` twice", duplicate.1));
+            bail!("its header has the column `{}` twice", duplicate.1);
         }
         let mut guesses = vec![TypeGuess::default(); names.len()];
         let mut record = ByteRecord::new();
@@ -84,7 +85,7 @@ impl CsvFile {
     }
 
     /// Passes all rows to `on_batch`.
-    pub(super) fn read<E: From<String>>(
+    pub(super) fn read<E: From<anyhow::Error>>(
         &self,
         path: &Path,
         columns: &[&str],
@@ -97,9 +98,9 @@ impl CsvFile {
         let mut position = 0;
         loop {
             let is_record = next_record(&mut reader, &mut record)
-                .map_err(|e| format!("row {}: it cannot be read: {e}", rows.seen + 1))?;
+                .map_err(|e| anyhow!("row {}: it cannot be read: {e}", rows.seen + 1))?;
             if is_record && let Err(reason) = self.push_record(&record, &wanted, &mut rows) {
-                rows.push_bad(reason, record_text(&record, self.delimiter));
+                rows.push_bad(reason.to_string(), record_text(&record, self.delimiter));
             }
             if !is_record || rows.is_full() {
                 let at = reader.position().byte();
@@ -112,50 +113,47 @@ impl CsvFile {
     }
 
     /// Adds a record completely, or not at all.
-    fn push_record(&self, record: &ByteRecord, wanted: &[usize], rows: &mut BatchBuilder) -> Result<(), String> {
+    fn push_record(&self, record: &ByteRecord, wanted: &[usize], rows: &mut BatchBuilder) -> Result<()> {
         let columns = self.schema.fields().len();
-        if record.len() != columns {
-            return Err(format!("{} fields, the header has {columns}", record.len()));
-        }
+        let count = record.len();
+        ensure!(count == columns, "{count} fields, the header has {columns}");
         rows.push(|at, field, bytes| {
-            let text = std::str::from_utf8(&record[wanted[at]]).map_err(|_| "no UTF-8")?;
+            let text = std::str::from_utf8(&record[wanted[at]]).map_err(|_| anyhow!("no UTF-8"))?;
             if is_null(text, &self.null_values) {
                 return Ok(false);
             }
             let (arrow, name) = (field.data_type(), field.name());
             if *arrow == Arrow::Float64 && !self.declared[wanted[at]] && is_rounded_by_floats(text) {
                 let text = text.trim();
-                return Err(format!("FP64 rounds {text}: pass --as {name}=FP64 to allow it"));
+                bail!("FP64 rounds {text}: pass --as {name}=FP64 to allow it");
             }
             // 007 in a column of integers may be a key whose zeros count.
             if arrow.is_integer() && !self.declared[wanted[at]] && has_leading_zeros(text.trim()) {
-                return Err("leading zeros make it text, but the rows before it are integers".to_owned());
+                bail!("leading zeros make it text, but the rows before it are integers");
             }
             put(text, arrow, bytes).map(|()| true)
         })
     }
 }
 
-fn open_reader(path: &Path, delimiter: u8, has_header: bool) -> Result<Reader<Take<File>>, String> {
-    let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
+fn open_reader(path: &Path, delimiter: u8, has_header: bool) -> Result<Reader<Take<File>>> {
+    let file = File::open(path).map_err(|e| anyhow!("cannot open it: {e}"))?;
     let mut builder = ReaderBuilder::new();
     builder.delimiter(delimiter).has_headers(has_header).flexible(true);
     Ok(builder.from_reader(file.take(MAX_RECORD_BYTES)))
 }
 
 /// Reads a record; false at the end of the file.
-fn next_record(reader: &mut Reader<Take<File>>, record: &mut ByteRecord) -> Result<bool, String> {
+fn next_record(reader: &mut Reader<Take<File>>, record: &mut ByteRecord) -> Result<bool> {
     reader.get_mut().set_limit(MAX_RECORD_BYTES);
-    let is_record = reader.read_byte_record(record).map_err(|e| e.to_string())?;
+    let is_record = reader.read_byte_record(record)?;
     check_length(reader).map(|()| is_record)
 }
 
 /// Refuses a record that used up the bytes of one: the file seemed to end inside of it.
-fn check_length(reader: &Reader<Take<File>>) -> Result<(), String> {
+fn check_length(reader: &Reader<Take<File>>) -> Result<()> {
     match reader.get_ref().limit() {
-        0 => Err(format!(
-            "a row of more than {MAX_RECORD_BYTES} bytes: is a quote not closed?"
-        )),
+        0 => bail!("a row of more than {MAX_RECORD_BYTES} bytes: is a quote not closed?"),
         _ => Ok(()),
     }
 }
@@ -168,7 +166,7 @@ fn record_text(record: &ByteRecord, delimiter: u8) -> String {
 }
 
 /// Appends a field as a value of its column's type.
-fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
+fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<()> {
     let text = field.trim();
     let mismatch = |what: &str| {
         let text: String = text.chars().take(100).collect();
@@ -176,27 +174,27 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
     };
     match arrow {
         Arrow::Utf8 => bytes.extend_from_slice(field.as_bytes()),
-        Arrow::Int64 => bytes.extend(parse_integer(text).ok_or_else(|| mismatch("integer"))?.to_le_bytes()),
+        Arrow::Int64 => bytes.extend(parse_integer(text).with_context(|| mismatch("integer"))?.to_le_bytes()),
         Arrow::UInt64 => {
             let number: Option<u64> = text.parse().ok().or_else(|| parse_integer(text)?.try_into().ok());
-            bytes.extend(number.ok_or_else(|| mismatch("integer from 0 on"))?.to_le_bytes());
+            bytes.extend(number.with_context(|| mismatch("integer from 0 on"))?.to_le_bytes());
         }
         Arrow::Float64 => {
-            let number: f64 = text.parse().map_err(|_| mismatch("number"))?;
+            let number: f64 = text.parse().ok().with_context(|| mismatch("number"))?;
             // The text `inf` means infinity; 1e400 does not.
             if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
-                return Err("beyond the largest number of 64 bits".to_owned());
+                bail!("beyond the largest number of 64 bits");
             }
             bytes.extend(number.to_le_bytes());
         }
         Arrow::Boolean => bytes.push(match text {
             "0" => 0,
             "1" => 1,
-            _ => parse_bool(text).ok_or_else(|| mismatch("truth value"))?.into(),
+            _ => parse_bool(text).with_context(|| mismatch("truth value"))?.into(),
         }),
-        Arrow::Date32 => bytes.extend(parse_date(text).ok_or_else(|| mismatch("date"))?.to_le_bytes()),
-        Arrow::Timestamp(..) => bytes.extend(parse_micros(text).ok_or_else(|| mismatch("time"))?.to_le_bytes()),
-        _ => return Err("its first rows are all empty: set its type with --as, or leave it out".to_owned()),
+        Arrow::Date32 => bytes.extend(parse_date(text).with_context(|| mismatch("date"))?.to_le_bytes()),
+        Arrow::Timestamp(..) => bytes.extend(parse_micros(text).with_context(|| mismatch("time"))?.to_le_bytes()),
+        _ => bail!("its first rows are all empty: set its type with --as, or leave it out"),
     }
     Ok(())
 }

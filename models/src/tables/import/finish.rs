@@ -162,7 +162,7 @@ impl FinishPhase<'_> {
         let payload_bytes = payload_bytes(&header.schema);
         let records =
             records(&bytes, payload_bytes).map(|record| record.map(|record| (KeyHash::of(record.key), record)));
-        let mut rows: Vec<_> = records.collect::<Result<_, _>>().map_err(|e: String| bad(&e))?;
+        let mut rows: Vec<_> = records.collect::<anyhow::Result<_>>().map_err(|e| bad(&e))?;
         rows.sort_unstable_by_key(|(hash, record)| (*hash, record.origin));
         let before = rows.len();
         self.drop_duplicates(&mut rows)?;

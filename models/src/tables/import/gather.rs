@@ -14,6 +14,7 @@ use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::tables::workers;
+use anyhow::anyhow;
 use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::Schema;
 use std::fs::{File, OpenOptions};
@@ -51,7 +52,7 @@ pub(super) struct GatherPhase<'a> {
 
 /// Reason for which a batch ends the reading of a file.
 pub(super) enum Halt {
-    File(String),
+    File(anyhow::Error),
     Other(ModelsError),
 }
 
@@ -61,8 +62,8 @@ impl From<ModelsError> for Halt {
     }
 }
 
-impl From<String> for Halt {
-    fn from(what: String) -> Self {
+impl From<anyhow::Error> for Halt {
+    fn from(what: anyhow::Error) -> Self {
         Self::File(what)
     }
 }
@@ -239,7 +240,7 @@ impl GatherPhase<'_> {
             let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));
             let number = |row: usize| batch.numbers[start + row];
             let rows = convert(rules, &slice)
-                .map_err(|(row, reason)| Halt::File(format!("row {}: {reason}", number(row) + 1)))?;
+                .map_err(|(row, reason)| Halt::File(anyhow!("row {}: {reason}", number(row) + 1)))?;
             for (&row, reason) in &rows.bad {
                 let values = values_of(&batch.rows, start + row);
                 bad.push(name, number(row), reason, &values)?;

@@ -3,6 +3,7 @@
 
 use super::csv_file::ADVICE;
 use super::request::{ColumnRequest, ColumnType, HashedColumn, ROW, declared};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -55,7 +56,7 @@ impl Layout {
     ///
     /// # Errors
     /// A requested column that is missing, or one of an unsupported type.
-    pub(super) fn new(schema: &Schema, request: &ColumnRequest, list_length: ListLength<'_>) -> Result<Self, String> {
+    pub(super) fn new(schema: &Schema, request: &ColumnRequest, list_length: ListLength<'_>) -> Result<Self> {
         let key = find_key(schema, &request.key)?;
         let kind = key_kind(&request.key, key, request.key_kind)?;
         for name in &request.only {
@@ -69,18 +70,21 @@ impl Layout {
         for vector in &request.vectors {
             let sources = vector.columns.iter().map(|name| {
                 let field = find(schema, name, "--vector")?;
-                source(field, &vector.name, request, list_length).map_err(|what| format!("column `{name}`: {what}"))
+                source(field, &vector.name, request, list_length).map_err(|what| anyhow!("column `{name}`: {what}"))
             });
-            let sources: Vec<(Source, DataType)> = sources.collect::<Result<_, String>>()?;
+            let sources: Vec<(Source, DataType)> = sources.collect::<Result<_>>()?;
             let native = sources[0].1;
             let dtype = request.dtype(&vector.name).unwrap_or(native);
             if let Some((differing, other)) = sources.iter().find(|(_, other)| *other != native)
                 && request.dtype(&vector.name).is_none()
             {
-                return Err(format!(
+                bail!(
                     "--vector {}: `{}` is {native} and `{}` is {other}: set one type for the vector with --as {}=FP32",
-                    vector.name, sources[0].0.column, differing.column, vector.name
-                ));
+                    vector.name,
+                    sources[0].0.column,
+                    differing.column,
+                    vector.name
+                );
             }
             let width: usize = sources.iter().map(|(source, _)| source.width).sum();
             columns.push(OutColumn {
@@ -97,7 +101,7 @@ impl Layout {
                 continue;
             }
             let (source, native) = source(field, name, request, list_length)
-                .map_err(|what| format!("column `{name}`: {what}; or leave it out: --columns names those to take"))?;
+                .map_err(|what| anyhow!("column `{name}`: {what}; or leave it out: --columns names those to take"))?;
             let shape = match field.data_type() {
                 arrow if is_list(arrow) => vec![source.width as i64],
                 _ => Vec::new(),
@@ -118,83 +122,80 @@ impl Layout {
         Ok(layout)
     }
 
-    fn check(&self, request: &ColumnRequest) -> Result<(), String> {
-        if self.columns.is_empty() {
-            return Err("there is no column besides the key".to_owned());
-        }
-        if self.columns.len() > MAX_COLUMNS {
-            let count = self.columns.len();
-            return Err(format!("{count} columns, a table has {MAX_COLUMNS} at most"));
+    fn check(&self, request: &ColumnRequest) -> Result<()> {
+        let count = self.columns.len();
+        ensure!(count > 0, "there is no column besides the key");
+        if count > MAX_COLUMNS {
+            bail!("{count} columns, a table has {MAX_COLUMNS} at most");
         }
         for ColumnType { column, dtype } in &request.types {
             if column != "*" && !self.columns.iter().any(|existing| existing.name == *column) {
-                return Err(format!("--as {column}={dtype}: the table has no such column"));
+                bail!("--as {column}={dtype}: the table has no such column");
             }
             if declared(&request.types, column) != Some(*dtype) {
-                return Err(format!("--as {column}={dtype}: it has another type before"));
+                bail!("--as {column}={dtype}: it has another type before");
             }
         }
         let sources = self.columns.iter().flat_map(|column| &column.sources);
         for HashedColumn { column, buckets } in &request.hashed {
             if !sources.clone().any(|source| source.column == *column) {
-                return Err(format!(
-                    "--hash {column}={buckets}: the column is the key, or not imported"
-                ));
+                bail!("--hash {column}={buckets}: the column is the key, or not imported");
             }
         }
         if self.columns.iter().any(|column| column.name == self.key) {
-            return Err(format!("--vector {}: the key has this name", self.key));
+            bail!("--vector {}: the key has this name", self.key);
         }
         self.schema(&request.name, 1).map(drop)
     }
 
     /// Returns the table's schema, given the longest text key in bytes.
-    pub(super) fn schema(&self, name: &str, longest_key: usize) -> Result<TableSchema, String> {
+    pub(super) fn schema(&self, name: &str, longest_key: usize) -> Result<TableSchema> {
         let columns = self.columns.iter();
         let columns = columns.map(|column| (column.name.as_str(), column.dtype, &column.shape[..]));
         let columns: Vec<(&str, DataType, &[i64])> = columns.collect();
-        TableSchema::lay_out_keyed(name, &columns, (&self.key, self.kind), longest_key).map_err(|e| e.to_string())
+        let key = (self.key.as_str(), self.kind);
+        Ok(TableSchema::lay_out_keyed(name, &columns, key, longest_key)?)
     }
 
     /// Checks that a file has the columns, and no others if all are imported.
-    pub(super) fn check_schema(&self, schema: &Schema, request: &ColumnRequest) -> Result<(), String> {
+    pub(super) fn check_schema(&self, schema: &Schema, request: &ColumnRequest) -> Result<()> {
         find_key(schema, &self.key)?;
         let columns = self.columns.iter();
         let sources = columns.flat_map(|column| column.sources.iter().map(move |source| (column, source)));
         for (column, source) in sources {
             let field = schema
                 .field_with_name(&source.column)
-                .map_err(|_| format!("no column `{}`, which the files before it have", source.column))?;
+                .map_err(|_| anyhow!("no column `{}`, which the files before it have", source.column))?;
             let unit = unit_of(field.data_type());
             let found = field_dtype(field);
             if let (None, None, Some(native), Some(found)) =
                 (request.dtype(&column.name), source.buckets, source.native, found)
                 && !can_hold(native, found)
             {
-                return Err(format!(
+                bail!(
                     "column `{}` is {found} in this file, {native} before, which would round it: set its type with --as {}={found}",
-                    source.column, column.name
-                ));
+                    source.column,
+                    column.name
+                );
             }
             if unit != source.unit && *field.data_type() != Arrow::Null {
                 let describe_unit = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "no time".to_owned());
                 let (column, found, before) = (&source.column, describe_unit(&unit), describe_unit(&source.unit));
-                return Err(format!(
+                bail!(
                     "column `{column}` is {found} in this file, {before} before: a row holds the integers, which would count \
                      something else; write the files alike"
-                ));
+                );
             }
         }
         let used: HashSet<&str> = self.input_columns().collect();
         let mut names = schema.fields().iter().map(|field| field.name().as_str());
         let mut seen = HashSet::new();
         if let Some(name) = names.clone().find(|name| used.contains(name) && !seen.insert(*name)) {
-            return Err(format!("two columns are called `{name}`: rename one"));
+            bail!("two columns are called `{name}`: rename one");
         }
         match names.find(|name| !used.contains(name)) {
             Some(name) if request.only.is_empty() => {
-                let what = "is not in the first file: --columns names those to take";
-                Err(format!("column `{name}` {what}"))
+                bail!("column `{name}` is not in the first file: --columns names those to take")
             }
             _ => Ok(()),
         }
@@ -218,15 +219,15 @@ impl ColumnRequest {
     }
 }
 
-fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Field, String> {
+fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Field> {
     schema.field_with_name(name).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        format!("{flag}: no column `{name}`; columns are {}", names.join(", "))
+        anyhow!("{flag}: no column `{name}`; columns are {}", names.join(", "))
     })
 }
 
 /// Returns the key's type: that of a column, or of row numbers.
-fn find_key<'a>(schema: &'a Schema, name: &str) -> Result<&'a Arrow, String> {
+fn find_key<'a>(schema: &'a Schema, name: &str) -> Result<&'a Arrow> {
     match find(schema, name, "--key") {
         Err(_) if name == ROW => Ok(&Arrow::Int64),
         found => found.map(Field::data_type),
@@ -250,72 +251,55 @@ pub(super) fn is_text(arrow: &Arrow) -> bool {
     }
 }
 
-fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKind, String> {
+fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKind> {
     let found = match arrow {
         arrow if is_text(arrow) => KeyKind::String,
         Arrow::FixedSizeBinary(16) => KeyKind::Uuid,
         arrow if arrow.is_integer() => KeyKind::Int64,
-        other => {
-            return Err(format!(
-                "--key: column `{name}` is {other}; keys are integers, texts or UUIDs (text, or 16 bytes)"
-            ));
-        }
+        other => bail!("--key: column `{name}` is {other}; keys are integers, texts or UUIDs (text, or 16 bytes)"),
     };
     match wanted {
         Some(wanted) if found != KeyKind::String && found != wanted => {
             let (wanted, found) = (wanted.as_str(), found.as_str());
-            Err(format!(
-                "--key-type {wanted}: column `{name}` is {arrow}, whose keys are {found}"
-            ))
+            bail!("--key-type {wanted}: column `{name}` is {arrow}, whose keys are {found}")
         }
         _ => Ok(wanted.unwrap_or(found)),
     }
 }
 
 /// Returns a column's part of a row, with its element type. `to` is the table's column, whose type may be requested.
-fn source(
-    field: &Field,
-    to: &str,
-    request: &ColumnRequest,
-    list_length: ListLength<'_>,
-) -> Result<(Source, DataType), String> {
+fn source(field: &Field, to: &str, request: &ColumnRequest, list_length: ListLength<'_>) -> Result<(Source, DataType)> {
     let (name, arrow) = (field.name(), field.data_type());
     let hashed = request.hashed.iter().find(|hashed| &hashed.column == name);
     let buckets = hashed.map(|hashed| hashed.buckets);
     if buckets.is_some() != is_text(arrow) {
-        return Err(match (buckets, field.metadata().get(ADVICE)) {
-            (Some(_), _) => format!("{arrow} is not hashed, text is"),
-            (None, Some(advice)) => format!("it is text: {advice}"),
-            (None, None) => format!("text has no fixed size: convert it to numbers with --hash {name}=100000"),
-        });
+        match (buckets, field.metadata().get(ADVICE)) {
+            (Some(_), _) => bail!("{arrow} is not hashed, text is"),
+            (None, Some(advice)) => bail!("it is text: {advice}"),
+            (None, None) => bail!("text has no fixed size: convert it to numbers with --hash {name}=100000"),
+        }
     }
     let element = element_of(arrow);
     let width = match arrow {
         Arrow::FixedSizeList(_, count) | Arrow::FixedSizeBinary(count) => usize::try_from(*count).unwrap_or(0),
         Arrow::List(_) | Arrow::LargeList(_) => {
-            list_length(name).ok_or("its first value is null or missing, so its length is unknown")?
+            list_length(name).context("its first value is null or missing, so its length is unknown")?
         }
         _ => 1,
     };
     let native = match (buckets, element, request.dtype(to)) {
         (Some(_), ..) => DataType::Int64,
         (None, element, Some(wanted)) if element.is_decimal() || *element == Arrow::Null => wanted,
-        (None, element, None) if element.is_decimal() => {
-            return Err(format!("{arrow}: set a type with --as {to}=FP64"));
-        }
+        (None, element, None) if element.is_decimal() => bail!("{arrow}: set a type with --as {to}=FP64"),
         (None, Arrow::Null, None) => {
-            return Err(format!(
-                "the first rows have no value that shows its type: set it with --as {to}=FP32"
-            ));
+            bail!("the first rows have no value that shows its type: set it with --as {to}=FP32")
         }
-        (None, ..) => field_dtype(field).ok_or_else(|| match field.metadata().get(ADVICE) {
+        (None, ..) => field_dtype(field).with_context(|| match field.metadata().get(ADVICE) {
             Some(advice) => advice.clone(),
             None => format!("{arrow} has no place in a row of numbers"),
         })?,
     };
-    if width == 0 {
-        return Err("its lists are empty".to_owned());
-    }
+    ensure!(width > 0, "its lists are empty");
     let source = Source {
         column: name.clone(),
         width,

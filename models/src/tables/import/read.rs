@@ -6,6 +6,7 @@ use super::csv_file::CsvFile;
 use super::lakes::columns::{FileColumns, View};
 use super::request::CsvOptions;
 use super::shards::{ShardFile, ShardFormat};
+use anyhow::{Result, anyhow, bail, ensure};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType as Arrow, FieldRef, Schema, SchemaRef, TimeUnit};
@@ -67,7 +68,7 @@ pub(super) fn open(
     csv: &CsvOptions,
     fixed_schema: Option<&Schema>,
     columns: Option<&FileColumns>,
-) -> Result<OpenedFile, String> {
+) -> Result<OpenedFile> {
     let opened = open_by_content(path, csv, fixed_schema)?;
     match columns {
         // An empty part has no columns at all.
@@ -80,30 +81,30 @@ pub(super) fn open(
 }
 
 /// Opens the file by its first bytes and its name.
-fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<OpenedFile, String> {
-    let mut file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
+fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>) -> Result<OpenedFile> {
+    let mut file = File::open(path).map_err(|e| anyhow!("cannot open it: {e}"))?;
     let mut head = Vec::new();
     let read = file.by_ref().take(BLOCK as u64).read_to_end(&mut head);
     read.and_then(|_| file.rewind())
-        .map_err(|e| format!("cannot read it: {e}"))?;
+        .map_err(|e| anyhow!("cannot read it: {e}"))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (_, ending) = name.rsplit_once('.').unwrap_or_default();
     let ending = &*ending.to_ascii_lowercase();
     match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(OpenedFile::Parquet).map_err(read_error),
-        [b'P', b'A', b'R', b'E', ..] => Err("encrypted Parquet is not supported".to_owned()),
+        [b'P', b'A', b'R', b'E', ..] => bail!("encrypted Parquet is not supported"),
         [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(open_checked(file)?, None)
             .map(|reader| OpenedFile::IpcFile(reader.schema()))
             .map_err(read_error),
         [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(open_checked(file)?, None)
             .map(|reader| OpenedFile::IpcStream(reader.schema()))
             .map_err(read_error),
-        [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
+        [0x1f, 0x8b, ..] => bail!("it is gzip: unpack it first"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => bail!("it is Zstandard: unpack it first"),
         _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv),
-        [] if !ending.starts_with("tfrec") => Err("the file is empty".to_owned()),
+        [] if !ending.starts_with("tfrec") => bail!("the file is empty"),
         [b'v', b'e', b'r', b's', b'i', b'o', ..] => {
-            Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
+            bail!("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`")
         }
         _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
             ShardFile::open(path, ShardFormat::Tar, csv, fixed_schema).map(OpenedFile::Shard)
@@ -114,19 +115,19 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
         _ if ending.is_empty() && (csv.delimiter.is_some() || !csv.names.is_empty()) => {
             CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv)
         }
-        _ => Err("unknown format: give Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
+        _ => bail!("unknown format: give Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt"),
     }
 }
 
-fn read_error(e: impl std::fmt::Display) -> String {
-    format!("it cannot be read: {e}")
+fn read_error(e: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("it cannot be read: {e}")
 }
 
 /// Opens an Arrow IPC file after checking all of its messages.
-fn open_checked(file: File) -> Result<BufReader<File>, String> {
+fn open_checked(file: File) -> Result<BufReader<File>> {
     let mut file = BufReader::new(file);
     arrow::check(&mut file, arrow::MAX_BATCH_BYTES)?;
-    file.rewind().map_err(|e| format!("cannot read it: {e}"))?;
+    file.rewind().map_err(|e| anyhow!("cannot read it: {e}"))?;
     Ok(file)
 }
 
@@ -237,7 +238,7 @@ impl OpenedFile {
     ///
     /// # Errors
     /// Damage, or an error of `on_batch`.
-    pub(super) fn read<E: From<String>>(
+    pub(super) fn read<E: From<anyhow::Error>>(
         &self,
         path: &Path,
         (section, row_bytes): (Section, usize),
@@ -245,7 +246,7 @@ impl OpenedFile {
         on_batch: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
         let wanted = |schema: &Schema| positions(schema, columns);
-        let file = || File::open(path).map_err(|e| format!("cannot open it: {e}"));
+        let file = || File::open(path).map_err(|e| anyhow!("cannot open it: {e}"));
         match self {
             Self::Csv(csv) => csv.read(path, columns, on_batch),
             Self::Shard(shard) => shard.read(path, columns, on_batch),
@@ -253,7 +254,7 @@ impl OpenedFile {
                 let mut viewed = |batch: Batch| {
                     let first = batch.numbers.first().map_or(1, |number| number + 1);
                     let rows = view.batch(&batch.rows, columns);
-                    let rows = rows.map_err(|what| format!("rows from {first} on: {what}"))?;
+                    let rows = rows.map_err(|what| anyhow!("rows from {first} on: {what}"))?;
                     on_batch(Batch { rows, ..batch })
                 };
                 opened.read(path, (section, row_bytes), &view.file_columns(columns), &mut viewed)
@@ -275,7 +276,7 @@ impl OpenedFile {
                 match section.rows {
                     Some(rows) if rows != found => {
                         let row = section.first_row + 1;
-                        Err(format!("row {row}: {found} rows came, its footer says {rows}: it is damaged").into())
+                        Err(anyhow!("row {row}: {found} rows came, its footer says {rows}: it is damaged").into())
                     }
                     _ => Ok(()),
                 }
@@ -300,7 +301,7 @@ impl OpenedFile {
 ///
 /// # Errors
 /// Lists longer than a row can be.
-fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &[&str]) -> Result<usize, String> {
+fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &[&str]) -> Result<usize> {
     let mut max_bytes = 0;
     for group in &metadata.metadata().row_groups()[groups.0..groups.1] {
         let rows = usize::try_from(group.num_rows()).unwrap_or(0).max(1);
@@ -316,11 +317,10 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
                 _ => 8,
             };
             let values = usize::try_from(column.num_values()).unwrap_or(0) / rows;
-            if values.saturating_mul(size) > MAX_STRIDE as usize {
-                return Err(format!(
-                    "column `{name}`: lists of {values} values, a row of a table has {MAX_STRIDE} bytes at most: leave the column out"
-                ));
-            }
+            ensure!(
+                values.saturating_mul(size) <= MAX_STRIDE as usize,
+                "column `{name}`: lists of {values} values, a row of a table has {MAX_STRIDE} bytes at most: leave the column out"
+            );
             bytes += values * size;
         }
         max_bytes = max_bytes.max(bytes);
@@ -330,7 +330,7 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
 
 /// Passes on batches with row numbers, and returns the number of all rows. `bytes` returns the size of rows in the
 /// file.
-fn emit_numbered<E: From<String>>(
+fn emit_numbered<E: From<anyhow::Error>>(
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
     first: u64,
     bytes: impl Fn(usize) -> u64,
@@ -360,7 +360,7 @@ thread_local! {
 ///
 /// # Errors
 /// The reader's own error, or its panic.
-pub(super) fn catch_panic<T, E: From<String>>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub(super) fn catch_panic<T, E: From<anyhow::Error>>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous_hook = take_hook();
@@ -373,5 +373,5 @@ pub(super) fn catch_panic<T, E: From<String>>(read: impl FnOnce() -> Result<T, E
     let was_quiet = IS_QUIET.replace(true);
     let read = catch_unwind(AssertUnwindSafe(read));
     IS_QUIET.set(was_quiet);
-    read.unwrap_or_else(|_| Err("its reader gave up: the file is damaged".to_owned().into()))
+    read.unwrap_or_else(|_| Err(anyhow!("its reader gave up: the file is damaged").into()))
 }

@@ -2,6 +2,7 @@
 //! that names the flag. Reads no file.
 
 use crate::tables::FEATURES;
+use anyhow::{Context as _, Result, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
@@ -237,23 +238,23 @@ fn key_kinds() -> impl TypedValueParser<Value = KeyKind> {
     PossibleValuesParser::new(values).try_map(move |name| parsed(name).map(|(kind, _)| kind).ok_or("no type of keys"))
 }
 
-fn delimiter(text: &str) -> Result<u8, String> {
+fn delimiter(text: &str) -> Result<u8> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
         &[byte] => Ok(byte),
-        _ => Err("one character, or `tab`".to_owned()),
+        _ => bail!("one character, or `tab`"),
     }
 }
 
-fn part(text: &str) -> Result<Part, String> {
+fn part(text: &str) -> Result<Part> {
     let parsed = text.split_once('/').and_then(|(number, count)| {
         let (number, count) = (number.parse().ok()?, count.parse().ok()?);
         ((1..=count).contains(&number) && count <= MAX_PARTS).then_some(Part { number, count })
     });
-    parsed.ok_or_else(|| format!("write it as 2/8, the second of eight parts; {MAX_PARTS} at most"))
+    parsed.with_context(|| format!("write it as 2/8, the second of eight parts; {MAX_PARTS} at most"))
 }
 
-fn null_rule(text: &str) -> Result<NullRule, String> {
+fn null_rule(text: &str) -> Result<NullRule> {
     Ok(match text {
         "refuse" => NullRule::Refuse,
         "aside" => NullRule::Aside,
@@ -262,7 +263,7 @@ fn null_rule(text: &str) -> Result<NullRule, String> {
         number => {
             let is_exact = |value: &f64| value.is_finite() && !is_rounded_by_floats(number);
             let value = number.parse().ok().filter(is_exact);
-            NullRule::Value(value.ok_or("one of refuse, aside, zero, nan, or a finite number of FP64")?)
+            NullRule::Value(value.context("one of refuse, aside, zero, nan, or a finite number of FP64")?)
         }
     })
 }
@@ -273,11 +274,11 @@ pub(super) fn is_rounded_by_floats(text: &str) -> bool {
     integer.is_ok_and(|integer| integer as f64 as i128 != integer)
 }
 
-fn vector(text: &str) -> Result<Vector, String> {
+fn vector(text: &str) -> Result<Vector> {
     let parsed = text.split_once('=').filter(|(name, columns)| {
         !name.is_empty() && !columns.is_empty() && columns.split(',').all(|column| !column.is_empty())
     });
-    let (name, columns) = parsed.ok_or("write it as dense=price,age,clicks")?;
+    let (name, columns) = parsed.context("write it as dense=price,age,clicks")?;
     Ok(Vector {
         name: name.to_owned(),
         columns: columns.split(',').map(str::to_owned).collect(),
@@ -286,26 +287,25 @@ fn vector(text: &str) -> Result<Vector, String> {
 
 /// Parses `price=FP32` for `--as` and for the fuzz target of CSV.
 impl FromStr for ColumnType {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let parsed = text.rsplit_once('=').filter(|(column, _)| !column.is_empty());
-        let (column, dtype) = parsed.ok_or("write it as price=FP32, or *=FP32 for every column")?;
+        let (column, dtype) = parsed.context("write it as price=FP32, or *=FP32 for every column")?;
         let column = column.to_owned();
-        match dtype.to_ascii_uppercase().parse::<DataType>() {
-            Ok(DataType::Bytes) => Err("BYTES has no fixed size: rows hold numbers".to_owned()),
-            Ok(dtype) => Ok(Self { column, dtype }),
-            Err(unknown) => Err(unknown.to_string()),
+        match dtype.to_ascii_uppercase().parse::<DataType>()? {
+            DataType::Bytes => bail!("BYTES has no fixed size: rows hold numbers"),
+            dtype => Ok(Self { column, dtype }),
         }
     }
 }
 
-fn hashed_column(text: &str) -> Result<HashedColumn, String> {
+fn hashed_column(text: &str) -> Result<HashedColumn> {
     let parsed = text
         .rsplit_once('=')
         .and_then(|(column, buckets)| Some((column, buckets.parse::<u64>().ok()?)))
         .filter(|&(column, buckets)| !column.is_empty() && (1..=i64::MAX as u64).contains(&buckets));
-    let (column, buckets) = parsed.ok_or("write it as city=100000: text column, number of buckets")?;
+    let (column, buckets) = parsed.context("write it as city=100000: text column, number of buckets")?;
     let column = column.to_owned();
     Ok(HashedColumn { column, buckets })
 }
@@ -316,20 +316,20 @@ mod tests {
 
     #[test]
     fn words_are_read_or_refused() {
-        assert_eq!(part("2/8"), Ok(Part { number: 2, count: 8 }));
+        assert_eq!(part("2/8").unwrap(), Part { number: 2, count: 8 });
         for bad in ["", "0/8", "9/8", "1", "a/b", "1/99999"] {
             assert!(part(bad).is_err(), "{bad}");
         }
-        assert_eq!(null_rule("zero"), Ok(NullRule::Value(0.0)));
-        assert_eq!(null_rule("-1.5"), Ok(NullRule::Value(-1.5)));
-        assert_eq!(null_rule("NaN"), Ok(NullRule::Nan));
+        assert_eq!(null_rule("zero").unwrap(), NullRule::Value(0.0));
+        assert_eq!(null_rule("-1.5").unwrap(), NullRule::Value(-1.5));
+        assert_eq!(null_rule("NaN").unwrap(), NullRule::Nan);
         // JSON cannot represent these values, so they would not come back from the plan.
         for bad in ["none", "inf", "-infinity", "+nan", "9007199254740993"] {
             assert!(null_rule(bad).is_err(), "{bad}");
         }
         assert_eq!(
-            null_rule("9007199254740992"),
-            Ok(NullRule::Value(9_007_199_254_740_992.0))
+            null_rule("9007199254740992").unwrap(),
+            NullRule::Value(9_007_199_254_740_992.0)
         );
         assert_eq!(vector("d=a,b").unwrap().columns, ["a", "b"]);
         assert!(vector("d=a,,b").is_err());

@@ -10,6 +10,7 @@
 
 use super::convert::Rows;
 use crate::error::ModelsError;
+use anyhow::{Context as _, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ pub(super) fn bucket_file(folder: &Path, bucket: usize) -> PathBuf {
 ///
 /// # Errors
 /// Bytes that end inside a record, with the offset.
-pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item = Result<Record<'_>, String>> {
+pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item = Result<Record<'_>>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let offset = bytes.len() - rest.len();
@@ -64,7 +65,7 @@ pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item 
         if record.is_none() {
             rest = &[];
         }
-        Some(record.ok_or_else(|| format!("it ends inside the record at offset {offset}")))
+        Some(record.with_context(|| format!("it ends inside the record at offset {offset}")))
     })
 }
 
@@ -211,7 +212,7 @@ mod tests {
                     Ok(record) => taken += 8 + 2 + record.key.len() + record.payload.len(),
                     Err(what) => {
                         let offset = format!("offset {taken}");
-                        prop_assert!(what.contains(&offset));
+                        prop_assert!(what.to_string().contains(&offset));
                         return Ok(());
                     }
                 }

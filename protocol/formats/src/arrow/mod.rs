@@ -6,10 +6,12 @@
 //! check reads the messages and eight bytes of each compressed buffer, and no data. Source:
 //! arrow.apache.org/docs/format/Columnar.html, "IPC streaming format", "IPC file format" and "Compression".
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use arrow_ipc::{
     Block, BodyCompression, Buffer, CompressionType, Message, RecordBatch, root_as_footer, root_as_message,
 };
-use std::io::{Error, Read, Seek, SeekFrom};
+use std::fmt::Display;
+use std::io::{self, Read, Seek, SeekFrom};
 
 /// Maximum bytes of a batch in an imported file. A text column cannot be larger than half of it.
 pub const MAX_BATCH_BYTES: u64 = 4 << 30;
@@ -26,7 +28,7 @@ const TRAILER_BYTES: u64 = 10;
 /// # Errors
 /// A file that is cut off or damaged, with the offset; a stream that was cut between two batches, or has bytes after
 /// its end; a failed read.
-pub fn check(file: &mut (impl Read + Seek), limit: u64) -> Result<(), String> {
+pub fn check(file: &mut (impl Read + Seek), limit: u64) -> Result<()> {
     let size = file.seek(SeekFrom::End(0)).map_err(|e| unreadable(0, &e))?;
     let mut checker = MessageChecker { file, size, limit };
     let head = checker.bytes(0, size.min(MAGIC.len() as u64))?;
@@ -46,7 +48,7 @@ struct MessageChecker<'a, R> {
 
 impl<R: Read + Seek> MessageChecker<'_, R> {
     /// Checks the messages named in the footer of a file.
-    fn blocks(&mut self) -> Result<(), String> {
+    fn blocks(&mut self) -> Result<()> {
         let end = self.size.saturating_sub(TRAILER_BYTES);
         let trailer = self.bytes(end, self.size - end)?;
         let trailer = trailer.first_chunk::<{ TRAILER_BYTES as usize }>();
@@ -57,9 +59,9 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
         }
         let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
         let start = end.checked_sub(len);
-        let start = start.ok_or_else(|| fault(end, &format!("footer of {len} bytes exceeds the file")))?;
+        let start = start.ok_or_else(|| fault(end, format!("footer of {len} bytes exceeds the file")))?;
         let bytes = self.bytes(start, len)?;
-        let footer = root_as_footer(&bytes).map_err(|e| fault(start, &format!("invalid footer: {e}")))?;
+        let footer = root_as_footer(&bytes).map_err(|e| fault(start, format!("invalid footer: {e}")))?;
         let blocks = footer.dictionaries().into_iter().chain(footer.recordBatches());
         for block in blocks.flatten() {
             self.block(block, start)?;
@@ -68,22 +70,22 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
     }
 
     /// Checks a message of a file; messages must end before `end`.
-    fn block(&mut self, block: &Block, end: u64) -> Result<(), String> {
+    fn block(&mut self, block: &Block, end: u64) -> Result<()> {
         let (offset, metadata, body) = (block.offset(), i64::from(block.metaDataLength()), block.bodyLength());
         let outside = || {
             let what =
                 format!("the footer names a batch at {offset}, of {metadata} and {body} bytes, outside of the file");
-            fault(end, &what)
+            fault(end, what)
         };
         let (start, len) = range_within(offset, metadata, end).ok_or_else(outside)?;
         let (body_start, body_len) = range_within(offset.saturating_add(metadata), body, end).ok_or_else(outside)?;
         let bytes = self.bytes(start, len)?;
-        let bytes = without_prefix(&bytes).map_err(|what| fault(start, &what))?;
+        let bytes = without_prefix(&bytes).map_err(|what| fault(start, what))?;
         self.message(start, bytes, body_start, body_len)
     }
 
     /// Checks the messages of a stream, one after another, and returns the end of the last.
-    fn stream(&mut self) -> Result<u64, String> {
+    fn stream(&mut self) -> Result<u64> {
         let mut offset = 0;
         while offset < self.size {
             let pos = offset;
@@ -94,19 +96,18 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
                 offset += 4;
             }
             let length = i32::from_le_bytes(length);
-            let length =
-                u64::try_from(length).map_err(|_| fault(pos, &format!("invalid metadata length: {length}")))?;
+            let length = u64::try_from(length).map_err(|_| fault(pos, format!("invalid metadata length: {length}")))?;
             if length == 0 {
                 return Ok(offset);
             }
             let bytes = self.bytes(offset, length)?;
             offset += length;
-            let body = parse(&bytes).map_err(|what| fault(pos, &what))?.bodyLength();
-            let body = u64::try_from(body).map_err(|_| fault(pos, &format!("invalid body length: {body}")))?;
+            let body = parse(&bytes).map_err(|what| fault(pos, what))?.bodyLength();
+            let body = u64::try_from(body).map_err(|_| fault(pos, format!("invalid body length: {body}")))?;
             if body > self.size - offset {
                 let left = self.size - offset;
                 let what = format!("a body of {body} bytes, but {left} are left: it was cut off");
-                return Err(fault(pos, &what));
+                return Err(fault(pos, what));
             }
             self.message(pos, &bytes, offset, body)?;
             offset += body;
@@ -117,40 +118,37 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
     /// Checks that a stream ends at `offset`, where its reader stopped. A stream ends at its end marker or at the end of its
     /// file (arrow.apache.org/docs/format/Columnar.html, IPC streaming format), so one that was cut off between two
     /// batches, or is followed by another one, looks complete to a reader.
-    fn check_end(&mut self, offset: u64) -> Result<(), String> {
+    fn check_end(&mut self, offset: u64) -> Result<()> {
         if offset < self.size {
             let left = self.size - offset;
-            return Err(format!(
-                "the stream ends at offset {offset}, but {left} bytes follow: write each stream to its own file"
-            ));
+            bail!("the stream ends at offset {offset}, but {left} bytes follow: write each stream to its own file");
         }
         let tail = self.size.saturating_sub(END.len() as u64);
-        if self.bytes(tail, self.size - tail)? == END {
-            return Ok(());
-        }
-        Err(format!(
+        ensure!(
+            self.bytes(tail, self.size - tail)? == END,
             "the stream ends at offset {offset} without an end marker: its writer did not finish it"
-        ))
+        );
+        Ok(())
     }
 
-    fn message(&mut self, pos: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<(), String> {
-        let error = |what: String| fault(pos, &what);
+    fn message(&mut self, pos: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<()> {
+        let error = |what: anyhow::Error| fault(pos, what);
         let limit = self.limit;
         let message = parse(metadata).map_err(error)?;
         let mut prefix = |within: u64| self.array(body + within);
         buffers(&message, body_bytes, limit, &mut prefix).map_err(error)
     }
 
-    fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N], String> {
+    fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
         let bytes = self.bytes(offset, N as u64)?;
         bytes.try_into().map_err(|_| fault(offset, "it was cut off"))
     }
 
     /// Reads `len` bytes, after checking that the file has them.
-    fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, String> {
+    fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>> {
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
             let what = format!("{len} bytes are missing: it was cut off, or is damaged");
-            return Err(fault(offset, &what));
+            return Err(fault(offset, what));
         }
         let mut bytes = vec![0; len as usize];
         let found = self.file.seek(SeekFrom::Start(offset));
@@ -160,8 +158,8 @@ impl<R: Read + Seek> MessageChecker<'_, R> {
     }
 }
 
-fn fault(offset: u64, what: &str) -> String {
-    format!("offset {offset}: {what}")
+fn fault(offset: u64, what: impl Display) -> anyhow::Error {
+    anyhow!("offset {offset}: {what}")
 }
 
 /// Returns the start and the length of a range that ends at `end` or before.
@@ -170,8 +168,8 @@ fn range_within(offset: i64, length: i64, end: u64) -> Option<(u64, u64)> {
     (start.checked_add(len)? <= end).then_some((start, len))
 }
 
-fn unreadable(offset: u64, error: &Error) -> String {
-    fault(offset, &format!("cannot be read: {error}"))
+fn unreadable(offset: u64, error: &io::Error) -> anyhow::Error {
+    fault(offset, format!("cannot be read: {error}"))
 }
 
 /// Bytes of the length at the start of a compressed buffer.
@@ -188,11 +186,11 @@ const CONTINUATION: [u8; 4] = [0xff; 4];
 ///
 /// # Errors
 /// Invalid metadata; a buffer outside of the body, or one that claims an impossible size; more than `limit`.
-pub fn check_message(metadata: &[u8], body: &[u8], limit: u64) -> Result<(), String> {
+pub fn check_message(metadata: &[u8], body: &[u8], limit: u64) -> Result<()> {
     buffers(&parse(metadata)?, body.len() as u64, limit, &mut |at| {
         let at = usize::try_from(at).ok();
         let prefix = at.and_then(|at| body.get(at..)).and_then(<[u8]>::first_chunk);
-        prefix.copied().ok_or_else(|| "outside of the body".to_owned())
+        prefix.copied().context("outside of the body")
     })
 }
 
@@ -201,14 +199,14 @@ pub fn check_message(metadata: &[u8], body: &[u8], limit: u64) -> Result<(), Str
 ///
 /// # Errors
 /// Too few bytes.
-pub fn without_prefix(encapsulated: &[u8]) -> Result<&[u8], String> {
+pub fn without_prefix(encapsulated: &[u8]) -> Result<&[u8]> {
     let skipped = if encapsulated.starts_with(&CONTINUATION) { 8 } else { 4 };
     let without_prefix = encapsulated.get(skipped..);
-    without_prefix.ok_or_else(|| format!("metadata of {} bytes: too few", encapsulated.len()))
+    without_prefix.with_context(|| format!("metadata of {} bytes: too few", encapsulated.len()))
 }
 
-fn parse(metadata: &[u8]) -> Result<Message<'_>, String> {
-    root_as_message(metadata).map_err(|e| format!("invalid message: {e}"))
+fn parse(metadata: &[u8]) -> Result<Message<'_>> {
+    root_as_message(metadata).map_err(|e| anyhow!("invalid message: {e}"))
 }
 
 /// Checks the buffers of a message against a body of `body_bytes` bytes; `prefix` reads eight bytes at an offset in the
@@ -217,22 +215,22 @@ fn buffers(
     message: &Message<'_>,
     body_bytes: u64,
     limit: u64,
-    prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize], String>,
-) -> Result<(), String> {
+    prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize]>,
+) -> Result<()> {
     let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
     let Some(batch) = message.header_as_record_batch().or(dictionary) else {
         return Ok(());
     };
     let mut total = 0_u64;
     for (at, buffer) in batch.buffers().into_iter().flatten().enumerate() {
-        let describe = |what: String| format!("buffer {at}: {what}");
+        let describe = |what: anyhow::Error| anyhow!("buffer {at}: {what}");
         total = total.saturating_add(unpacked_bytes(&batch, buffer, body_bytes, prefix).map_err(describe)?);
-        if total > limit {
-            return Err(format!(
-                "the first {} buffers grow to {total} bytes; the limit of a batch is {limit}: write smaller batches, unless the file is damaged",
-                at + 1
-            ));
-        }
+        ensure!(
+            total <= limit,
+            "the first {} buffers grow to {total} bytes; the limit of a batch is {limit}: write smaller batches, unless \
+             the file is damaged",
+            at + 1
+        );
     }
     Ok(())
 }
@@ -242,11 +240,11 @@ fn unpacked_bytes(
     batch: &RecordBatch<'_>,
     buffer: &Buffer,
     body_bytes: u64,
-    prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize], String>,
-) -> Result<u64, String> {
+    prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize]>,
+) -> Result<u64> {
     let (offset, length) = (buffer.offset(), buffer.length());
     let (start, len) = range_within(offset, length, body_bytes)
-        .ok_or_else(|| format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}"))?;
+        .with_context(|| format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}"))?;
     let Some(codec) = batch.compression().as_ref().map(BodyCompression::codec) else {
         return Ok(len);
     };
@@ -254,17 +252,15 @@ fn unpacked_bytes(
         Some(packed) => packed,
         // An empty buffer does not have a length either.
         None if len == 0 => return Ok(0),
-        None => return Err(format!("{len} bytes: too few for a compressed buffer")),
+        None => bail!("{len} bytes: too few for a compressed buffer"),
     };
     let claimed = i64::from_le_bytes(prefix(start)?);
     if claimed == NOT_COMPRESSED {
         return Ok(packed);
     }
-    let claimed = u64::try_from(claimed).map_err(|_| format!("claims {claimed} bytes"))?;
+    let claimed = u64::try_from(claimed).map_err(|_| anyhow!("claims {claimed} bytes"))?;
     if codec == CompressionType::LZ4_FRAME && claimed > packed.saturating_mul(MAX_LZ4_EXPANSION) {
-        return Err(format!(
-            "claims {claimed} bytes, but {packed} bytes of LZ4 cannot grow to that"
-        ));
+        bail!("claims {claimed} bytes, but {packed} bytes of LZ4 cannot grow to that");
     }
     Ok(claimed)
 }
@@ -282,7 +278,7 @@ mod tests {
 
     const LIMIT: u64 = 1 << 20;
 
-    fn ends_at(bytes: &[u8], offset: u64) -> Result<(), String> {
+    fn ends_at(bytes: &[u8], offset: u64) -> Result<()> {
         let (file, size) = (&mut Cursor::new(bytes), bytes.len() as u64);
         let mut checker = MessageChecker {
             file,
@@ -296,10 +292,10 @@ mod tests {
     fn only_the_mark_at_the_end_is_an_end() {
         let whole = [&b"batches"[..], &END].concat();
         let at = whole.len() as u64;
-        assert_eq!(ends_at(&whole, at), Ok(()));
-        let cut = ends_at(&whole[..7], 7).unwrap_err();
+        ends_at(&whole, at).unwrap();
+        let cut = ends_at(&whole[..7], 7).unwrap_err().to_string();
         assert!(cut.contains("ends at offset 7 without an end marker"), "{cut}");
-        let joined = ends_at(&[&whole[..], b"more"].concat(), at).unwrap_err();
+        let joined = ends_at(&[&whole[..], b"more"].concat(), at).unwrap_err().to_string();
         assert!(joined.contains("ends at offset 15, but 4 bytes follow"), "{joined}");
         assert!(ends_at(&[], 0).is_err());
     }
@@ -326,7 +322,7 @@ mod tests {
     }
 
     fn refusal(bytes: &[u8]) -> String {
-        check(&mut Cursor::new(bytes), LIMIT).unwrap_err()
+        check(&mut Cursor::new(bytes), LIMIT).unwrap_err().to_string()
     }
 
     /// Reads a file as its users do.
@@ -345,7 +341,7 @@ mod tests {
     fn what_arrow_writes_is_in_order() {
         for bytes in CODECS.into_iter().flat_map(written) {
             check(&mut Cursor::new(&bytes), LIMIT).unwrap();
-            let refused = check(&mut Cursor::new(&bytes), 9999).unwrap_err();
+            let refused = check(&mut Cursor::new(&bytes), 9999).unwrap_err().to_string();
             assert!(refused.contains("the limit of a batch is 9999"), "{refused}");
         }
     }

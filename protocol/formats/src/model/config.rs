@@ -2,6 +2,7 @@
 
 use super::{check_range, is_plain_name};
 use crate::toml_error::plain;
+use anyhow::{Result, anyhow, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -73,8 +74,8 @@ impl ModelConfig {
     ///
     /// # Errors
     /// Bad TOML, an unknown key, or a value out of range; the message names the key and, for syntax, the line.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|e| plain(&e.to_string()))?;
+    pub fn parse(text: &str) -> Result<Self> {
+        let config: Self = toml::from_str(text).map_err(|e| anyhow!(plain(&e.to_string())))?;
         config.check()?;
         Ok(config)
     }
@@ -84,14 +85,14 @@ impl ModelConfig {
     ///
     /// # Errors
     /// An unknown key, or a value out of range or in conflict with the rest of the config; the message names the key.
-    pub fn with(&self, keys: &toml::Table) -> Result<Self, String> {
-        let mut table = toml::Table::try_from(self).map_err(|e| e.to_string())?;
+    pub fn with(&self, keys: &toml::Table) -> Result<Self> {
+        let mut table = toml::Table::try_from(self)?;
         let is_unbatched = keys.get("max_batch_size").and_then(toml::Value::as_integer) == Some(0);
         if let Some(toml::Value::Table(batching)) = table.get_mut("batching").filter(|_| is_unbatched) {
             batching.retain(|key, _| !BATCHING_KEYS.contains(&key));
         }
         overlay(&mut table, keys);
-        let config: Self = table.try_into().map_err(|e: toml::de::Error| plain(&e.to_string()))?;
+        let config = table.try_into::<Self>().map_err(|e| anyhow!(plain(&e.to_string())))?;
         config.check()?;
         Ok(config)
     }
@@ -100,13 +101,13 @@ impl ModelConfig {
     ///
     /// # Errors
     /// A value out of range, by key.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<()> {
         let first = self.problems().into_iter().next();
         first.map_or(Ok(()), |(_, problem)| Err(problem))
     }
 
     /// Returns all invalid values, each with its part of the config.
-    pub(crate) fn problems(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn problems(&self) -> Vec<(&'static str, anyhow::Error)> {
         let instances = self.instances.as_ref().map_or(Ok(()), InstanceConfig::check);
         let mut checks = vec![
             ("instances", instances),
@@ -118,7 +119,7 @@ impl ModelConfig {
         checks.extend(self.outputs.iter().map(|tensor| ("outputs", tensor.check(false))));
         let joined = self.joined.iter();
         checks.extend(joined.map(|(input, joined)| ("joined", joined.check(input))));
-        let bad = |(part, checked): (&'static str, Result<(), String>)| Some((part, checked.err()?));
+        let bad = |(part, checked): (&'static str, Result<()>)| Some((part, checked.err()?));
         checks.into_iter().filter_map(bad).collect()
     }
 
@@ -142,13 +143,11 @@ impl ModelConfig {
 }
 
 impl JoinedInput {
-    fn check(&self, input: &str) -> Result<(), String> {
+    fn check(&self, input: &str) -> Result<()> {
         let table = &self.table;
         match is_plain_name(table) {
             true => Ok(()),
-            false => Err(format!(
-                "invalid name in `joined.{input}.table`: `{table}`; use letters, digits, `.`, `_` and `-`"
-            )),
+            false => bail!("invalid name in `joined.{input}.table`: `{table}`; use letters, digits, `.`, `_` and `-`"),
         }
     }
 }
@@ -175,32 +174,28 @@ pub struct DeclaredTensor {
 
 impl DeclaredTensor {
     /// Checks what can be checked without the graph.
-    fn check(&self, is_input: bool) -> Result<(), String> {
+    fn check(&self, is_input: bool) -> Result<()> {
         let (name, dims, reshape) = (&self.name, &self.dims, self.reshape.as_ref());
         if is_input && self.labels.is_some() {
-            return Err(format!("`labels` of input `{name}`: only outputs have classes"));
+            bail!("`labels` of input `{name}`: only outputs have classes");
         }
         for (key, dims) in [("dims", Some(dims)), ("reshape", reshape)] {
             if let Some(dim) = dims.into_iter().flatten().find(|&&dim| dim < -1 || dim == 0) {
-                return Err(format!(
-                    "`{key}` of `{name}` has {dim}: a dimension is at least 1, or -1 if it is free"
-                ));
+                bail!("`{key}` of `{name}` has {dim}: a dimension is at least 1, or -1 if it is free");
             }
         }
         if let Some(to) = reshape {
-            Reshape::new(dims, to).map_err(|what| format!("`reshape` of `{name}`: {what}"))?;
+            Reshape::new(dims, to).map_err(|what| anyhow!("`reshape` of `{name}`: {what}"))?;
         }
         Ok(())
     }
 }
 
-fn check_version_policy(policy: &VersionPolicy) -> Result<(), String> {
+fn check_version_policy(policy: &VersionPolicy) -> Result<()> {
     match policy {
-        VersionPolicy::Latest { num_versions: 0 } => {
-            Err("`version_policy.latest.num_versions` must be at least 1".into())
-        }
+        VersionPolicy::Latest { num_versions: 0 } => bail!("`version_policy.latest.num_versions` must be at least 1"),
         VersionPolicy::Specific { versions } if versions.is_empty() || versions.contains(&0) => {
-            Err("`version_policy.specific.versions` must name at least one version, each at least 1".into())
+            bail!("`version_policy.specific.versions` must name at least one version, each at least 1")
         }
         VersionPolicy::Specific { versions } => {
             check_range("version_policy.specific.versions", versions.len(), 1, MAX_VERSIONS)
@@ -280,7 +275,7 @@ impl Default for BatchingConfig {
 }
 
 impl BatchingConfig {
-    fn check(&self, max_batch_size: u32) -> Result<(), String> {
+    fn check(&self, max_batch_size: u32) -> Result<()> {
         if max_batch_size == 0 {
             self.check_unbatched()?;
         }
@@ -290,40 +285,41 @@ impl BatchingConfig {
         let parts = rows.div_ceil(max_batch_size.max(1));
         let (levels, default_level) = (self.priority_levels, self.default_priority_level);
         check_range("batching.priority_levels", levels as usize, 0, MAX_PRIORITY_LEVELS)?;
-        let what = if let Some(rows) = self.preferred_rows.iter().find(|rows| !is_row_count(rows)) {
-            format!(
+        if let Some(rows) = self.preferred_rows.iter().find(|rows| !is_row_count(rows)) {
+            bail!(
                 "`batching.preferred_rows` has {rows}, which is not between 1 and `max_batch_size` ({max_batch_size})"
-            )
-        } else if (1..max_batch_size).contains(&rows) {
-            format!("`batching.max_request_rows` ({rows}) is below `max_batch_size` ({max_batch_size})")
-        } else if (1..parts).contains(&limit) {
-            format!(
+            );
+        }
+        if (1..max_batch_size).contains(&rows) {
+            bail!("`batching.max_request_rows` ({rows}) is below `max_batch_size` ({max_batch_size})");
+        }
+        if (1..parts).contains(&limit) {
+            bail!(
                 "`batching.queue_limit` ({limit}) is below the {parts} parts of a request with `batching.max_request_rows` \
                  ({rows}): raise it, or lower `batching.max_request_rows`"
-            )
-        } else if default_level > levels {
-            format!(
-                "`batching.default_priority_level` ({default_level}) is above `batching.priority_levels` ({levels})"
-            )
-        } else {
-            return Ok(());
-        };
-        Err(what)
+            );
+        }
+        ensure!(
+            default_level <= levels,
+            "`batching.default_priority_level` ({default_level}) is above `batching.priority_levels` ({levels})"
+        );
+        Ok(())
     }
 
     /// Refuses keys that shape batches if batching is disabled, because they would have no effect.
-    fn check_unbatched(&self) -> Result<(), String> {
+    fn check_unbatched(&self) -> Result<()> {
         let set = [
             ("max_delay_us", ![0, MAX_DELAY_US].contains(&self.max_delay_us)),
             ("preferred_rows", !self.preferred_rows.is_empty()),
             ("max_request_rows", self.max_request_rows > 0),
         ];
-        set.iter().find(|(_, set)| *set).map_or(Ok(()), |(key, _)| {
-            Err(format!(
+        if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
+            bail!(
                 "`batching.{key}` has no effect without `max_batch_size`: set `max_batch_size` \
                  to the maximum rows of a run, or remove `batching.{key}`"
-            ))
-        })
+            );
+        }
+        Ok(())
     }
 }
 
@@ -368,18 +364,18 @@ impl Default for InstanceConfig {
 }
 
 impl InstanceConfig {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<()> {
         let (count, intra, inter) = (self.count, self.intra_op_threads, self.inter_op_threads);
         check_range("instances.count", count as usize, 1, MAX_INSTANCES)?;
         check_range("instances.intra_op_threads", intra as usize, 1, MAX_SESSION_THREADS)?;
         check_range("instances.inter_op_threads", inter as usize, 1, MAX_SESSION_THREADS)?;
         check_range("instances.cpus", self.cpus.len(), 0, MAX_CPUS)?;
         let threads = count * (intra + inter);
-        if threads > MAX_MODEL_THREADS {
-            return Err(format!(
-                "`instances.count` ({count}) times the threads of each session ({intra} and {inter}) is {threads}; the limit is {MAX_MODEL_THREADS}"
-            ));
-        }
+        ensure!(
+            threads <= MAX_MODEL_THREADS,
+            "`instances.count` ({count}) times the threads of each session ({intra} and {inter}) is {threads}; the \
+             limit is {MAX_MODEL_THREADS}"
+        );
         Ok(())
     }
 }
@@ -417,13 +413,12 @@ impl Reshape {
     ///
     /// # Errors
     /// Shapes that differ in their number of free dimensions, or in their elements before, between or after them.
-    pub fn new(from: &[i64], to: &[i64]) -> Result<Self, String> {
-        if elements(from) != elements(to) {
-            return Err(format!(
-                "{from:?} cannot be reshaped to {to:?}: both need the same number of free dimensions (-1), and of elements before, \
-                 between and after them"
-            ));
-        }
+    pub fn new(from: &[i64], to: &[i64]) -> Result<Self> {
+        ensure!(
+            elements(from) == elements(to),
+            "{from:?} cannot be reshaped to {to:?}: both need the same number of free dimensions (-1), and of elements \
+             before, between and after them"
+        );
         Ok(Self {
             from: from.to_vec(),
             to: to.to_vec(),
@@ -500,32 +495,26 @@ fn one() -> u32 {
 }
 
 /// Checks what can be checked without the graph.
-fn check_warmup(samples: &[WarmupSample], max_batch_size: u32) -> Result<(), String> {
+fn check_warmup(samples: &[WarmupSample], max_batch_size: u32) -> Result<()> {
     check_range("warmup", samples.len(), 0, MAX_WARMUP_SAMPLES)?;
     for sample in samples {
         let (name, rows, count) = (&sample.name, sample.batch_size, sample.count);
         if !(1..=max_batch_size.max(1)).contains(&rows) {
-            return Err(format!(
+            bail!(
                 "`warmup.batch_size` of `{name}` is {rows}, which is not between 1 and `max_batch_size` ({max_batch_size})"
-            ));
+            );
         }
         if !(1..=MAX_WARMUP_COUNT).contains(&count) {
-            return Err(format!(
-                "`warmup.count` of `{name}` is {count}, which is not between 1 and {MAX_WARMUP_COUNT}"
-            ));
+            bail!("`warmup.count` of `{name}` is {count}, which is not between 1 and {MAX_WARMUP_COUNT}");
         }
         for (input, declared) in &sample.inputs {
             if declared.dims.iter().flatten().any(|&dim| dim < 0) {
-                return Err(format!(
-                    "`warmup.inputs.{input}.dims` of `{name}` has a negative dimension"
-                ));
+                bail!("`warmup.inputs.{input}.dims` of `{name}` has a negative dimension");
             }
             if let WarmupData::File(file) = &declared.data
                 && !is_plain_name(file)
             {
-                return Err(format!(
-                    "`warmup.inputs.{input}.data` of `{name}`: invalid name of a file in `warmup/`: `{file}`"
-                ));
+                bail!("`warmup.inputs.{input}.data` of `{name}`: invalid name of a file in `warmup/`: `{file}`");
             }
         }
     }
@@ -556,7 +545,7 @@ mod tests {
             (&[-1, 4], &[4, -1]),
             (&[-1, 4], &[-1, -1]),
         ] {
-            let error = Reshape::new(from, to).unwrap_err();
+            let error = Reshape::new(from, to).unwrap_err().to_string();
             assert!(
                 error.contains(&format!("{from:?} cannot be reshaped to {to:?}")),
                 "{error}"

@@ -15,14 +15,15 @@ pub use config::{
 pub use signature::{JoinedColumn, Reshapes, SessionTensor, Signature, check_batch_axis};
 pub use warmup_data::{MAX_INPUT_BYTES, PROBE_ROWS, WarmupTensor, sample_inputs, zero_bytes, zero_inputs};
 
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::TensorSpec;
 
 /// Checks a number, or the length of a list.
-fn check_range(key: &str, value: usize, min: usize, max: usize) -> Result<(), String> {
+fn check_range(key: &str, value: usize, min: usize, max: usize) -> Result<()> {
     match value {
-        _ if value < min => Err(format!("`{key}` must be at least {min}")),
-        _ if value > max => Err(format!("`{key}` is {value}; the limit is {max}")),
+        _ if value < min => bail!("`{key}` must be at least {min}"),
+        _ if value > max => bail!("`{key}` is {value}; the limit is {max}"),
         _ => Ok(()),
     }
 }
@@ -93,11 +94,11 @@ impl Manifest {
     ///
     /// # Errors
     /// Invalid JSON, an unknown key or another schema version.
-    pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let manifest: Self = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        let manifest: Self = serde_json::from_slice(text)?;
         match manifest.schema_version {
             Self::SCHEMA_VERSION => Ok(manifest),
-            other => Err(format!("schema_version {other} is not {}", Self::SCHEMA_VERSION)),
+            other => bail!("schema_version {other} is not {}", Self::SCHEMA_VERSION),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Manifest;
 use super::config::{DeclaredTensor, ModelConfig, Reshape};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -60,28 +61,23 @@ impl Signature {
     /// # Errors
     /// A tensor that the protocol cannot carry, by name; no inputs or no outputs; with `max_batch_size`, a tensor
     /// without a batch dimension.
-    pub fn of_session(
-        inputs: &[SessionTensor],
-        outputs: &[SessionTensor],
-        max_batch_size: u32,
-    ) -> Result<Self, String> {
+    pub fn of_session(inputs: &[SessionTensor], outputs: &[SessionTensor], max_batch_size: u32) -> Result<Self> {
         let signature = Self {
             inputs: inputs.iter().map(spec).collect::<Result<_, _>>()?,
             outputs: outputs.iter().map(spec).collect::<Result<_, _>>()?,
             batched: max_batch_size > 0,
         };
         if inputs.is_empty() || outputs.is_empty() {
-            return Err("the graph has no inputs or no outputs".into());
+            bail!("the graph has no inputs or no outputs");
         }
         let count = inputs.len().max(outputs.len());
-        if count > MAX_TENSORS {
-            return Err(format!(
-                "the graph has {count} inputs or outputs; the limit of a request is {MAX_TENSORS}"
-            ));
-        }
+        ensure!(
+            count <= MAX_TENSORS,
+            "the graph has {count} inputs or outputs; the limit of a request is {MAX_TENSORS}"
+        );
         if signature.batched {
             check_batch_axis(inputs, outputs).map_err(|what| {
-                format!(
+                anyhow!(
                     "the config sets `max_batch_size` = {max_batch_size}, but {what}, so its rows are not a batch: remove \
                      `max_batch_size` to serve it unbatched"
                 )
@@ -95,24 +91,28 @@ impl Signature {
     ///
     /// # Errors
     /// The first tensor that is missing on one side or differs in type or shape, with both sides.
-    pub fn check_manifest(&self, manifest: &Manifest) -> Result<(), String> {
+    pub fn check_manifest(&self, manifest: &Manifest) -> Result<()> {
         for (role, listed, found) in [
             ("input", &manifest.inputs, &self.inputs),
             ("output", &manifest.outputs, &self.outputs),
         ] {
             for spec in listed {
                 let named = found.iter().find(|found| found.name == spec.name);
-                let found = named.ok_or_else(|| only_in(role, spec, "manifest", "graph"))?;
+                let found = named.with_context(|| only_in(role, spec, "manifest", "graph"))?;
                 if !is_compatible(spec, found) {
-                    return Err(format!(
+                    bail!(
                         "{role} `{}` is {} {:?} in the manifest and {} {:?} in the graph: import or generate the model again",
-                        spec.name, spec.dtype, spec.shape, found.dtype, found.shape
-                    ));
+                        spec.name,
+                        spec.dtype,
+                        spec.shape,
+                        found.dtype,
+                        found.shape
+                    );
                 }
             }
             let is_listed = |found: &TensorSpec| listed.iter().any(|spec| spec.name == found.name);
             if let Some(spec) = found.iter().find(|found| !is_listed(found)) {
-                return Err(only_in(role, spec, "graph", "manifest"));
+                bail!(only_in(role, spec, "graph", "manifest"));
             }
         }
         Ok(())
@@ -123,7 +123,7 @@ impl Signature {
     ///
     /// # Errors
     /// A declared tensor that is not in the graph, or differs in type or dimensions, by name.
-    pub fn declare(&mut self, config: &ModelConfig) -> Result<Reshapes, String> {
+    pub fn declare(&mut self, config: &ModelConfig) -> Result<Reshapes> {
         let batched = self.batched;
         let mut reshapes = Reshapes {
             inputs: vec![None; self.inputs.len()],
@@ -138,10 +138,10 @@ impl Signature {
                 let Some(index) = specs.iter().position(|spec| spec.name == *name) else {
                     let have: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
                     let have = have.join(", ");
-                    return Err(format!("the config declares {role} `{name}`, the graph has {have}"));
+                    bail!("the config declares {role} `{name}`, the graph has {have}");
                 };
                 let reshape = declare_tensor(tensor, &mut specs[index], batched, role == "output");
-                reshapes[index] = reshape.map_err(|what| format!("{role} `{name}`: {what}"))?;
+                reshapes[index] = reshape.map_err(|what| anyhow!("{role} `{name}`: {what}"))?;
             }
         }
         Ok(reshapes)
@@ -152,31 +152,27 @@ impl Signature {
     /// # Errors
     /// An input that is not in the graph or does not have a dimension for the rows; two tables; a graph input with the
     /// name of the ids' tensor.
-    pub fn joined(&self, config: &ModelConfig) -> Result<Vec<JoinedColumn>, String> {
+    pub fn joined(&self, config: &ModelConfig) -> Result<Vec<JoinedColumn>> {
         let Some(first) = config.joined.values().next() else {
             return Ok(Vec::new());
         };
         if self.inputs.iter().any(|input| input.name == ENTITY_ID) {
-            return Err(format!(
-                "the graph has an input `{ENTITY_ID}`, which is the name of the ids of joined inputs: rename it"
-            ));
+            bail!("the graph has an input `{ENTITY_ID}`, which is the name of the ids of joined inputs: rename it");
         }
         let mut wanted = Vec::new();
         for (name, joined) in &config.joined {
             if joined.table != first.table {
-                return Err(format!(
-                    "joined inputs of a model must be from one table, not from `{}` and `{}`",
-                    first.table, joined.table
-                ));
+                let (one, other) = (&first.table, &joined.table);
+                bail!("joined inputs of a model must be from one table, not from `{one}` and `{other}`");
             }
             let input = self.inputs.iter().position(|input| input.name == *name);
-            let input = input.ok_or_else(|| format!("`joined.{name}`: the graph has no such input"))?;
+            let input = input.with_context(|| format!("`joined.{name}`: the graph has no such input"))?;
             if self.inputs[input].shape.is_empty() {
-                return Err(format!("`joined.{name}`: the input has no dimension for the rows"));
+                bail!("`joined.{name}`: the input has no dimension for the rows");
             }
             let mut declared = config.inputs.iter().filter(|declared| declared.name == *name);
             if declared.any(|declared| declared.reshape.is_some()) {
-                return Err(format!("`joined.{name}`: a joined input cannot be reshaped"));
+                bail!("`joined.{name}`: a joined input cannot be reshaped");
             }
             wanted.push(JoinedColumn {
                 input,
@@ -188,19 +184,16 @@ impl Signature {
     }
 }
 
-fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
+fn spec(tensor: &SessionTensor) -> Result<TensorSpec> {
     let (name, rank) = (&tensor.name, tensor.shape.len());
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         let (head, len): (String, usize) = (name.chars().take(40).collect(), name.len());
-        return Err(format!(
-            "the tensor name `{head}` has {len} bytes; a request allows 1 to {MAX_NAME_BYTES}: rename it"
-        ));
+        bail!("the tensor name `{head}` has {len} bytes; a request allows 1 to {MAX_NAME_BYTES}: rename it");
     }
-    if rank > MAX_RANK {
-        return Err(format!(
-            "`{name}` has {rank} dimensions; the limit of a request is {MAX_RANK}"
-        ));
-    }
+    ensure!(
+        rank <= MAX_RANK,
+        "`{name}` has {rank} dimensions; the limit of a request is {MAX_RANK}"
+    );
     let unsupported = || {
         let type_name = &tensor.type_name;
         let hint = match type_name.contains("Map") {
@@ -213,7 +206,7 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
     };
     Ok(TensorSpec {
         name: name.clone(),
-        dtype: tensor.dtype.ok_or_else(unsupported)?,
+        dtype: tensor.dtype.with_context(unsupported)?,
         shape: tensor.shape.clone(),
     })
 }
@@ -227,26 +220,25 @@ const UNKNOWN_DIM_PREFIX: &str = "unk__";
 ///
 /// # Errors
 /// The first tensor whose first dimension is missing, fixed, or named differently from the first named one.
-pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> Result<(), String> {
+pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> Result<()> {
     let inputs = inputs.iter().map(|tensor| ("input", tensor));
     let outputs = outputs.iter().map(|tensor| ("output", tensor));
     let mut batch: Option<(&str, &str, &str)> = None;
     for (role, tensor) in inputs.chain(outputs) {
         let (name, shape, symbols) = (&tensor.name, &tensor.shape, &tensor.symbols);
         let symbol = match shape.first() {
-            None => return Err(format!("{role} `{name}` has no first dimension")),
-            Some(size @ 0..) => return Err(format!("the first dimension of {role} `{name}` is fixed at {size}")),
+            None => bail!("{role} `{name}` has no first dimension"),
+            Some(size @ 0..) => bail!("the first dimension of {role} `{name}` is fixed at {size}"),
             Some(_) => symbols.first().map_or("", String::as_str),
         };
         if symbol.is_empty() || symbol.starts_with(UNKNOWN_DIM_PREFIX) {
             continue;
         }
         let (other_role, other, batch) = *batch.get_or_insert((role, name.as_str(), symbol));
-        if batch != symbol {
-            return Err(format!(
-                "the first dimension of {role} `{name}` is `{symbol}`, that of {other_role} `{other}` is `{batch}`"
-            ));
-        }
+        ensure!(
+            batch == symbol,
+            "the first dimension of {role} `{name}` is `{symbol}`, that of {other_role} `{other}` is `{batch}`"
+        );
     }
     Ok(())
 }
@@ -271,10 +263,10 @@ fn declare_tensor(
     spec: &mut TensorSpec,
     batched: bool,
     is_output: bool,
-) -> Result<Option<Reshape>, String> {
+) -> Result<Option<Reshape>> {
     if declared.datatype != spec.dtype {
         let (wanted, found) = (declared.datatype, spec.dtype);
-        return Err(format!("the config declares {wanted}, the graph has {found}"));
+        bail!("the config declares {wanted}, the graph has {found}");
     }
     let batch = usize::from(batched).min(spec.shape.len());
     let in_graph = declared.reshape.as_ref().unwrap_or(&declared.dims);
@@ -285,9 +277,7 @@ fn declare_tensor(
     if in_graph.len() != row_dims.len() || !dims.all(|(&declared, &have)| dim_fits(declared, have)) {
         let prefix = if batched { "after the batch dimension " } else { "" };
         let reshaped = declared.reshape.as_ref().map_or("", |_| " after `reshape`");
-        return Err(format!(
-            "the config declares dimensions {in_graph:?}{reshaped}, the graph has {prefix}{row_dims:?}"
-        ));
+        bail!("the config declares dimensions {in_graph:?}{reshaped}, the graph has {prefix}{row_dims:?}");
     }
     if declared.reshape.is_none() {
         for (have, &declared) in row_dims.iter_mut().zip(in_graph) {

@@ -5,6 +5,7 @@
 
 use super::config::{WarmupData, WarmupInput, WarmupSample};
 use super::signature::Signature;
+use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
@@ -34,17 +35,17 @@ pub fn sample_inputs(
     sample: &WarmupSample,
     files: &BTreeMap<String, Bytes>,
     signature: &Signature,
-) -> Result<Vec<WarmupTensor>, String> {
+) -> Result<Vec<WarmupTensor>> {
     let is_input = |name: &String| signature.inputs.iter().any(|spec| spec.name == *name);
     if let Some(unknown) = sample.inputs.keys().find(|name| !is_input(name)) {
-        return Err(format!("the graph has no input `{unknown}`"));
+        bail!("the graph has no input `{unknown}`");
     }
     let batch = signature.batched.then(|| i64::from(sample.batch_size));
     let input = |spec: &TensorSpec| match sample.inputs.get(&spec.name) {
         Some(wanted) => declared_input(spec, wanted, files, batch),
         None => zeros(spec, batch),
     };
-    let named = |spec: &TensorSpec| input(spec).map_err(|what| format!("input `{}`: {what}", spec.name));
+    let named = |spec: &TensorSpec| input(spec).map_err(|what| anyhow!("input `{}`: {what}", spec.name));
     signature.inputs.iter().map(named).collect()
 }
 
@@ -52,7 +53,7 @@ pub fn sample_inputs(
 ///
 /// # Errors
 /// An input of more than [`MAX_INPUT_BYTES`].
-pub fn zero_inputs(signature: &Signature, rows: u32) -> Result<Vec<WarmupTensor>, String> {
+pub fn zero_inputs(signature: &Signature, rows: u32) -> Result<Vec<WarmupTensor>> {
     let batch = signature.batched.then_some(i64::from(rows));
     signature.inputs.iter().map(|spec| zeros(spec, batch)).collect()
 }
@@ -62,25 +63,25 @@ fn declared_input(
     declared: &WarmupInput,
     files: &BTreeMap<String, Bytes>,
     batch: Option<i64>,
-) -> Result<WarmupTensor, String> {
+) -> Result<WarmupTensor> {
     let shape = match &declared.dims {
         Some(dims) => batch.iter().chain(dims).copied().collect(),
         None => free_as_one(spec, batch),
     };
     let mut dims = shape.iter().zip(&spec.shape);
     if shape.len() != spec.shape.len() || !dims.all(|(&have, &want)| want < 0 || have == want) {
-        return Err(format!("shape {shape:?} does not fit the graph's {:?}", spec.shape));
+        bail!("shape {shape:?} does not fit the graph's {:?}", spec.shape);
     }
     let data = match &declared.data {
         WarmupData::Zero => zero_bytes(spec.dtype, &shape)?,
         WarmupData::Random => random(spec.dtype, zero_bytes(spec.dtype, &shape)?),
         WarmupData::File(file) => {
-            let bytes = files.get(file).ok_or_else(|| format!("`{file}` was not read"))?;
+            let bytes = files.get(file).with_context(|| format!("`{file}` was not read"))?;
             let rows = usize::try_from(batch.unwrap_or(1)).unwrap_or(usize::MAX);
             let expected_bytes = zero_bytes(spec.dtype, &shape)?.len();
             if spec.dtype != DataType::Bytes && bytes.len().checked_mul(rows) != Some(expected_bytes) {
                 let row = expected_bytes / rows.max(1);
-                return Err(format!("`{file}` has {} bytes, one row has {row}", bytes.len()));
+                bail!("`{file}` has {} bytes, one row has {row}", bytes.len());
             }
             bytes.repeat(rows)
         }
@@ -97,7 +98,7 @@ fn free_as_one(spec: &TensorSpec, batch: Option<i64>) -> Vec<i64> {
     shape
 }
 
-fn zeros(spec: &TensorSpec, batch: Option<i64>) -> Result<WarmupTensor, String> {
+fn zeros(spec: &TensorSpec, batch: Option<i64>) -> Result<WarmupTensor> {
     let shape = free_as_one(spec, batch);
     let data = zero_bytes(spec.dtype, &shape)?;
     Ok(WarmupTensor { shape, data })
@@ -107,13 +108,13 @@ fn zeros(spec: &TensorSpec, batch: Option<i64>) -> Result<WarmupTensor, String> 
 ///
 /// # Errors
 /// More than [`MAX_INPUT_BYTES`].
-pub fn zero_bytes(dtype: DataType, shape: &[i64]) -> Result<Vec<u8>, String> {
+pub fn zero_bytes(dtype: DataType, shape: &[i64]) -> Result<Vec<u8>> {
     // An empty string is four zero bytes.
     let size = dtype.size().unwrap_or(4);
     let bytes = element_count(shape).and_then(|count| count.checked_mul(size));
     match bytes.filter(|&bytes| bytes <= MAX_INPUT_BYTES) {
         Some(bytes) => Ok(vec![0; bytes]),
-        None => Err(format!("shape {shape:?} is more than {MAX_INPUT_BYTES} bytes")),
+        None => bail!("shape {shape:?} is more than {MAX_INPUT_BYTES} bytes"),
     }
 }
 

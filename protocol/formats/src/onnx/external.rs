@@ -4,6 +4,7 @@
 //! Does no I/O; the caller decides if a path may be followed.
 
 use super::messages::{DATA_EXTERNAL, TensorProto};
+use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -37,15 +38,14 @@ impl ExternalFile {
     ///
     /// # Errors
     /// The file is too short: the tensor, both lengths, and advice.
-    pub fn check(&self, file: &str, found: u64) -> Result<(), String> {
+    pub fn check(&self, file: &str, found: u64) -> Result<()> {
         let Self { bytes, tensor, .. } = self;
-        if found >= *bytes {
-            return Ok(());
-        }
-        Err(format!(
+        ensure!(
+            found >= *bytes,
             "the weights `{file}` have {found} bytes, but tensor `{tensor}` ends at byte {bytes}: the file is truncated, or not \
              of this graph; copy or download it again"
-        ))
+        );
+        Ok(())
     }
 }
 
@@ -56,24 +56,23 @@ impl ExternalFile {
 pub fn external<'a>(
     tensors: impl IntoIterator<Item = &'a TensorProto>,
     is_path: impl Fn(&str) -> bool,
-) -> Result<External, String> {
+) -> Result<External> {
     let mut found = External::default();
     for tensor in tensors {
         let name = &tensor.name;
         let Some(location) = entry(tensor, "location") else {
             match tensor.data_location {
-                DATA_EXTERNAL => return Err(format!("external tensor `{name}` does not have a location")),
+                DATA_EXTERNAL => bail!("external tensor `{name}` does not have a location"),
                 _ => continue,
             }
         };
         // Exporters write `./w.bin` too.
         let steps: Vec<&str> = location.split('/').filter(|&step| step != ".").collect();
         let path = steps.join("/");
-        if !is_path(&path) {
-            return Err(format!(
-                "the weights of `{name}` are outside the version's folder: {location:?}"
-            ));
-        }
+        ensure!(
+            is_path(&path),
+            "the weights of `{name}` are outside the version's folder: {location:?}"
+        );
         let end = number(tensor, "offset").saturating_add(min_bytes(tensor));
         let file = found.files.entry(location.to_owned()).or_default();
         file.path = path;
@@ -197,7 +196,7 @@ mod tests {
         }
     }
 
-    fn read(tensors: &[TensorProto]) -> Result<External, String> {
+    fn read(tensors: &[TensorProto]) -> Result<External> {
         external(tensors, |path| !path.is_empty() && !path.starts_with(['/', '.']))
     }
 
@@ -212,9 +211,11 @@ mod tests {
 
     #[test]
     fn a_location_that_leaves_the_folder_or_is_missing_is_refused() {
-        let error = read(&[tensor("w", &[("location", "../w.bin")])]).unwrap_err();
+        let error = read(&[tensor("w", &[("location", "../w.bin")])])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("outside the version's folder: \"../w.bin\""), "{error}");
-        let error = read(&[tensor("w", &[])]).unwrap_err();
+        let error = read(&[tensor("w", &[])]).unwrap_err().to_string();
         assert!(error.contains("`w` does not have a location"), "{error}");
     }
 
@@ -237,7 +238,7 @@ mod tests {
         let file = &found.files["w.bin"];
         assert_eq!((file.bytes, file.tensor.as_str()), (4156, "second"));
         file.check("w.bin", 4156).unwrap();
-        let error = file.check("w.bin", 4000).unwrap_err();
+        let error = file.check("w.bin", 4000).unwrap_err().to_string();
         for expected in ["`w.bin` have 4000 bytes", "`second` ends at byte 4156", "again"] {
             assert!(error.contains(expected), "{error}");
         }

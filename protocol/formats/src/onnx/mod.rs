@@ -20,6 +20,7 @@ pub mod messages {
 
 pub use external::{External, ExternalFile, Placeholder, external};
 
+use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use messages::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto};
 use prost::Message as _;
@@ -28,9 +29,9 @@ use prost::Message as _;
 ///
 /// # Errors
 /// Bytes that are not an ONNX model: their kind, if known, and advice.
-pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
+pub fn decode(onnx: Bytes) -> Result<ModelProto> {
     if let Some(placeholder) = Placeholder::of(&onnx) {
-        return Err(format!("it is {placeholder}"));
+        bail!("it is {placeholder}");
     }
     let model = ModelProto::decode(onnx).map_err(|error| {
         let error = error.to_string();
@@ -38,11 +39,9 @@ pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
             true => "a name or text in it is not UTF-8, as ONNX requires: rename it in the model's source, and export it again",
             false => "not an ONNX model, or damaged or truncated: copy or download it again",
         };
-        format!("{what} ({error})")
+        anyhow!("{what} ({error})")
     })?;
-    if model.graph.is_none() {
-        return Err("not an ONNX model: missing graph".to_owned());
-    }
+    ensure!(model.graph.is_some(), "not an ONNX model: missing graph");
     Ok(model)
 }
 

@@ -35,7 +35,7 @@ fn what_is_no_model_is_told_by_what_it_is() {
         (b"<!doctype html>".to_vec(), "a web page"),
         (b"PK\x03\x04 a zip file".to_vec(), "not an ONNX model"),
     ] {
-        let error = decode(bytes.into()).unwrap_err();
+        let error = decode(bytes.into()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}\n  should say {expected}");
     }
 }

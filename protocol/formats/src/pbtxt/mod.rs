@@ -6,6 +6,7 @@
 
 pub mod model;
 
+use anyhow::{Context as _, bail};
 use std::collections::BTreeSet;
 
 /// Maximum length of a text, in bytes.
@@ -232,7 +233,7 @@ impl<'a> Parser<'a> {
                 Some('\\') => {
                     let offset = self.offset();
                     self.take_bytes(1);
-                    self.escape(bytes).or_else(|what| self.fail(offset, what))?;
+                    self.escape(bytes).or_else(|what| self.fail(offset, what.to_string()))?;
                 }
                 Some(_) => {
                     self.take_bytes(1);
@@ -243,13 +244,13 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the characters after a backslash.
-    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
+    fn escape(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
         let char = self.rest.chars().next();
-        let char = char.ok_or("a string ends in the middle of an escape")?;
+        let char = char.context("a string ends in the middle of an escape")?;
         if char.is_digit(8) {
             let (digits, code) = self.digits(3, 8);
             let byte = code.and_then(|code| u8::try_from(code).ok());
-            bytes.push(byte.ok_or_else(|| format!("`\\{digits}` is more than a byte"))?);
+            bytes.push(byte.with_context(|| format!("`\\{digits}` is more than a byte"))?);
             return Ok(());
         }
         self.take_bytes(char.len_utf8());
@@ -262,16 +263,16 @@ impl<'a> Parser<'a> {
             'f' => 12,
             'v' => 11,
             '\\' | '\'' | '"' | '?' => char as u8,
-            'x' | 'X' => self.digits(2, 16).1.ok_or("`\\x` without hexadecimal digits")? as u8,
+            'x' | 'X' => self.digits(2, 16).1.context("`\\x` without hexadecimal digits")? as u8,
             'u' | 'U' => {
                 let wanted = if char == 'u' { 4 } else { 8 };
                 let (digits, code) = self.digits(wanted, 16);
                 let char = code.filter(|_| digits.len() == wanted).and_then(char::from_u32);
-                let char = char.ok_or_else(|| format!("invalid character: `\\{digits}`"))?;
+                let char = char.with_context(|| format!("invalid character: `\\{digits}`"))?;
                 bytes.extend(char.encode_utf8(&mut [0; 4]).bytes());
                 return Ok(());
             }
-            other => return Err(format!("invalid escape: `\\{other}`")),
+            other => bail!("invalid escape: `\\{other}`"),
         });
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::model::{
     BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData, WarmupInput,
     WarmupSample,
 };
+use anyhow::anyhow;
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
 use tierlab_protocol::tensor::DataType;
@@ -35,8 +36,8 @@ const PARTS: [(&str, &str); 6] = [
 ///
 /// # Errors
 /// The first syntax error, or every field that does not map, each with line, column and key.
-pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
-    let root = parse(text).map_err(|error| error.message(text))?;
+pub fn model_config(text: &str, model: &str) -> anyhow::Result<ModelConfig> {
+    let root = parse(text).map_err(|error| anyhow!(error.message(text)))?;
     let mut errors = FieldErrors::default();
     let config = config(&root, model, &mut errors);
     for (part, what) in config.problems() {
@@ -48,11 +49,11 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
         }
         let mut fields = root.message().unwrap_or_default().iter();
         match fields.find(|candidate| candidate.name == field) {
-            Some(found) => errors.push(found.error(what)),
+            Some(found) => errors.push(found.error(what.to_string())),
             None => return Err(what),
         }
     }
-    errors.message(text).map_or(Ok(config), Err)
+    errors.message(text).map_or(Ok(config), |message| Err(anyhow!(message)))
 }
 
 fn config(root: &Field, model: &str, errors: &mut FieldErrors) -> ModelConfig {
@@ -329,7 +330,7 @@ fn tensor(field: &Field, errors: &mut FieldErrors) -> Option<DeclaredTensor> {
         errors.push(field.error(format!("`data_type` of `{}` is missing", short(&name))));
     }
     if let Some((source, shape)) = &reshape {
-        errors.record(Reshape::new(&dims, shape).map_err(|what| source.error(what)));
+        errors.record(Reshape::new(&dims, shape).map_err(|what| source.error(what.to_string())));
     }
     Some(DeclaredTensor {
         name,

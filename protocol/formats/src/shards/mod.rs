@@ -32,12 +32,6 @@ impl ShardError {
     }
 }
 
-impl From<ShardError> for String {
-    fn from(error: ShardError) -> Self {
-        error.to_string()
-    }
-}
-
 /// Maximum size of a sample, in bytes: the largest row of a table, with its headers.
 pub const MAX_SAMPLE_BYTES: u64 = 80 << 20;
 

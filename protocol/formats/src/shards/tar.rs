@@ -5,6 +5,7 @@
 //! numbers in base 256 and long names: <https://www.gnu.org/software/tar/manual/html_node/Standard.html>.
 
 use super::{MAX_SAMPLE_BYTES, ShardError, key_and_extension};
+use anyhow::ensure;
 use std::ops::Range;
 
 /// Bytes of a block.
@@ -123,7 +124,7 @@ impl Walk {
     fn header(&mut self, block: &[u8; BLOCK]) -> Result<(u8, Range<u64>), ShardError> {
         verify_checksum(block).map_err(|what| match self.has_ended {
             true => self.fail(format!("after the end of an archive: {what}")),
-            false => self.fail(what),
+            false => self.fail(what.to_string()),
         })?;
         let header_size = number(&block[124..136]).ok_or_else(|| self.fail("invalid size"))?;
         let kind = block[156];
@@ -309,17 +310,16 @@ pub fn finish(out: &mut Vec<u8>) {
     out.resize(out.len() + 2 * BLOCK, 0);
 }
 
-fn verify_checksum(block: &[u8; BLOCK]) -> Result<(), String> {
+fn verify_checksum(block: &[u8; BLOCK]) -> anyhow::Result<()> {
     let wanted = number(&block[CHECKSUM]);
     // Sums in 32 bits, which are added many at a time.
     let add = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
     let sum = u64::from(add(block) - add(&block[CHECKSUM]) + 8 * u32::from(b' '));
-    match wanted == Some(sum) {
-        true => Ok(()),
-        false => Err(format!(
-            "not a header of a tar archive: its checksum is not {sum}; compressed, damaged, or another kind of file"
-        )),
-    }
+    ensure!(
+        wanted == Some(sum),
+        "not a header of a tar archive: its checksum is not {sum}; compressed, damaged, or another kind of file"
+    );
+    Ok(())
 }
 
 /// Parses octal digits, or base 256 if the top bit of the first byte is set.

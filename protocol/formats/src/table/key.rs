@@ -1,5 +1,6 @@
 //! Keys other than dense ids: their kinds, their bytes in a row, and their text form. No I/O.
 
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use uuid::Uuid;
@@ -60,22 +61,20 @@ impl KeyKind {
     ///
     /// # Errors
     /// The reason, with the text.
-    pub fn of_text(self, text: &str) -> Result<Cow<'_, [u8]>, String> {
+    pub fn of_text(self, text: &str) -> Result<Cow<'_, [u8]>> {
         let len = text.len();
         match self {
-            Self::String if len > MAX_KEY_BYTES => {
-                Err(format!("{len} bytes long; the limit of a key is {MAX_KEY_BYTES}"))
-            }
+            Self::String if len > MAX_KEY_BYTES => bail!("{len} bytes long; the limit of a key is {MAX_KEY_BYTES}"),
             Self::String => Ok(Cow::Borrowed(text.as_bytes())),
             Self::Int64 => match text.parse::<i64>() {
                 Ok(id) => Ok(Cow::Owned(id.to_le_bytes().to_vec())),
-                Err(_) => Err(format!("{} is not a 64-bit integer", quoted(text))),
+                Err(_) => bail!("{} is not a 64-bit integer", quoted(text)),
             },
             Self::Uuid => {
                 let what = "is not a UUID such as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5";
                 // 32 hexadecimal digits, with or without hyphens; braces and URNs are not accepted.
                 let uuid = Uuid::try_parse(text).ok().filter(|_| matches!(len, 32 | 36));
-                let uuid = uuid.ok_or_else(|| format!("{} {what}", quoted(text)))?;
+                let uuid = uuid.with_context(|| format!("{} {what}", quoted(text)))?;
                 Ok(Cow::Owned(uuid.into_bytes().to_vec()))
             }
         }

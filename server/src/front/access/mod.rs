@@ -7,6 +7,7 @@
 
 use crate::front::{Routes, discard, error};
 use crate::telemetry::Front;
+use anyhow::{Context as _, Result, anyhow, bail};
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
@@ -50,10 +51,10 @@ impl Secret {
     ///
     /// # Errors
     /// Fails for an empty token, or for characters not allowed in a header.
-    pub(crate) fn new(token: &str) -> Result<Self, String> {
+    pub(crate) fn new(token: &str) -> Result<Self> {
         let token = token.trim();
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("invalid token: use one word of visible ASCII characters".into());
+            bail!("invalid token: use one word of visible ASCII characters");
         }
         Ok(Self(Sha256::digest(token).into()))
     }
@@ -62,9 +63,9 @@ impl Secret {
     ///
     /// # Errors
     /// Fails if the file cannot be read or holds no valid token.
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Self::new(&text).map_err(|e| format!("{}: {e}", path.display()))
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+        Self::new(&text).map_err(|e| anyhow!("{}: {e}", path.display()))
     }
 
     fn matches(&self, bearer_token: &[u8]) -> bool {
@@ -224,7 +225,7 @@ impl Hosts {
     ///
     /// # Errors
     /// Fails for an invalid name or address, or one with a port.
-    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Result<Self, String> {
+    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Result<Self> {
         let names = names.into_iter().map(|name| {
             let bare = name.parse::<Authority>().ok();
             // A pattern would match no request.
@@ -232,12 +233,10 @@ impl Hosts {
             let host = bare.map(|host| canonical(host.host())).filter(|host| !host.is_empty());
             // IPv6 addresses have brackets in a URL, but may be given without.
             let address = || name.parse::<IpAddr>().ok().map(|address| address.to_string());
-            address().or(host).ok_or(name)
+            let invalid = || format!("invalid host: `{name}`; use a name or address without a port or `*`");
+            address().or(host).with_context(invalid)
         });
-        let names = names.collect::<Result<_, String>>();
-        names
-            .map(Self)
-            .map_err(|name| format!("invalid host: `{name}`; use a name or address without a port or `*`"))
+        names.collect::<Result<_>>().map(Self)
     }
 
     /// Refuses a call that a web page of another site may have sent. A browser identifies such a page in `Origin`, in

@@ -5,6 +5,7 @@
 //! requires client certificates if a CA for them is set. Files are read once, at the start.
 
 use crate::Millis;
+use anyhow::{Result, anyhow, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -165,14 +166,11 @@ impl TlsFiles {
     /// # Errors
     /// Fails if a certificate has no key, or if a file cannot be read, contains no PEM item of its kind, or does not
     /// match the others. The message names it.
-    pub(crate) fn open(&self) -> Result<Option<Tls>, String> {
+    pub(crate) fn open(&self) -> Result<Option<Tls>> {
         let (certificate, key) = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) if self.client_ca.is_none() => return Ok(None),
-            _ => {
-                let reason = "set `tls.certificate` and `tls.key` together, and `tls.client_ca` only with them";
-                return Err(reason.into());
-            }
+            _ => bail!("set `tls.certificate` and `tls.key` together, and `tls.client_ca` only with them"),
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -192,13 +190,13 @@ impl TlsFiles {
         let private = PrivateKeyDer::from_pem_file(key).map_err(|e| at(key, e))?;
         let mut config = builder
             .with_single_cert(certificates(certificate)?, private)
-            .map_err(|e| format!("{} with {}: {e}", certificate.display(), key.display()))?;
+            .map_err(|e| anyhow!("{} with {}: {e}", certificate.display(), key.display()))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Some(Tls(TlsAcceptor::from(Arc::new(config)))))
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).map_err(|e| at(path, e))?;
     let certificates = read.collect::<Result<Vec<_>, _>>().map_err(|e| at(path, e))?;
     if certificates.is_empty() {
@@ -207,8 +205,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(certificates)
 }
 
-fn at(path: &Path, reason: impl fmt::Display) -> String {
-    format!("{}: {reason}", path.display())
+fn at(path: &Path, reason: impl fmt::Display) -> anyhow::Error {
+    anyhow!("{}: {reason}", path.display())
 }
 
 #[cfg(test)]

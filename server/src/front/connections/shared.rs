@@ -9,6 +9,7 @@ use crate::request::{Account, Reason, Refusal};
 use crate::telemetry::Front;
 use crate::telemetry::trace::observe;
 use crate::telemetry::trace::otlp::Telemetry;
+use anyhow::{Result, bail, ensure};
 use axum::body::{Body, HttpBody};
 use axum::response::IntoResponse;
 use http::header::{HOST, TRANSFER_ENCODING};
@@ -71,8 +72,8 @@ impl<R: Routes> Endpoint<R> {
 
     /// Reason why a request is not answered by the routes, if any.
     fn refusal(&self, request: &Request<Body>, open: &OpenRequest) -> Option<Refusal> {
-        if let Err(message) = check_host(request).and_then(|()| check_framing(request.headers())) {
-            return Some(Refusal::bad(message));
+        if let Err(error) = check_host(request).and_then(|()| check_framing(request.headers())) {
+            return Some(Refusal::bad(error.to_string()));
         }
         if open.probe {
             return None;
@@ -138,26 +139,24 @@ pub(super) async fn close_reason(activity: &Activity, timeout: Duration) -> Clos
 
 /// Checks the host of a request. HTTP/1.1 requires the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0
 /// does not. In HTTP/2 `:authority` replaces it, and a `Host` beside it must match (RFC 9113, section 8.3.1).
-fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
+fn check_host<B>(request: &Request<B>) -> Result<()> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());
-    if second.is_some() {
-        return Err("duplicate header `Host`");
-    }
+    ensure!(second.is_none(), "duplicate header `Host`");
     let version = request.version();
     let Some(host) = host else {
         return match version {
-            Version::HTTP_11 => Err("missing header `Host`, required by HTTP/1.1"),
+            Version::HTTP_11 => bail!("missing header `Host`, required by HTTP/1.1"),
             _ => Ok(()),
         };
     };
     if !is_host(host) {
-        return Err("invalid header `Host`: use a name or address, with or without a port");
+        bail!("invalid header `Host`: use a name or address, with or without a port");
     }
     match request.uri().authority() {
         // In HTTP/1 the host of an absolute URL overrides `Host`.
         Some(authority) if version == Version::HTTP_2 && !names(host, authority) => {
-            Err("`:authority` and the header `Host` differ")
+            bail!("`:authority` and the header `Host` differ")
         }
         _ => Ok(()),
     }
@@ -187,13 +186,13 @@ fn names(host: &HeaderValue, authority: &Authority) -> bool {
 /// Checks the transfer codings of a body in HTTP/1. Only a single `chunked` is supported (RFC 9112, section 6.1): hyper
 /// looks for it at the end of the list and ignores the others, so that their bytes would be taken for the body's. It
 /// refuses contradictory lengths itself, and closes the connection after a request with both a length and chunks.
-fn check_framing(headers: &HeaderMap) -> Result<(), &'static str> {
+fn check_framing(headers: &HeaderMap) -> Result<()> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
         (Some(coding), None) if is_chunked(coding) => Ok(()),
-        _ => Err("unsupported header `Transfer-Encoding`: use only `chunked`"),
+        _ => bail!("unsupported header `Transfer-Encoding`: use only `chunked`"),
     }
 }
 

@@ -5,6 +5,7 @@
 //! files. Even files on a local disk are copied: the originals may be overwritten in place, which would change a served
 //! model, or truncated, which would end the process.
 
+use anyhow::{Result, anyhow};
 use nix::sys::statvfs::statvfs;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -94,10 +95,10 @@ impl MappedWeights {
     ///
     /// # Errors
     /// Fails if that exceeds the maximum or the free space, or if the folder cannot be created; names the key to set.
-    pub(crate) fn reserve(&self, bytes: u64) -> Result<WeightFolder, String> {
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<WeightFolder> {
         let MappedConfig { folder, max_bytes, .. } = &self.config;
         let failed = |reason: String| {
-            format!(
+            anyhow!(
                 "its weights need a local disk, because ONNX Runtime maps such large tensors from a file: {}: {reason}",
                 folder.display()
             )
@@ -199,7 +200,7 @@ mod tests {
         assert!(weights.applies_to(100) && !weights.applies_to(99));
         let weight_folder = weights.reserve(6).unwrap();
         fs::write(weight_folder.file("w/a.bin").unwrap(), "weight").unwrap();
-        let error = weights.reserve(5).unwrap_err();
+        let error = weights.reserve(5).unwrap_err().to_string();
         assert!(
             error.contains("runtime.weights.max_bytes") && error.contains("in addition to 6"),
             "{error}"
@@ -233,11 +234,11 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let error = weights(parent.path(), u64::MAX).reserve(u64::MAX).unwrap_err();
         for part in [parent.path().to_str().unwrap(), "are free", "runtime.weights.folder"] {
-            assert!(error.contains(part), "{error}");
+            assert!(error.to_string().contains(part), "{error}");
         }
         let file = parent.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = weights(&file, 10).reserve(1).unwrap_err();
+        let error = weights(&file, 10).reserve(1).unwrap_err().to_string();
         assert!(error.contains("runtime.weights.folder"), "{error}");
     }
 }

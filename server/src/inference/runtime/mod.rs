@@ -9,6 +9,7 @@ mod provider;
 
 use crate::error::LoadError;
 use crate::log_budget::LogBudget;
+use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use libloading::{Library, Symbol};
 use mapped::WeightFolder;
@@ -131,7 +132,8 @@ impl Runtime {
             .map_err(|e| LoadError::new(format!("ONNX Runtime {}: {e}", library.display())))?;
         environment.set_log_level(log_level());
         let version = version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
-        let default_provider = providers.resolve(&environment, &library).map_err(LoadError::new)?;
+        let resolved = providers.resolve(&environment, &library);
+        let default_provider = resolved.map_err(|e| LoadError::new(e.to_string()))?;
         Ok(Self {
             environment,
             providers: Arc::new(providers),
@@ -145,12 +147,12 @@ impl Runtime {
     ///
     /// # Errors
     /// Fails if the model requires a GPU but the server's configuration has none.
-    pub(crate) fn provider_for(&self, kind: InstanceKind) -> Result<Provider, String> {
+    pub(crate) fn provider_for(&self, kind: InstanceKind) -> Result<Provider> {
         match (kind, self.providers.choice) {
             (InstanceKind::Auto, _) => Ok(self.default_provider),
             (InstanceKind::Cpu, _) => Ok(Provider::Cpu),
             (InstanceKind::Gpu, Provider::Cpu) => {
-                Err("the model's config requires a GPU, but `runtime.provider` in server.toml is `cpu`".into())
+                bail!("the model's config requires a GPU, but `runtime.provider` in server.toml is `cpu`")
             }
             (InstanceKind::Gpu, Provider::Tensorrt) => Ok(Provider::Tensorrt),
             (InstanceKind::Gpu, Provider::Auto | Provider::Cuda) => Ok(Provider::Cuda),
@@ -168,13 +170,13 @@ impl Runtime {
         source: &GraphSource,
         threads: Threads,
         provider: Provider,
-    ) -> Result<Built, String> {
+    ) -> Result<Built> {
         match provider {
             Provider::Cuda | Provider::Tensorrt => {
                 let built = self.build(graph, threads, provider, Ok);
                 built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
                     // The graph is valid: the provider does not start.
-                    Ok(_) => self.providers.unusable(provider, &self.library, &error),
+                    Ok(_) => anyhow!(self.providers.unusable(provider, &self.library, &error.to_string())),
                     Err(_) => error,
                 })
             }
@@ -186,7 +188,7 @@ impl Runtime {
         }
     }
 
-    fn on_cpu(&self, graph: &Graph, source: &GraphSource, threads: Threads) -> Result<Built, String> {
+    fn on_cpu(&self, graph: &Graph, source: &GraphSource, threads: Threads) -> Result<Built> {
         let attempt = match source {
             GraphSource::Original => None,
             GraphSource::Optimized(onnx) => {
@@ -218,7 +220,7 @@ impl Runtime {
         threads: Threads,
         provider: Provider,
         finish: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
-    ) -> Result<Built, String> {
+    ) -> Result<Built> {
         let build = || -> ort::Result<Session> {
             // Threads that spin between runs would take the cores that tiers and HTTP need, and make a session look
             // busy.
@@ -248,7 +250,7 @@ impl Runtime {
             }
         };
         Ok(Built {
-            session: build().map_err(|e| e.to_string())?,
+            session: build()?,
             provider: provider.into_str(),
             optimized: false,
         })
@@ -308,23 +310,23 @@ type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
 /// # Errors
 /// Fails if the file is not a library, or not ONNX Runtime.
 #[allow(unsafe_code)]
-fn version_of(library: &Path) -> Result<String, String> {
-    let failed = |reason: String| format!("{}: {reason}", library.display());
+fn version_of(library: &Path) -> Result<String> {
+    let failed = |reason: &dyn std::fmt::Display| anyhow!("{}: {reason}", library.display());
     // SAFETY: `ort` loaded this library before, so its initialisers have run and do nothing again; the handle only
     // increments its count. `ort` keeps it loaded for the life of the process.
-    let loaded = unsafe { Library::new(library) }.map_err(|e| failed(e.to_string()))?;
+    let loaded = unsafe { Library::new(library) }.map_err(|e| failed(&e))?;
     // SAFETY: ONNX Runtime declares this symbol as a function of this type since its first version.
-    let get: Symbol<'_, GetApiBase> = unsafe { loaded.get(b"OrtGetApiBase") }.map_err(|e| failed(e.to_string()))?;
+    let get: Symbol<'_, GetApiBase> = unsafe { loaded.get(b"OrtGetApiBase") }.map_err(|e| failed(&e))?;
     // SAFETY: it takes nothing and returns a pointer to static data, which is checked for null.
-    let base = unsafe { get().as_ref() }.ok_or_else(|| failed("OrtGetApiBase returned nothing".into()))?;
+    let base = unsafe { get().as_ref() }.ok_or_else(|| failed(&"OrtGetApiBase returned nothing"))?;
     // SAFETY: it takes nothing and returns a pointer to a static string that ends in NUL.
     let version = unsafe { (base.GetVersionString)() };
     if version.is_null() {
-        return Err(failed("GetVersionString returned nothing".into()));
+        return Err(failed(&"GetVersionString returned nothing"));
     }
     // SAFETY: as above, and not null.
     let version = unsafe { CStr::from_ptr(version) };
-    let version = version.to_str().map_err(|e| failed(e.to_string()))?;
+    let version = version.to_str().map_err(|e| failed(&e))?;
     Ok(version.to_owned())
 }
 
@@ -391,7 +393,7 @@ mod tests {
     fn auto_means_the_cpu_where_cuda_does_not_start() {
         let runtime = Runtime::load([("", None); 2], Providers::default()).unwrap();
         if !provider::has_cuda() {
-            assert_eq!(runtime.provider_for(InstanceKind::Auto), Ok(Provider::Cpu));
+            assert_eq!(runtime.provider_for(InstanceKind::Auto).unwrap(), Provider::Cpu);
         }
     }
 

@@ -3,6 +3,7 @@
 //! In: the configuration. Out: providers for ONNX Runtime, in order, and messages. Option names and meanings: ONNX
 //! Runtime's pages on the CUDA and TensorRT execution providers.
 
+use anyhow::{Result, anyhow};
 use ort::environment::Environment;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
 use ort::session::Session;
@@ -167,15 +168,15 @@ impl Providers {
     /// # Errors
     /// Fails with one message if a provider requested by name is not in the library or its own libraries cannot be
     /// loaded.
-    pub(crate) fn resolve(&self, environment: &Environment, library: &Path) -> Result<Provider, String> {
+    pub(crate) fn resolve(&self, environment: &Environment, library: &Path) -> Result<Provider> {
         if self.choice == Provider::Cpu || (self.choice == Provider::Auto && !has_cuda()) {
             return Ok(Provider::Cpu);
         }
-        let unusable = |what: &str| self.unusable(self.choice, library, what.trim());
+        let unusable = |what: &str| anyhow!(self.unusable(self.choice, library, what.trim()));
         if !has_cuda() || (self.choice == Provider::Tensorrt && !has_tensorrt()) {
             return Err(unusable("ONNX Runtime was built without it"));
         }
-        let builder = Session::builder(environment).map_err(|e| e.to_string())?;
+        let builder = Session::builder(environment)?;
         match builder.with_execution_providers(self.dispatch(self.choice)) {
             Ok(_) => Ok(self.choice),
             Err(error) if self.choice == Provider::Auto => {

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::request::{Elements, Part};
+use anyhow::{Context as _, Result};
 use ort::AsPointer;
 use ort::memory::Allocator;
 use ort::value::{DynTensor, TensorElementType, Value};
@@ -36,9 +37,9 @@ struct TensorMemory {
 }
 
 impl TensorMemory {
-    fn on(gpu: &Arc<Gpu>) -> Result<Self, String> {
+    fn on(gpu: &Arc<Gpu>) -> Result<Self> {
         Ok(Self {
-            stream: Stream::new(gpu).map_err(|e| e.to_string())?,
+            stream: Stream::new(gpu)?,
             pool: DevicePool::new(gpu, TENSOR_BYTES, false),
         })
     }
@@ -65,7 +66,7 @@ impl DeviceInputs {
         element: TensorElementType,
         shape: &[i64],
         parts: impl Iterator<Item = &'a Part> + Clone,
-    ) -> Result<DynTensor, String> {
+    ) -> Result<DynTensor> {
         let len = parts.clone().map(|part| part.data.len()).sum();
         let target = match &self.target {
             Some(target) => target,
@@ -73,31 +74,31 @@ impl DeviceInputs {
         };
         // Freed first, so that the tensors of two runs never exist together.
         self.bound.remove(input);
-        let mut tensor = target.pool.take(len).map_err(|e| e.to_string())?;
+        let mut tensor = target.pool.take(len)?;
         let mut at = 0;
         for part in parts {
             let laid = match &part.data {
                 Elements::Device(rows) => rows.gather(&mut tensor, at, &target.stream),
                 Elements::Host(data) => tensor.fill(at, &data.whole()),
             };
-            laid.map_err(|e| e.to_string())?;
+            laid?;
             at += part.data.len();
         }
-        target.stream.wait().map_err(|e| e.to_string())?;
+        target.stream.wait()?;
         // SAFETY: device memory of `len` bytes, aligned to at least 256 as all of the driver's, written completely, and
         // kept in `bound` until the input is bound again or the binding is gone.
         let value = unsafe { tensor_over(&self.memory, (tensor.address(), len), element, shape) };
         self.bound.insert(input.to_owned(), tensor);
-        value.map_err(|e| e.to_string())
+        Ok(value?)
     }
 }
 
-fn gpu_of<'a>(mut parts: impl Iterator<Item = &'a Part>) -> Result<&'a Arc<Gpu>, String> {
+fn gpu_of<'a>(mut parts: impl Iterator<Item = &'a Part>) -> Result<&'a Arc<Gpu>> {
     let gpu = parts.find_map(|part| match &part.data {
         Elements::Device(rows) => Some(rows.gpu()),
         Elements::Host(_) => None,
     });
-    gpu.ok_or_else(|| "no part is on a device".to_owned())
+    gpu.context("no part is on a device")
 }
 
 /// Creates a tensor over `len` bytes at `address`, in the kind of memory that `memory` allocates. It owns and copies

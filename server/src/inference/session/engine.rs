@@ -15,6 +15,7 @@ use crate::batch::runs::ActiveRun;
 use crate::inference::tensors::{self, Buffer};
 use crate::request::{Admission, Part, Reason, Refusal, rows_of};
 use crate::telemetry::model_stats::RunStats;
+use anyhow::Context as _;
 use ort::session::{RunOptions, Session, SessionInputValue};
 use prometheus::{Histogram, IntCounter};
 use std::iter::repeat_n;
@@ -54,8 +55,8 @@ impl RunControl {
     ///
     /// # Errors
     /// Returns ONNX Runtime's error.
-    pub(crate) fn new(session: u32) -> Result<Self, String> {
-        let options = Arc::new(RunOptions::new().map_err(|e| e.to_string())?);
+    pub(crate) fn new(session: u32) -> anyhow::Result<Self> {
+        let options = Arc::new(RunOptions::new()?);
         let flag = Arc::clone(&options);
         let interrupt = move |end: bool| {
             let set = if end { flag.terminate() } else { flag.unterminate() };
@@ -248,7 +249,7 @@ fn fill(buffers: &mut [Box<dyn Buffer>], requests: &[&[Part]]) -> Result<(), Run
         buffer.clear();
         for request in requests {
             let data = request[i].data.host();
-            let data = data.ok_or_else(|| "rows are in device memory, but the session has none".to_owned())?;
+            let data = data.context("rows are in device memory, but the session has none")?;
             if !buffer.reserve(data.len()) {
                 let message = format!("no memory for the run's copy of an input of {} bytes", data.len());
                 return Err(RunError::new(Fault::NoMemory(Reason::Full), message));

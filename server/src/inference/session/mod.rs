@@ -40,8 +40,8 @@ impl RunError {
     }
 
     /// Error of a request that does not match the graph.
-    fn misfit(message: impl Into<String>) -> Self {
-        Self::new(Fault::Input, message)
+    fn misfit(message: impl std::fmt::Display) -> Self {
+        Self::new(Fault::Input, message.to_string())
     }
 
     /// Refusal for the client. If the graph's rows are not a batch, no outputs are sent: they might belong to other
@@ -58,9 +58,9 @@ impl RunError {
     }
 }
 
-impl From<String> for RunError {
-    fn from(message: String) -> Self {
-        Self::new(Fault::Run, message)
+impl From<anyhow::Error> for RunError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::new(Fault::Run, error.to_string())
     }
 }
 

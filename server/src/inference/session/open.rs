@@ -17,6 +17,7 @@ use crate::inference::runtime::{Graph, GraphSource, Provider, Runtime, Threads};
 use crate::inference::tensors;
 use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::AbandonedSession;
+use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use ort::memory::AllocationDevice;
 use ort::value::{Outlet, ValueType};
@@ -71,7 +72,7 @@ pub(crate) fn open(
     spec: Arc<SessionSpec>,
     control: RunControl,
     built: oneshot::Sender<()>,
-) -> Result<(Engine, SessionReport), String> {
+) -> Result<(Engine, SessionReport)> {
     let began = Instant::now();
     let SessionSpec { runtime, graph, .. } = &*spec;
     let opened = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
@@ -88,7 +89,7 @@ pub(crate) fn open(
         "cpu" => None,
         _ => {
             let host = (AllocationDevice::CUDA_PINNED, AllocationDevice::CUDA, device);
-            PinnedRun::new(&session, &signature.inputs, &signature.outputs, host).map_err(|e| e.to_string())?
+            PinnedRun::new(&session, &signature.inputs, &signature.outputs, host)?
         }
     };
     let binds_device = pinned.as_ref().map(|_| device);
@@ -152,8 +153,8 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
 pub(crate) fn spawn(
     name: &str,
     session: u32,
-    open: impl FnOnce(RunControl, oneshot::Sender<()>) -> Result<(Engine, SessionReport), String> + Send + 'static,
-) -> Result<SpawnedSession, String> {
+    open: impl FnOnce(RunControl, oneshot::Sender<()>) -> Result<(Engine, SessionReport)> + Send + 'static,
+) -> Result<SpawnedSession> {
     let control = RunControl::new(session)?;
     let opening = Arc::<OnceLock<AbandonedSession>>::default();
     let stop = StopOnDrop(Some((Arc::clone(&control.active), Arc::clone(&opening))));
@@ -163,7 +164,7 @@ pub(crate) fn spawn(
     let thread = std::thread::Builder::new().name(format!("{name}-{session}"));
     let thread = thread.spawn(move || {
         let opened = catch_unwind(AssertUnwindSafe(|| open(control, built_by_now)))
-            .unwrap_or_else(|_| Err("panicked during loading".into()));
+            .unwrap_or_else(|_| Err(anyhow!("panicked during loading")));
         drop(opening);
         let (engine, ready) = match opened {
             Ok((engine, ready)) => (Some(engine), Ok(ready)),
@@ -182,7 +183,7 @@ pub(crate) fn spawn(
         built,
         opened,
         assign,
-        thread: thread.map_err(|e| format!("cannot start a session's thread: {e}"))?,
+        thread: thread.map_err(|e| anyhow!("cannot start a session's thread: {e}"))?,
         stop,
     })
 }
@@ -194,7 +195,7 @@ pub(crate) struct SpawnedSession {
     /// Notified when the session is built; its sender is dropped if that fails.
     pub(crate) built: oneshot::Receiver<()>,
     /// The session's report, or the reason of its failure.
-    pub(crate) opened: oneshot::Receiver<Result<SessionReport, String>>,
+    pub(crate) opened: oneshot::Receiver<Result<SessionReport>>,
     assign: std::sync::mpsc::SyncSender<Assignment>,
     thread: JoinHandle<()>,
     stop: StopOnDrop,
@@ -236,17 +237,17 @@ impl Warmup {
     /// # Errors
     /// Fails at the first sample that does not match or run, or if an output of a batched model has other rows than its
     /// inputs.
-    pub(super) fn run(&self, engine: &mut Engine, max_batch_size: u32) -> Result<(), String> {
+    pub(super) fn run(&self, engine: &mut Engine, max_batch_size: u32) -> Result<()> {
         // ONNX Runtime plans memory by the first run of each shape, and treats shapes that differ in the rows of an
         // even number of inputs as equal. So the first run has as many rows as most requests.
         if self.samples.is_empty() {
             run_zeros(engine, 1)?;
         }
         for sample in &self.samples {
-            let failed = |message: String| format!("warm-up `{}`: {message}", sample.name);
-            let (parts, rows) = self.parts(engine, sample).map_err(failed)?;
+            let failed = |why: &dyn std::fmt::Display| anyhow!("warm-up `{}`: {why}", sample.name);
+            let (parts, rows) = self.parts(engine, sample).map_err(|error| failed(&error))?;
             for _ in 0..sample.count {
-                run_once(engine, &parts, rows).map_err(|error| failed(error.message))?;
+                run_once(engine, &parts, rows).map_err(|error| failed(&error.message))?;
             }
         }
         if !self.samples.iter().any(|sample| sample.batch_size > 1) && max_batch_size > 1 {
@@ -256,7 +257,7 @@ impl Warmup {
     }
 
     /// Inputs of a sample, and their number of rows.
-    fn parts(&self, engine: &Engine, sample: &WarmupSample) -> Result<(Vec<Part>, usize), String> {
+    fn parts(&self, engine: &Engine, sample: &WarmupSample) -> Result<(Vec<Part>, usize)> {
         let inputs = sample_inputs(sample, &self.files, &engine.signature)?;
         let rows = if engine.signature.batched { sample.batch_size } else { 1 };
         Ok((inputs.into_iter().map(part).collect(), rows as usize))
@@ -273,16 +274,16 @@ fn part(WarmupTensor { shape, data }: WarmupTensor) -> Part {
 /// # Errors
 /// Fails if outputs have another number of rows, when stopped, or without memory. If the model does not run at all,
 /// only logs it.
-fn run_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
+fn run_zeros(engine: &mut Engine, rows: u32) -> Result<()> {
     let run = zero_inputs(&engine.signature, rows)
         .map(|inputs| inputs.into_iter().map(part).collect::<Vec<_>>())
         .map_err(RunError::from)
         .and_then(|parts| run_once(engine, &parts, rows as usize));
     match run {
-        Err(error) if error.fault == Fault::Rows || is_for_memory(&error.message) => Err(error.message),
+        Err(error) if error.fault == Fault::Rows || is_for_memory(&error.message) => bail!(error.message),
         Err(error) => {
             if let Some(refusal) = engine.control.active.stopped() {
-                return Err(refusal.message);
+                bail!(refusal.message);
             }
             tracing::warn!(error = %error.message, rows, "model does not run on zeros: not warmed up");
             Ok(())
@@ -302,12 +303,13 @@ fn time_zeros(engine: &mut Engine, rows: u32) -> Option<Duration> {
 
 fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), RunError> {
     let active = Arc::clone(&engine.control.active);
-    active.begin(&mut [], Instant::now()).map_err(|e| e.message)?;
+    let begun = active.begin(&mut [], Instant::now());
+    begun.map_err(|e| RunError::new(Fault::Run, e.message))?;
     let run = catch_unwind(AssertUnwindSafe(|| engine.run_parts(&[parts], &[rows])));
     active.end(&mut []);
     match run {
         Ok(run) => run.map(drop),
-        Err(_) => Err("the run panicked".to_owned().into()),
+        Err(_) => Err(RunError::new(Fault::Run, "the run panicked")),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::host::{self, Cores};
 use crate::inference::runtime::{GraphSource, Provider, Threads};
 use crate::inference::session::layout::{self, FitConfig, SessionGroup};
 use crate::inference::session::open::{SessionReport, SessionSpec, SpawnedSession, open, spawn};
+use anyhow::{Result, anyhow, bail};
 use futures::future::{join_all, try_join_all};
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +95,7 @@ impl Fitting {
     /// # Errors
     /// The error of the first session that cannot be opened, or an exceeded limit. A session opened only for measuring
     /// is left out if it cannot be opened.
-    pub(super) async fn open(&self, plan: &SessionPlan, opener: Opener<'_>) -> Result<Vec<WarmGroup>, String> {
+    pub(super) async fn open(&self, plan: &SessionPlan, opener: Opener<'_>) -> Result<Vec<WarmGroup>> {
         let model = opener.model;
         let (opened, why) = match plan.choice {
             InstanceChoice::Stated => return opener.open_all(&plan.groups, Vec::new()).await,
@@ -111,7 +112,7 @@ impl Fitting {
     }
 
     /// Opens one session of each candidate group, and then the others of the groups that are worth having.
-    async fn open_fitted(&self, candidates: &[SessionGroup], mut opener: Opener<'_>) -> Result<FittedGroups, String> {
+    async fn open_fitted(&self, candidates: &[SessionGroup], mut opener: Opener<'_>) -> Result<FittedGroups> {
         let (first, wider) = (candidates[0], &candidates[1..]);
         let budget = self.config.measure / candidates.len() as u32;
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
@@ -207,10 +208,10 @@ async fn try_open(
     measure: Option<Duration>,
 ) -> Option<Vec<WarmSession>> {
     let opened = opener.open(count, threads, measure).await;
-    let without = |error: &String| {
+    let without = |error: &anyhow::Error| {
         tracing::warn!(
             model = opener.model,
-            error,
+            error = error.to_string(),
             "cannot open more sessions; serving the model without them"
         );
     };
@@ -300,7 +301,7 @@ impl Opener<'_> {
         count: u32,
         threads: Threads,
         measure: Option<Duration>,
-    ) -> Result<Vec<SpawnedSession>, String> {
+    ) -> Result<Vec<SpawnedSession>> {
         let mut sessions = Vec::new();
         for _ in 0..count {
             let cpus = host::of_instance(self.cpus, self.opened, threads.intra_op);
@@ -329,7 +330,7 @@ impl Opener<'_> {
         let built = join_all(sessions.iter_mut().map(|session| &mut session.built));
         match timeout_at(self.slot.deadline.into(), built).await {
             Ok(_) => Ok(sessions),
-            Err(_) => Err(self.limits.timeout_message("its sessions were not built")),
+            Err(_) => bail!(self.limits.timeout_message("its sessions were not built")),
         }
     }
 
@@ -342,7 +343,7 @@ impl Opener<'_> {
         count: u32,
         threads: Threads,
         measure: Option<Duration>,
-    ) -> Result<Vec<WarmSession>, String> {
+    ) -> Result<Vec<WarmSession>> {
         let mut sessions = self.build(count, threads, measure).await?;
         let reports = warm(self.limits, &mut sessions).await?;
         Ok(with_reports(sessions, reports).collect())
@@ -356,7 +357,7 @@ impl Opener<'_> {
         mut self,
         groups: &[SessionGroup],
         built: Vec<SpawnedSession>,
-    ) -> Result<Vec<WarmGroup>, String> {
+    ) -> Result<Vec<WarmGroup>> {
         let mut sessions = built;
         // Sessions built before belong to the last group.
         let mut before = sessions.len() as u32;
@@ -383,14 +384,14 @@ impl Opener<'_> {
 ///
 /// # Errors
 /// The error of the first session that cannot be opened, or an exceeded limit.
-pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<SessionReport>, String> {
+pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<SessionReport>> {
     let warm = try_join_all(sessions.iter_mut().map(async |session| {
         let report = (&mut session.opened).await;
-        report.unwrap_or_else(|_| Err("session's thread ended".into()))
+        report.unwrap_or_else(|_| Err(anyhow!("session's thread ended")))
     }));
     let late = |_| {
         let ms = limits.warmup.as_millis();
-        Err(format!(
+        Err(anyhow!(
             "warm-up not finished within {ms} ms; raise `runtime.warmup_timeout_ms`"
         ))
     };

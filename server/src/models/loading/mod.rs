@@ -24,6 +24,7 @@ use crate::models::serving::Model;
 use crate::request::Admission;
 use crate::telemetry::model_stats::Stats;
 use crate::telemetry::{AbandonedSession, Metrics, ModelMetrics};
+use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -112,7 +113,7 @@ impl Loader {
     ) -> Result<(Model, VersionLoad), LoadError> {
         let ModelDescription { name, config, .. } = described;
         let (version, object, seconds) = (found.version.to_string(), found.object, &mut found.seconds);
-        let bad = |message: String| LoadError::at(&object, message);
+        let bad = |error: anyhow::Error| LoadError::at(&object, error);
         let disk_space = match &found.graph.weights {
             Weights::Mapped(folder) => Some(Arc::clone(&folder.disk_space)),
             Weights::InMemory(_) => None,
@@ -121,7 +122,7 @@ impl Loader {
         let opened = self.open_sessions(name, config, files, slot, seconds).await;
         let opened = opened.map_err(bad)?;
         let report = reports(&opened).next();
-        let report = report.ok_or_else(|| bad("no session was opened".to_owned()))?;
+        let report = report.ok_or_else(|| bad(anyhow!("no session was opened")))?;
         let (mut signature, provider, optimized) = (report.signature.clone(), report.provider, report.optimized);
         self.check_device(config, report.binds_device, provider).map_err(bad)?;
         if let Some(manifest) = described.manifest.as_ref().filter(|_| found.verified) {
@@ -185,7 +186,7 @@ impl Loader {
     }
 
     /// Checks that rows are read to the device that the sessions are bound to.
-    fn check_device(&self, config: &ModelConfig, binds: Option<u32>, provider: &str) -> Result<(), String> {
+    fn check_device(&self, config: &ModelConfig, binds: Option<u32>, provider: &str) -> Result<()> {
         let device = self.features.device().filter(|_| !config.joined.is_empty());
         let Some(lands) = device.filter(|&lands| binds != Some(lands)) else {
             return Ok(());
@@ -194,10 +195,10 @@ impl Loader {
             Some(device) => format!("device {device} (`runtime.cuda.device_id`)"),
             None => format!("none: they run on `{provider}`, or have text inputs or outputs"),
         };
-        Err(format!(
+        bail!(
             "`features.rows = \"device\"` reads rows to CUDA device {lands}, but the sessions can be bound to {binds}; \
              set `features.rows = \"host\"`"
-        ))
+        )
     }
 
     fn report_seconds(&self, model: &str, seconds: &LoadSeconds) {
@@ -222,7 +223,7 @@ impl Loader {
         (graph, warmup): (Graph, Warmup),
         slot: LoadSlot<'_>,
         seconds: &mut LoadSeconds,
-    ) -> Result<Vec<WarmGroup>, String> {
+    ) -> Result<Vec<WarmGroup>> {
         let stated = config.instances.as_ref();
         let kind = stated.map(|instances| instances.kind).unwrap_or_default();
         let provider = self.runtime.provider_for(kind)?;

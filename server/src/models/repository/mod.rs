@@ -10,6 +10,7 @@ mod fetch;
 use crate::error::LoadError;
 use crate::inference::runtime::{Graph, MappedWeights};
 use crate::inference::session::open::Warmup;
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use fetch::{WeightFile, read_bytes, read_text};
 use sha2::{Digest, Sha256};
@@ -123,25 +124,23 @@ async fn read_config(tier: &dyn Tier, files: &ModelFiles, listed: Option<&Manife
 ///
 /// # Errors
 /// Fails if the bytes are not an ONNX model, if an input has no shape, or if a path leaves the folder.
-pub(crate) fn external(onnx: Bytes) -> Result<External, String> {
+pub(crate) fn external(onnx: Bytes) -> Result<External> {
     let model = onnx::decode(onnx)?;
     model.graph.as_ref().map_or(Ok(()), check_inputs)?;
     onnx::external(onnx::inference_tensors(&model), |path| ObjectPath::new(path).is_ok())
 }
 
 /// Refuses an input of unknown rank: ONNX Runtime reports it as a scalar, and would be sent nothing else.
-fn check_inputs(graph: &GraphProto) -> Result<(), String> {
+fn check_inputs(graph: &GraphProto) -> Result<()> {
     let is_weight = |name: &str| graph.initializer.iter().any(|tensor| tensor.name == name);
     let is_shapeless = |input: &&ValueInfoProto| {
         let tensor = input.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
         tensor.is_some_and(|tensor| tensor.shape.is_none()) && !is_weight(&input.name)
     };
-    graph.input.iter().find(is_shapeless).map_or(Ok(()), |input| {
-        let name = &input.name;
-        Err(format!(
-            "input `{name}` has no shape in the file: export the model with the number of its dimensions"
-        ))
-    })
+    if let Some(ValueInfoProto { name, .. }) = graph.input.iter().find(is_shapeless) {
+        bail!("input `{name}` has no shape in the file: export the model with the number of its dimensions");
+    }
+    Ok(())
 }
 
 fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {

@@ -8,6 +8,7 @@ use crate::features::ids::{EntityIds, IdKind};
 use crate::inference::tensors;
 use crate::models::serving::Model;
 use crate::request::{Part, Refusal};
+use anyhow::{Result, anyhow, bail};
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
@@ -111,7 +112,7 @@ impl RequestCheck<'_> {
             return Err(Refusal::bad("`inputs` is empty"));
         }
         for tensor in inputs {
-            let bad = |message: String| Refusal::bad(format!("input `{}`: {message}", tensor.name));
+            let bad = |error: anyhow::Error| Refusal::bad(format!("input `{}`: {error}", tensor.name));
             let tensor_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
                 let count = element_count(&tensor.shape).unwrap_or(usize::MAX);
                 if self.signature.batched && count > self.max_request_rows {
@@ -121,7 +122,7 @@ impl RequestCheck<'_> {
                 accepted.ids.len()
             } else {
                 let index = specs.iter().position(|spec| spec.name == tensor.name);
-                let index = index.ok_or_else(|| bad(format!("model `{}` has {}", self.model, self.names())))?;
+                let index = index.ok_or_else(|| bad(anyhow!("model `{}` has {}", self.model, self.names())))?;
                 fits(&specs[index], &tensor).map_err(bad)?;
                 let first = self.signature.batched.then(|| tensor.shape[0]);
                 accepted.parts[index] = Some(Part {
@@ -207,17 +208,17 @@ impl RequestCheck<'_> {
     }
 }
 
-fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
+fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<()> {
     let (actual, required) = (tensor.dtype, spec.dtype);
     if actual != required {
-        return Err(format!("`datatype` is {actual}, but the model requires {required}"));
+        bail!("`datatype` is {actual}, but the model requires {required}");
     }
     let (actual, required) = (&tensor.shape, &spec.shape);
     let fits = |(&actual, &required): (&i64, &i64)| required < 0 || actual == required;
     if actual.len() == required.len() && actual.iter().zip(required).all(fits) {
         return Ok(());
     }
-    Err(format!("`shape` is {actual:?}, but the model requires {required:?}"))
+    bail!("`shape` is {actual:?}, but the model requires {required:?}")
 }
 
 fn select_outputs(

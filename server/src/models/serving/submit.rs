@@ -119,7 +119,7 @@ impl Model {
         drop(self.queue.push(jobs)?);
         let pieces = answers.into_iter().map(|answer| self.queued(answer).wait());
         let pieces = futures::future::try_join_all(pieces).await?;
-        job::join(pieces).map_err(|message| Refusal::new(Reason::Inference, message))
+        job::join(pieces).map_err(|error| Refusal::new(Reason::Inference, error.to_string()))
     }
 
     fn job(&self, parts: Vec<Part>, rows: usize, terms: &RunTerms, now: Instant) -> (Job, oneshot::Receiver<Answer>) {

@@ -22,8 +22,8 @@ pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncS
     }
     let nvml = match Nvml::open(Search::default()) {
         Ok(nvml) => nvml,
-        Err(why) => {
-            tracing::debug!(why, "no GPU metrics");
+        Err(error) => {
+            tracing::debug!(why = error.to_string(), "no GPU metrics");
             return Ok(None);
         }
     };

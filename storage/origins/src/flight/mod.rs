@@ -132,7 +132,7 @@ impl TableFolder {
 
     /// Opens a ticket's table, which must be of the ticket's version.
     async fn table(&self, ticket: &TableTicket) -> Result<Arc<Table>, StorageError> {
-        let path = table_path(&ticket.table).map_err(|detail| ErrorKind::Invalid.error("ticket", detail))?;
+        let path = table_path(&ticket.table).map_err(|e| ErrorKind::Invalid.error("ticket", e.to_string()))?;
         let object = self.tier.stat(&path).await?;
         match &ticket.version {
             Some(version) if *version != object.version => {
@@ -175,7 +175,7 @@ impl TableFolder {
         for object in self.tier.list(Some(&features)).await? {
             let path = object.path.clone();
             match self.table_of(object).await {
-                Ok(table) if table_path(&table.header.schema.name).as_ref() == Ok(&path) => tables.push(table),
+                Ok(table) if table_path(&table.header.schema.name).ok().as_ref() == Some(&path) => tables.push(table),
                 Ok(table) => {
                     let name = &table.header.schema.name;
                     tracing::warn!(%path, "not listed: its name must be {name}.{EXTENSION}");

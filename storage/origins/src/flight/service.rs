@@ -27,14 +27,14 @@ pub(super) struct Service {
 type Reply<T> = Result<Response<T>, Status>;
 type ReplyStream<T> = BoxStream<'static, Result<T, Status>>;
 
-fn invalid(detail: String) -> Status {
-    refusal(ErrorKind::Invalid, detail)
+fn invalid(error: &anyhow::Error) -> Status {
+    refusal(ErrorKind::Invalid, error.to_string())
 }
 
 impl Service {
     /// Describes a descriptor's table, with a ticket for its current version.
     async fn describe(&self, descriptor: &FlightDescriptor) -> Result<FlightInfo, Status> {
-        let ticket = TableTicket::of_descriptor(descriptor).map_err(invalid)?;
+        let ticket = TableTicket::of_descriptor(descriptor).map_err(|e| invalid(&e))?;
         let table = self.folder.table(&ticket).await.map_err(|e| to_status(&e))?;
         info(&table, ticket.ids, descriptor.clone())
     }
@@ -98,7 +98,7 @@ impl FlightService for Service {
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Reply<Self::DoGetStream> {
-        let ticket = TableTicket::parse(&request.get_ref().ticket).map_err(invalid)?;
+        let ticket = TableTicket::parse(&request.get_ref().ticket).map_err(|e| invalid(&e))?;
         let table = self.folder.table(&ticket).await.map_err(|e| to_status(&e))?;
         let messages = rows(&self.folder, &table, ticket.ids).map_err(|e| to_status(&e))?;
         Ok(Response::new(messages))
@@ -174,7 +174,7 @@ async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBa
     let read = tier.read_many(&table.object, &ranges).await.map_err(|e| failed(&e))?;
     // A damaged row must not get a new checksum.
     to_batch(&table.header, &table.schema, &ids, &read.parts).map_err(|detail| {
-        let error = ErrorKind::Corrupt.error(&table.object.path, detail);
+        let error = ErrorKind::Corrupt.error(&table.object.path, detail.to_string());
         failed(&error)
     })
 }

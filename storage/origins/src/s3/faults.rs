@@ -1,6 +1,7 @@
 //! Deliberate faults and delays of the origin. In: a plan, written `key=value,key=value`. Out: the fault of each
 //! request, the same for the same seed and order. Pure, except for the holder of the current plan.
 
+use anyhow::{Context as _, Result, bail};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Number};
@@ -58,21 +59,21 @@ impl Default for FaultPlan {
 const MAX_WAIT_MS: u64 = 600_000;
 
 impl FromStr for FaultPlan {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let mut settings = Map::new();
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let number = |value: &str| value.trim().parse::<Number>().ok();
             let (key, value) = setting
                 .split_once('=')
                 .and_then(|(key, value)| Some((key.trim(), number(value)?)))
-                .ok_or_else(|| format!("`{setting}`: write it as `key=number`"))?;
+                .with_context(|| format!("`{setting}`: write it as `key=number`"))?;
             if settings.insert(key.to_owned(), value.into()).is_some() {
-                return Err(format!("`{key}`: duplicate key"));
+                bail!("`{key}`: duplicate key");
             }
         }
-        let plan: Self = serde_json::from_value(settings.into()).map_err(|e| e.to_string())?;
+        let plan: Self = serde_json::from_value(settings.into())?;
         plan.check()?;
         Ok(plan)
     }
@@ -104,18 +105,17 @@ pub(super) struct FaultDraw {
 }
 
 impl FaultPlan {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<()> {
         let rates = self.rates().map(|(_, rate)| rate);
         let sum: f64 = rates.iter().sum();
         if rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) || sum > 1.0 + 1e-9 {
-            let detail = format!("invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}");
-            return Err(detail);
+            bail!("invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}");
         }
         if self.slow_ms.max(self.first_byte_ms) > MAX_WAIT_MS {
-            return Err(format!("wait too long: the limit is {MAX_WAIT_MS} milliseconds"));
+            bail!("wait too long: the limit is {MAX_WAIT_MS} milliseconds");
         }
         match self.mb_per_s {
-            Some(mb) if mb <= 0.0 => Err(format!("mb-per-s must be more than 0, is {mb}")),
+            Some(mb) if mb <= 0.0 => bail!("mb-per-s must be more than 0, is {mb}"),
             _ => Ok(()),
         }
     }
@@ -207,7 +207,7 @@ mod tests {
             seed: 7,
             ..FaultPlan::default()
         };
-        assert_eq!((plan, "".parse()), (want, Ok(FaultPlan::default())));
+        assert_eq!((plan, "".parse::<FaultPlan>().unwrap()), (want, FaultPlan::default()));
         for bad in [
             "error-rate",
             "error-rate=2",

@@ -11,6 +11,7 @@
 
 use crate::error::with_causes;
 use crate::{ErrorKind, ObjectPath, StorageError};
+use anyhow::{Result, anyhow, bail};
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::{FlightData, FlightDescriptor};
@@ -39,9 +40,9 @@ impl TableTicket {
     ///
     /// # Errors
     /// Says how to write a ticket.
-    pub fn parse(json: &[u8]) -> Result<Self, String> {
+    pub fn parse(json: &[u8]) -> Result<Self> {
         let ticket = serde_json::from_slice(json)
-            .map_err(|e| format!("invalid ticket: {e}; write {{\"table\":NAME}}, with \"ids\":[...] to select rows"))?;
+            .map_err(|e| anyhow!("invalid ticket: {e}; write {{\"table\":NAME}}, with \"ids\":[...] to select rows"))?;
         Self::checked(ticket)
     }
 
@@ -49,12 +50,12 @@ impl TableTicket {
     ///
     /// # Errors
     /// Same as [`TableTicket::parse`].
-    pub fn of_descriptor(descriptor: &FlightDescriptor) -> Result<Self, String> {
+    pub fn of_descriptor(descriptor: &FlightDescriptor) -> Result<Self> {
         if descriptor.r#type == DescriptorType::Cmd as i32 {
             return Self::parse(&descriptor.cmd);
         }
         let [table] = &descriptor.path[..] else {
-            return Err("invalid descriptor: the path must be one table's name".into());
+            bail!("invalid descriptor: the path must be one table's name");
         };
         Self::checked(Self {
             table: table.clone(),
@@ -63,10 +64,10 @@ impl TableTicket {
         })
     }
 
-    fn checked(ticket: Self) -> Result<Self, String> {
+    fn checked(ticket: Self) -> Result<Self> {
         match is_plain_name(&ticket.table) {
             true => Ok(ticket),
-            false => Err(format!("invalid table name: {:?}", ticket.table)),
+            false => bail!("invalid table name: {:?}", ticket.table),
         }
     }
 
@@ -81,8 +82,8 @@ impl TableTicket {
 ///
 /// # Errors
 /// Fails if the name is not valid in an object path.
-pub fn table_path(table: &str) -> Result<ObjectPath, String> {
-    ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{EXTENSION}")).map_err(|e| e.to_string())
+pub fn table_path(table: &str) -> Result<ObjectPath> {
+    Ok(ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{EXTENSION}"))?)
 }
 
 /// Name of the table of an object; `None` for other objects.
@@ -110,17 +111,17 @@ pub fn seal(mut message: FlightData) -> FlightData {
 ///
 /// # Errors
 /// Fails if the message is damaged or claims more than a valid message holds.
-pub fn check(message: &FlightData) -> Result<(), String> {
+pub fn check(message: &FlightData) -> Result<()> {
     check_sum(message)?;
     // A message may hold only metadata of its application.
     if message.data_header.is_empty() {
         return Ok(());
     }
     arrow::check_message(&message.data_header, &message.data_body, MAX_UNPACKED_BYTES)
-        .map_err(|detail| format!("invalid Arrow message: {detail}"))
+        .map_err(|detail| anyhow!("invalid Arrow message: {detail}"))
 }
 
-fn check_sum(message: &FlightData) -> Result<(), String> {
+fn check_sum(message: &FlightData) -> Result<()> {
     let Some(expected) = message.app_metadata.strip_prefix(SUM.as_bytes()) else {
         return Ok(());
     };
@@ -129,8 +130,7 @@ fn check_sum(message: &FlightData) -> Result<(), String> {
         return Ok(());
     }
     let expected = String::from_utf8_lossy(expected);
-    let detail = format!("its checksum is {sum}, expected {expected}");
-    Err(format!("message damaged in transit: {detail}"))
+    bail!("message damaged in transit: its checksum is {sum}, expected {expected}")
 }
 
 fn sum(message: &FlightData) -> u32 {
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn what_claims_more_than_any_memory_is_refused_before_any_is_set_aside() {
         for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
-            assert_eq!(check(&packed(codec, 100_000)), Ok(()));
-            let refused = check(&packed(codec, 1 << 45)).unwrap_err();
+            check(&packed(codec, 100_000)).unwrap();
+            let refused = check(&packed(codec, 1 << 45)).unwrap_err().to_string();
             assert!(
                 refused.contains("buffer") && refused.contains("35184372088"),
                 "{refused}"

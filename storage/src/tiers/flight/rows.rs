@@ -2,6 +2,7 @@
 //! other. Rows are verified before their values are sent, and sealed after columns are laid out. Knows nothing of the
 //! wire format.
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array,
 };
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use tierlab_formats::table::{KeyColumn, KeyKind, TableHeader};
 
 /// Converts rows to typed columns, in the order of `ids`; `schema` comes from [`of_table`](super::schema::of_table).
-pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[Bytes]) -> Result<RecordBatch, String> {
+pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[Bytes]) -> Result<RecordBatch> {
     for (&id, row) in ids.iter().zip(rows) {
-        header.check_row(id, row).map_err(|e| e.to_string())?;
+        header.check_row(id, row)?;
     }
     let mut columns: Vec<ArrayRef> = vec![match &header.schema.key {
         None => Arc::new(Int64Array::from(ids.to_vec())),
@@ -29,20 +30,20 @@ pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[B
         for row in rows {
             data.extend_from_slice(&row[from..from + len]);
         }
-        columns.push(array(field.data_type(), data, rows.len()).map_err(|e| e.to_string())?);
+        columns.push(array(field.data_type(), data, rows.len())?);
     }
-    RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
 /// Column of the rows' keys.
-fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
-    let keys = rows.iter().map(|row| column.get(row).ok_or("a row's key is truncated"));
-    let keys: Vec<&[u8]> = keys.collect::<Result<_, _>>()?;
+fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef> {
+    let keys: Option<Vec<&[u8]>> = rows.iter().map(|row| column.get(row)).collect();
+    let keys = keys.context("a row's key is truncated")?;
     Ok(match column.kind {
         KeyKind::Int64 => {
             let ids = keys.into_iter().map(|key| key.try_into().map(i64::from_le_bytes));
-            let ids: Vec<i64> = ids.collect::<Result<_, _>>().map_err(|_| "a key is not an INT64")?;
-            Arc::new(Int64Array::from(ids))
+            let ids = ids.collect::<Result<Vec<i64>, _>>();
+            Arc::new(Int64Array::from(ids.map_err(|_| anyhow!("a key is not an INT64"))?))
         }
         KeyKind::String | KeyKind::Uuid => {
             let texts = keys.into_iter().map(|key| Some(column.kind.to_text(key)));
@@ -77,32 +78,32 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
 ///
 /// # Errors
 /// Fails if a column is missing or has another size, if rows have other ids, or if a row cannot hold a key.
-pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
+pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>> {
     let stride = header.stride as usize;
     let mut rows = vec![0; stride * ids.len()];
     let found = batch.column_by_name(id_column);
     match &header.schema.key {
         Some(key) => {
-            let found = found.ok_or_else(|| format!("missing key column `{id_column}`"))?;
+            let found = found.with_context(|| format!("missing key column `{id_column}`"))?;
             put_keys(key, found, rows.chunks_exact_mut(stride))?;
         }
         None => {
             let found = found.and_then(|column| column.as_any().downcast_ref::<Int64Array>());
-            let found = found.ok_or_else(|| format!("missing int64 column `{id_column}`"))?;
+            let found = found.with_context(|| format!("missing int64 column `{id_column}`"))?;
             if found.null_count() > 0 || found.values()[..] != *ids {
-                return Err("reply has rows of other entities, or in another order".into());
+                bail!("reply has rows of other entities, or in another order");
             }
         }
     }
     for column in &header.schema.columns {
-        let named = |detail: String| format!("column `{}`: {detail}", column.name);
-        let array = batch.column_by_name(&column.name);
-        let array = array.ok_or_else(|| named("missing".into()))?;
-        let bytes = element_bytes(array).map_err(named)?;
+        let name = &column.name;
+        let array = batch.column_by_name(name);
+        let array = array.with_context(|| format!("column `{name}`: missing"))?;
+        let bytes = element_bytes(array).map_err(|e| anyhow!("column `{name}`: {e}"))?;
         let (from, len) = (column.offset as usize, column.byte_len().unwrap_or(0));
         if bytes.len() != len * ids.len() {
-            let detail = format!("{} bytes for {} rows of {len} bytes each", bytes.len(), ids.len());
-            return Err(named(detail));
+            let (bytes, rows) = (bytes.len(), ids.len());
+            bail!("column `{name}`: {bytes} bytes for {rows} rows of {len} bytes each");
         }
         if len > 0 {
             for (row, value) in rows.chunks_exact_mut(stride).zip(bytes.chunks_exact(len)) {
@@ -117,12 +118,8 @@ pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: 
 }
 
 /// Writes keys into rows that have none yet.
-fn put_keys<'a>(
-    column: &KeyColumn,
-    keys: &ArrayRef,
-    rows: impl ExactSizeIterator<Item = &'a mut [u8]>,
-) -> Result<(), String> {
-    let named = |detail: &str| format!("key column `{}`: {detail}", column.name);
+fn put_keys<'a>(column: &KeyColumn, keys: &ArrayRef, rows: impl ExactSizeIterator<Item = &'a mut [u8]>) -> Result<()> {
+    let named = |detail: &str| anyhow!("key column `{}`: {detail}", column.name);
     if keys.null_count() > 0 || keys.len() != rows.len() {
         return Err(named("the number of keys is not the number of rows"));
     }
@@ -145,10 +142,10 @@ fn put_keys<'a>(
 }
 
 /// Elements of an array in order, little-endian.
-fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
+fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>> {
     let nulls = array.null_count();
     if nulls > 0 {
-        return Err(format!("{nulls} values are null; every value is required"));
+        bail!("{nulls} values are null; every value is required");
     }
     let any = array.as_any();
     if let Some(list) = any.downcast_ref::<FixedSizeListArray>() {
@@ -158,11 +155,11 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
         return Ok(flags.values().iter().map(u8::from).collect::<Vec<u8>>().into());
     }
     let size = array.data_type().primitive_width();
-    let size = size.ok_or_else(|| format!("{} has no fixed size", array.data_type()))?;
+    let size = size.with_context(|| format!("{} has no fixed size", array.data_type()))?;
     let data = array.to_data();
     let bytes = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
     let bytes = bytes.get(data.offset() * size..(data.offset() + data.len()) * size);
-    Ok(bytes.ok_or("its values are truncated")?.to_vec().into())
+    Ok(bytes.context("its values are truncated")?.to_vec().into())
 }
 
 #[cfg(test)]
@@ -231,6 +228,7 @@ mod tests {
         assert!(
             to_batch(&header, &schema, &[4, 3], &rows)
                 .unwrap_err()
+                .to_string()
                 .contains("entity 4")
         );
         let mut damaged = rows[1].to_vec();
@@ -239,6 +237,7 @@ mod tests {
         assert!(
             to_batch(&header, &schema, &[3, 4], &rows)
                 .unwrap_err()
+                .to_string()
                 .contains("entity 4")
         );
     }

@@ -12,6 +12,7 @@
 //! | name, first id, rows, version | `table`, `first_id`, `rows`, `version` in the schema's metadata |
 
 use super::ID_COLUMN;
+use anyhow::{Context as _, Result, anyhow, bail};
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ const KEYS: &str = "entities have int64 ids over Flight; use another tier for a 
 const MAX_DIMENSIONS: usize = 16;
 
 /// The schema of a table's rows as typed columns.
-pub fn of_table(header: &TableHeader, version: &str) -> Result<Schema, String> {
+pub fn of_table(header: &TableHeader, version: &str) -> Result<Schema> {
     let mut fields = vec![match &header.schema.key {
         None => Field::new(ID_COLUMN, Arrow::Int64, false),
         Some(key) => Field::new(&key.name, key_type(key.kind), false),
@@ -62,8 +63,8 @@ fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
     metadata
 }
 
-fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
-    let element = element(dtype).ok_or_else(|| format!("column `{name}`: {dtype} has no fixed-size Arrow type"))?;
+fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field> {
+    let element = element(dtype).with_context(|| format!("column `{name}`: {dtype} has no fixed-size Arrow type"))?;
     let mut metadata = HashMap::new();
     if dtype == DataType::Bf16 {
         metadata.insert(DTYPE_KEY.to_owned(), dtype.to_string());
@@ -72,7 +73,7 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
         element
     } else {
         let count = element_count(shape).and_then(|count| i32::try_from(count).ok());
-        let count = count.ok_or_else(|| format!("column `{name}`: shape {shape:?} is too large for a list"))?;
+        let count = count.with_context(|| format!("column `{name}`: shape {shape:?} is too large for a list"))?;
         Arrow::FixedSizeList(Arc::new(Field::new("item", element, false)), count)
     };
     if shape.len() > 1 {
@@ -127,23 +128,23 @@ pub(super) struct ForeignTable {
 }
 
 /// Converts a schema; `id_column` names the column of ids.
-pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<ForeignTable, String> {
+pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<ForeignTable> {
     let key = schema.metadata().get(KEY_KEY).and_then(|key| key.rsplit_once(':'));
     if let Some((key, _)) = key.filter(|(key, _)| schema.field_with_name(key).is_ok()) {
-        return Err(format!("table has keys in column `{key}`: {KEYS}"));
+        bail!("table has keys in column `{key}`: {KEYS}");
     }
     let ids = schema.field_with_name(id_column).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let names = names.join(", ");
-        format!("missing id column `{id_column}`; columns: {names}; set `id_column`")
+        anyhow!("missing id column `{id_column}`; columns: {names}; set `id_column`")
     })?;
     if *ids.data_type() != Arrow::Int64 {
         let detail = "(create one with `tierlab-models import-table`)";
-        return Err(format!("column `{id_column}` is {}: {KEYS} {detail}", ids.data_type()));
+        bail!("column `{id_column}` is {}: {KEYS} {detail}", ids.data_type());
     }
     let mut columns = Vec::new();
     for field in schema.fields().iter().filter(|field| field.name() != id_column) {
-        let (dtype, shape) = column(field).map_err(|detail| format!("column `{}`: {detail}", field.name()))?;
+        let (dtype, shape) = column(field).map_err(|detail| anyhow!("column `{}`: {detail}", field.name()))?;
         columns.push((field.name().as_str(), dtype, shape));
     }
     let fields = columns.iter().map(|(name, dtype, shape)| (*name, *dtype, &shape[..]));
@@ -153,35 +154,35 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         Some(text) => text
             .parse::<i64>()
             .map(Some)
-            .map_err(|_| format!("invalid `{key}` in the schema's metadata: {text:?}")),
+            .map_err(|_| anyhow!("invalid `{key}` in the schema's metadata: {text:?}")),
     };
     let rows = number("rows")?
-        .map(|rows| u64::try_from(rows).map_err(|_| "`rows` of the schema's metadata is negative".to_owned()))
+        .map(|rows| u64::try_from(rows).map_err(|_| anyhow!("`rows` of the schema's metadata is negative")))
         .transpose()?;
     Ok(ForeignTable {
-        schema: TableSchema::lay_out(table, &fields).map_err(|e| e.to_string())?,
+        schema: TableSchema::lay_out(table, &fields)?,
         rows,
         first_id: number("first_id")?.unwrap_or(0),
     })
 }
 
 /// Element type and shape of a row's value.
-fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
+fn column(field: &Field) -> Result<(DataType, Vec<i64>)> {
     let (mut arrow, mut shape) = (field.data_type(), Vec::new());
     while let Arrow::FixedSizeList(inner, count) = arrow {
         if shape.len() == MAX_DIMENSIONS {
-            return Err(format!("lists nested deeper than {MAX_DIMENSIONS}"));
+            bail!("lists nested deeper than {MAX_DIMENSIONS}");
         }
         shape.push(i64::from(*count));
         arrow = inner.data_type();
     }
-    let mut dtype = dtype(arrow).ok_or_else(|| {
+    let mut dtype = dtype(arrow).with_context(|| {
         let hint = "use numbers, booleans or fixed-size lists of them";
         format!("{} has no fixed size; {hint}", field.data_type())
     })?;
     if let Some(stated) = field.metadata().get(DTYPE_KEY) {
         if stated != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
-            return Err(format!("invalid `{DTYPE_KEY}` {stated:?} for Arrow type {arrow}"));
+            bail!("invalid `{DTYPE_KEY}` {stated:?} for Arrow type {arrow}");
         }
         dtype = DataType::Bf16;
     }
@@ -192,21 +193,21 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
 }
 
 /// Shape that the extension `arrow.fixed_shape_tensor` gives a flat list.
-fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
+fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>> {
     #[derive(serde::Deserialize)]
     struct TensorShape {
         shape: Vec<i64>,
         permutation: Option<Vec<usize>>,
     }
     let text = field.extension_type_metadata().unwrap_or_default();
-    let stated: TensorShape = serde_json::from_str(text).map_err(|e| format!("invalid tensor shape: {e}"))?;
+    let stated: TensorShape = serde_json::from_str(text).map_err(|e| anyhow!("invalid tensor shape: {e}"))?;
     let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
     if stated.permutation.is_some_and(|order| !identity(&order)) {
-        return Err("permuted tensors are not supported".into());
+        bail!("permuted tensors are not supported");
     }
     let count = element_count(&stated.shape);
     if stated.shape.len() > MAX_DIMENSIONS || count.is_none() || count != element_count(flat) {
-        return Err(format!("tensor shape {:?} does not match {flat:?}", stated.shape));
+        bail!("tensor shape {:?} does not match {flat:?}", stated.shape);
     }
     Ok(stated.shape)
 }
@@ -268,12 +269,12 @@ mod tests {
             (tensor("{\"shape\":[2,3],\"permutation\":[1,0]}"), "permuted"),
             (tensor("no json"), "odd"),
         ] {
-            let error = to_table("t", ID_COLUMN, &Schema::new(fields)).unwrap_err();
+            let error = to_table("t", ID_COLUMN, &Schema::new(fields)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
         let metadata = HashMap::from([(KEY_KEY.to_owned(), "user:int64".to_owned())]);
         let keyed = Schema::new_with_metadata(vec![Field::new("user", Arrow::Int64, false)], metadata);
-        let error = to_table("t", "user", &keyed).unwrap_err();
+        let error = to_table("t", "user", &keyed).unwrap_err().to_string();
         assert!(error.contains("`user`") && error.contains("another tier"), "{error}");
         let good = to_table("t", ID_COLUMN, &Schema::new(tensor("{\"shape\":[2,3]}"))).unwrap();
         assert_eq!(good.schema.columns[0].shape, [2, 3]);

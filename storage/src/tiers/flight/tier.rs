@@ -11,6 +11,7 @@ use crate::limits::{Listing, buffer_for, check_ranges};
 use crate::tasks::concurrently;
 use crate::tiers::remember;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+use anyhow::{Context as _, anyhow};
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
@@ -82,7 +83,7 @@ impl FlightTier {
             }
         };
         let table = Table::describe(name, path, &self.link.config.id_column, info);
-        let table = table.map_err(|detail| self.error(ErrorKind::Invalid, path, detail))?;
+        let table = table.map_err(|detail| self.error(ErrorKind::Invalid, path, detail.to_string()))?;
         let table = Arc::new(table);
         remember(&self.tables, MAX_TABLES, path.clone(), Arc::clone(&table));
         Ok(table)
@@ -279,7 +280,7 @@ impl ReplyRows<'_> {
             return Err(ErrorKind::Changed.error(self.name, detail));
         }
         let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|table| table.schema);
-        if columns(schema).as_ref() != Ok(&self.table.header.schema) {
+        if columns(schema).ok().as_ref() != Some(&self.table.header.schema) {
             return Err(ErrorKind::Changed.error(self.name, "table changed on the server: its columns differ"));
         }
         Ok(())
@@ -289,7 +290,7 @@ impl ReplyRows<'_> {
         let corrupt = |detail: String| ErrorKind::Corrupt.error(self.name, detail);
         let parts = self.missing.split_at_checked(batch.num_rows());
         let (now, later) = parts.ok_or_else(|| corrupt("server sent more rows than requested".into()))?;
-        let rows = lay_out(&self.table.header, self.id_column, batch, now).map_err(corrupt)?;
+        let rows = lay_out(&self.table.header, self.id_column, batch, now).map_err(|e| corrupt(e.to_string()))?;
         self.rows.extend_from_slice(&rows);
         self.missing = later;
         Ok(())
@@ -314,7 +315,7 @@ async fn get(
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
         // Damage in transit may not recur on a retry.
         message::check(&message).map_err(|detail| {
-            let error = ErrorKind::Unavailable.error(&object, detail);
+            let error = ErrorKind::Unavailable.error(&object, detail.to_string());
             FlightError::from_external_error(error.into())
         })?;
         Ok(message)
@@ -351,15 +352,15 @@ struct Table {
 
 impl Table {
     /// Reads a description. The error says what is wrong with it.
-    fn describe(name: &str, path: &ObjectPath, id_column: &str, info: FlightInfo) -> Result<Self, String> {
+    fn describe(name: &str, path: &ObjectPath, id_column: &str, info: FlightInfo) -> anyhow::Result<Self> {
         let (records, metadata) = (info.total_records, info.app_metadata.clone());
         let schema = info.try_decode_schema();
-        let schema = schema.map_err(|e| format!("invalid schema: {e}"))?;
+        let schema = schema.map_err(|e| anyhow!("invalid schema: {e}"))?;
         let found = to_table(name, id_column, &schema)?;
         let rows = found.rows.or_else(|| u64::try_from(records).ok());
         let rows =
-            rows.ok_or("unknown number of rows: set `rows` in the schema's metadata, or the info's total_records")?;
-        let header = TableHeader::without_blocks(found.schema, rows, found.first_id).map_err(|e| e.to_string())?;
+            rows.context("unknown number of rows: set `rows` in the schema's metadata, or the info's total_records")?;
+        let header = TableHeader::without_blocks(found.schema, rows, found.first_id)?;
         let head = header.encode();
         let version = schema.metadata().get(VERSION_KEY).cloned();
         let sum = crc32c::crc32c_append(crc32c::crc32c(&head), &metadata);

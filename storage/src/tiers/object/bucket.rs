@@ -42,7 +42,7 @@ impl Bucket {
     /// Builds the client. Sends nothing.
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
-        let invalid = |detail: String| ErrorKind::Invalid.error(&place, detail);
+        let invalid = |e: anyhow::Error| ErrorKind::Invalid.error(&place, e.to_string());
         let mut config = config.clone();
         config.endpoint = config.endpoint.or_else(|| place.service.endpoint_of_environment());
         let Clients { store, reads } = service::build(&config, &place).map_err(invalid)?;

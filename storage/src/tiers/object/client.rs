@@ -2,6 +2,7 @@
 //! In: the config. Out: a builder of `object_store`, and a client of reqwest. Sends nothing.
 
 use super::BucketConfig;
+use anyhow::{Result, anyhow, bail};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
@@ -13,17 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Sets endpoint, bucket and credentials of a client.
-pub(super) fn addressed(
-    config: &BucketConfig,
-    bucket: &str,
-    endpoint: Option<&Url>,
-) -> Result<AmazonS3Builder, String> {
+pub(super) fn addressed(config: &BucketConfig, bucket: &str, endpoint: Option<&Url>) -> Result<AmazonS3Builder> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let token = builder.get_config_value(&AmazonS3ConfigKey::ContainerAuthorizationTokenFile);
     let token = token.and_then(|file| std::fs::read_to_string(file).ok());
     // The client would panic: a pod's token is sent as a header.
     if token.is_some_and(|token| token.contains('\n')) {
-        return Err("the file of AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE has a line break; remove it".into());
+        bail!("the file of AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE has a line break; remove it");
     }
     builder = match &config.credentials_file {
         Some(file) => {
@@ -31,7 +28,7 @@ pub(super) fn addressed(
             let profile = Profile::read(file, name)?;
             with_value(with_keys(builder, &profile), AmazonS3ConfigKey::Region, profile.region)
         }
-        None if config.profile.is_some() => return Err("`profile` requires `credentials_file`: set both".into()),
+        None if config.profile.is_some() => bail!("`profile` requires `credentials_file`: set both"),
         None => with_environment(builder, config.anonymous),
     };
     builder = with_value(builder, AmazonS3ConfigKey::Region, config.region.clone());
@@ -84,22 +81,20 @@ fn with_value(builder: AmazonS3Builder, key: AmazonS3ConfigKey, value: Option<St
 }
 
 /// Checks an endpoint. The error omits the endpoint if it may hold a secret.
-pub(super) fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
+pub(super) fn checked(endpoint: &str, allow_http: bool) -> Result<Url> {
     let url =
-        Url::parse(endpoint).map_err(|error| format!("invalid endpoint URL ({error}); use https:// or http://"))?;
+        Url::parse(endpoint).map_err(|error| anyhow!("invalid endpoint URL ({error}); use https:// or http://"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("endpoint contains credentials; use the AWS environment instead".to_owned());
+        bail!("endpoint contains credentials; use the AWS environment instead");
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("endpoint has a query or fragment; remove the part from `?` or `#` on".to_owned());
+        bail!("endpoint has a query or fragment; remove the part from `?` or `#` on");
     }
     match url.scheme() {
         "https" => Ok(url),
         "http" if allow_http => Ok(url),
-        "http" => Err(format!(
-            "endpoint `{endpoint}` is plain HTTP; use https:// or set `allow_http = true`"
-        )),
-        _ => Err("endpoint is not a server URL; use https:// or http://".to_owned()),
+        "http" => bail!("endpoint `{endpoint}` is plain HTTP; use https:// or set `allow_http = true`"),
+        _ => bail!("endpoint is not a server URL; use https:// or http://"),
     }
 }
 
@@ -114,14 +109,13 @@ pub(super) fn is_local(endpoint: &Url) -> bool {
 }
 
 /// Endpoint with the bucket prepended to its host.
-fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
+fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String> {
     let Some(name) = endpoint.domain() else {
-        let detail = "`virtual_host` requires a host name, but endpoint";
-        return Err(format!("{detail} `{endpoint}` has an IP address"));
+        bail!("`virtual_host` requires a host name, but endpoint `{endpoint}` has an IP address");
     };
     let mut with_bucket = endpoint.clone();
     let set = with_bucket.set_host(Some(&format!("{bucket}.{name}")));
-    set.map_err(|e| format!("bucket `{bucket}` is not valid in a host name, as `virtual_host` requires ({e})"))?;
+    set.map_err(|e| anyhow!("bucket `{bucket}` is not valid in a host name, as `virtual_host` requires ({e})"))?;
     Ok(text(&with_bucket))
 }
 
@@ -135,7 +129,7 @@ const REDIRECTS: usize = 4;
 /// Builds a client; each call may take `limit`. A `local` client resolves every bucket's name to this machine, and uses no
 /// proxy of the environment. A `plain` client may use plain HTTP, like sources of credentials that only this machine
 /// reaches.
-pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain: bool) -> Result<Client, String> {
+pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain: bool) -> Result<Client> {
     let builder = Client::builder()
         .user_agent(concat!("tierlab/", env!("CARGO_PKG_VERSION")))
         .http1_only()
@@ -151,18 +145,18 @@ pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain:
         .dns_resolver(Resolver(local && config.virtual_host))
         .tls_certs_merge(certificates(config)?);
     let builder = if local { builder.no_proxy() } else { builder };
-    builder.build().map_err(|e| e.to_string())
+    Ok(builder.build()?)
 }
 
-fn certificates(config: &BucketConfig) -> Result<Vec<Certificate>, String> {
+fn certificates(config: &BucketConfig) -> Result<Vec<Certificate>> {
     let Some(file) = &config.ca_file else {
         return Ok(Vec::new());
     };
-    let invalid = |detail: String| format!("`ca_file` {}: {detail}", file.display());
-    let pem = std::fs::read(file).map_err(|e| invalid(e.to_string()))?;
-    let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| invalid(e.to_string()))?;
+    let shown = file.display();
+    let pem = std::fs::read(file).map_err(|e| anyhow!("`ca_file` {shown}: {e}"))?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| anyhow!("`ca_file` {shown}: {e}"))?;
     if certificates.is_empty() {
-        return Err(invalid("contains no PEM certificate".into()));
+        bail!("`ca_file` {shown}: contains no PEM certificate");
     }
     Ok(certificates)
 }
@@ -230,12 +224,12 @@ impl Profile {
     }
 
     /// Reads a profile of a credentials file, which must have its keys.
-    pub(super) fn read(file: &Path, name: &str) -> Result<Self, String> {
+    pub(super) fn read(file: &Path, name: &str) -> Result<Self> {
         let shown = file.display();
-        let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {shown}: {e}"))?;
+        let text = std::fs::read_to_string(file).map_err(|e| anyhow!("`credentials_file` {shown}: {e}"))?;
         let profile = Self::parse(&text, "", name);
         if profile.access_key_id.is_none() || profile.secret_access_key.is_none() {
-            return Err(format!("`credentials_file` {shown} has no keys for profile `{name}`"));
+            bail!("`credentials_file` {shown} has no keys for profile `{name}`");
         }
         Ok(profile)
     }
@@ -290,7 +284,7 @@ mod tests {
             ("https://[::1", "URL"),
             ("https://host/?x=1", "`?`"),
         ] {
-            let error = checked(endpoint, false).unwrap_err();
+            let error = checked(endpoint, false).unwrap_err().to_string();
             assert!(error.contains(word), "{endpoint}: {error}");
         }
         for secret in [
@@ -299,7 +293,7 @@ mod tests {
             "http://h/?key=hush",
             "ftp://me:hush@h",
         ] {
-            let error = checked(secret, false).unwrap_err();
+            let error = checked(secret, false).unwrap_err().to_string();
             assert!(!error.contains("hush"), "{error}");
         }
         for same in ["https://s3.example.com", "https://[::1]:9000", "https://h:9/x/y"] {
@@ -317,7 +311,7 @@ mod tests {
         );
         assert_eq!(put("http://localhost:9000").unwrap(), "http://b.localhost:9000");
         for address in ["http://127.0.0.1:9000", "http://127.0.0.1", "https://[::1]:9000"] {
-            assert!(put(address).unwrap_err().contains(address));
+            assert!(put(address).unwrap_err().to_string().contains(address));
         }
         assert!(with_bucket(&url("https://host"), "a b").is_err());
         let is_local = |endpoint| is_local(&url(endpoint));

@@ -7,6 +7,7 @@ use super::BucketConfig;
 use super::attempts::CountingConnector;
 use super::client;
 use crate::{ErrorKind, StorageError};
+use anyhow::Result;
 #[cfg(feature = "azure")]
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 #[cfg(feature = "gcp")]
@@ -146,7 +147,7 @@ pub(super) struct Clients {
 }
 
 /// Builds both clients.
-pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, String> {
+pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients> {
     let limit = Duration::from_millis(config.timeout_ms.max(1));
     // The defaults of object_store, 10 retries within 180 s, far exceed any request's deadline.
     let retry = RetryConfig {
@@ -173,17 +174,16 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
         client::client(config, limit, local, false)?,
         client::client(config, limit, local, true)?,
     );
-    let text = |error: object_store::Error| error.to_string();
     // Both clients of a service's builder, with the same credentials.
     macro_rules! clients {
         ($builder:expr) => {{
             let builder = $builder.with_client_options(options).with_http_connector(connector);
-            let store = builder.clone().with_retry(retry).build().map_err(text)?;
+            let store = builder.clone().with_retry(retry).build()?;
             let credentials = Arc::clone(store.credentials());
             let reads = builder.with_credentials(credentials).with_retry(once).build();
             Clients {
                 store: Arc::new(store),
-                reads: Arc::new(reads.map_err(text)?),
+                reads: Arc::new(reads?),
             }
         }};
     }
@@ -199,7 +199,7 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
         #[cfg(not(all(feature = "azure", feature = "gcp")))]
         unsupported => {
             let scheme = unsupported.scheme();
-            return Err(format!("{scheme}:// is not compiled in; run `make build`"));
+            anyhow::bail!("{scheme}:// is not compiled in; run `make build`");
         }
     })
 }
@@ -225,7 +225,7 @@ fn google(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Googl
 }
 
 #[cfg(feature = "azure")]
-fn azure(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Result<MicrosoftAzureBuilder, String> {
+fn azure(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Result<MicrosoftAzureBuilder> {
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(&place.bucket)
         .with_skip_signature(config.anonymous);
@@ -233,11 +233,12 @@ fn azure(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Result
         builder = builder.with_account(account);
     }
     if let Some(file) = &config.credentials_file {
-        let key = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {}: {e}", file.display()))?;
+        let key =
+            std::fs::read_to_string(file).map_err(|e| anyhow::anyhow!("`credentials_file` {}: {e}", file.display()))?;
         builder = builder.with_access_key(key.trim());
     }
     if builder.get_config_value(&AzureConfigKey::AccountName).is_none() {
-        return Err("missing storage account: set `account`, or AZURE_STORAGE_ACCOUNT_NAME".to_owned());
+        anyhow::bail!("missing storage account: set `account`, or AZURE_STORAGE_ACCOUNT_NAME");
     }
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(client::text(endpoint));
@@ -278,25 +279,22 @@ mod tests {
         assert!(ask(true).await.unwrap().status().is_success());
     }
 
-    fn place(toml: &str) -> Result<Place, String> {
-        let config: BucketConfig = toml::from_str(toml).unwrap();
-        Place::of(&config).map_err(|error| error.to_string())
+    fn place(toml: &str) -> Result<Place, StorageError> {
+        Place::of(&toml::from_str(toml).unwrap())
     }
 
     #[test]
     fn a_bucket_is_named_by_url_or_by_keys() {
+        let place = |toml| place(toml).unwrap();
         let of = |service, bucket: &str, prefix: &str| Place {
             service,
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
         };
-        assert_eq!(place("bucket = 'b'\nprefix = '/x/'"), Ok(of(Service::S3, "b", "x")));
-        assert_eq!(place("url = 's3://b'"), Ok(of(Service::S3, "b", "")));
-        assert_eq!(place("url = 'gs://b/x/y/'"), Ok(of(Service::Google, "b", "x/y")));
-        assert_eq!(
-            place("url = 'az://b/x'\naccount = 'a'"),
-            Ok(of(Service::Azure, "b", "x"))
-        );
+        assert_eq!(place("bucket = 'b'\nprefix = '/x/'"), of(Service::S3, "b", "x"));
+        assert_eq!(place("url = 's3://b'"), of(Service::S3, "b", ""));
+        assert_eq!(place("url = 'gs://b/x/y/'"), of(Service::Google, "b", "x/y"));
+        assert_eq!(place("url = 'az://b/x'\naccount = 'a'"), of(Service::Azure, "b", "x"));
     }
 
     #[test]
@@ -313,7 +311,7 @@ mod tests {
             ("url = 'az://b'\nvirtual_host = true", "`virtual_host`"),
             ("bucket = 'b'\naccount = 'a'", "`account` is only for az://"),
         ] {
-            let error = place(toml).unwrap_err();
+            let error = place(toml).unwrap_err().to_string();
             assert!(error.contains(words), "{toml}: {error}");
         }
     }

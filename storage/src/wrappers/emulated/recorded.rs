@@ -5,6 +5,7 @@
 use super::latency::{InjectedError, MAX_LATENCY_US, faults};
 use crate::limits::MAX_READ_BYTES;
 use crate::{ErrorKind, StorageError};
+use anyhow::{Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -237,7 +238,7 @@ impl Recorded {
             None => return Err(refuse("schema: missing; not a recorded profile".to_owned())),
         }
         let profile: Self = toml::from_str(text).map_err(|e| refuse(trimmed(&e)))?;
-        profile.check().map_err(refuse)?;
+        profile.check().map_err(|e| refuse(e.to_string()))?;
         Ok(profile)
     }
 
@@ -247,7 +248,7 @@ impl Recorded {
     /// [`ErrorKind::Invalid`] if the profile could not be read back.
     pub fn to_text(&self) -> Result<String, StorageError> {
         let refuse = |detail: String| ErrorKind::Invalid.error("recorded profile", detail);
-        self.check().map_err(refuse)?;
+        self.check().map_err(|e| refuse(e.to_string()))?;
         toml::to_string(self).map_err(|e| refuse(e.to_string()))
     }
 
@@ -272,30 +273,28 @@ impl Recorded {
         (sizes, self.points.iter().map(|point| point.depth).collect())
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<()> {
         self.check_texts()?;
         let ends = (self.shares.first(), self.shares.last());
         if ends != (Some(&0.0), Some(&1.0)) || !self.shares.is_sorted_by(|a, b| a < b) {
-            return Err("shares: must ascend from 0 to 1".to_owned());
+            bail!("shares: must ascend from 0 to 1");
         }
         for (index, round) in self.rounds.iter().enumerate() {
             let numbers = [round.at_s, round.p50_ratio, round.p99_ratio];
             if !numbers.iter().all(|number| number.is_finite() && *number >= 0.0) {
-                return Err(format!("rounds[{index}]: invalid time or ratio"));
+                bail!("rounds[{index}]: invalid time or ratio");
             }
         }
-        faults(&self.errors).map_err(|e| format!("{}: {}", e.object(), e.detail()))?;
-        if self.points.is_empty() {
-            return Err("points: missing".to_owned());
-        }
+        faults(&self.errors).map_err(|e| anyhow!("{}: {}", e.object(), e.detail()))?;
+        ensure!(!self.points.is_empty(), "points: missing");
         for (index, point) in self.points.iter().enumerate() {
             self.check_point(point)
-                .map_err(|detail| format!("points[{index}].{detail}"))?;
+                .map_err(|detail| anyhow!("points[{index}].{detail}"))?;
         }
         self.check_grid()
     }
 
-    fn check_texts(&self) -> Result<(), String> {
+    fn check_texts(&self) -> Result<()> {
         let origin = &self.origin;
         let environment = &origin.environment;
         let named = [
@@ -311,50 +310,46 @@ impl Recorded {
         for (key, text) in named.into_iter().chain(notes) {
             // The texts are shown in terminals, logs and pages.
             if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
-                let detail = format!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
-                return Err(detail);
+                bail!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
             }
             if ["date", "place", "tier"].contains(&key) && text.trim().is_empty() {
-                return Err(format!("origin.{key}: empty; state where the profile was recorded"));
+                bail!("origin.{key}: empty; state where the profile was recorded");
             }
         }
         Ok(())
     }
 
-    fn check_point(&self, point: &RecordedPoint) -> Result<(), String> {
+    fn check_point(&self, point: &RecordedPoint) -> Result<()> {
         if !(1..=MAX_READ_BYTES).contains(&point.bytes) {
-            return Err(format!("bytes: must be from 1 to {MAX_READ_BYTES}: {}", point.bytes));
+            bail!("bytes: must be from 1 to {MAX_READ_BYTES}: {}", point.bytes);
         }
         if !(1..=MAX_DEPTH).contains(&point.depth) {
-            return Err(format!("depth: must be from 1 to {MAX_DEPTH}: {}", point.depth));
+            bail!("depth: must be from 1 to {MAX_DEPTH}: {}", point.depth);
         }
-        if point.calls == 0 {
-            return Err("calls: must be at least 1".to_owned());
-        }
+        ensure!(point.calls > 0, "calls: must be at least 1");
         if !point.calls_per_s.is_finite() || point.calls_per_s < 0.0 {
-            return Err(format!("calls_per_s: invalid rate: {}", point.calls_per_s));
+            bail!("calls_per_s: invalid rate: {}", point.calls_per_s);
         }
         let (us, shares) = (&point.latency_us, self.shares.len());
         if us.len() != shares {
-            return Err(format!("latency_us: {} values for {shares} shares", us.len()));
+            bail!("latency_us: {} values for {shares} shares", us.len());
         }
         if let Some(at) = us.iter().position(|us| !(0.0..=MAX_LATENCY_US).contains(us)) {
-            return Err(format!("latency_us[{at}]: invalid latency: {}", us[at]));
+            bail!("latency_us[{at}]: invalid latency: {}", us[at]);
         }
         match us.windows(2).position(|pair| pair[0] > pair[1]) {
-            Some(at) => Err(format!("latency_us[{}]: less than the previous one", at + 1)),
+            Some(at) => bail!("latency_us[{}]: less than the previous one", at + 1),
             None => Ok(()),
         }
     }
 
-    fn check_grid(&self) -> Result<(), String> {
+    fn check_grid(&self) -> Result<()> {
         let (sizes, depths) = self.axes();
         let mut seen = BTreeSet::new();
         for (index, point) in self.points.iter().enumerate() {
             if !seen.insert((point.bytes, point.depth)) {
                 let RecordedPoint { bytes, depth, .. } = point;
-                let detail = format!("points[{index}]: duplicate entry for {bytes} bytes at depth {depth}");
-                return Err(detail);
+                bail!("points[{index}]: duplicate entry for {bytes} bytes at depth {depth}");
             }
         }
         let missing = sizes
@@ -362,7 +357,7 @@ impl Recorded {
             .flat_map(|bytes| depths.iter().map(move |depth| (*bytes, *depth)))
             .find(|point| !seen.contains(point));
         match missing {
-            Some((bytes, depth)) => Err(format!("points: missing entry for {bytes} bytes at depth {depth}")),
+            Some((bytes, depth)) => bail!("points: missing entry for {bytes} bytes at depth {depth}"),
             None => Ok(()),
         }
     }

@@ -3,6 +3,7 @@
 
 use super::template::{Form, Piece, Template, Usage, Value, shape};
 use crate::template::escape;
+use anyhow::{Result, anyhow, bail};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::ENTITY_ID;
@@ -12,7 +13,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 ///
 /// # Errors
 /// An unknown input, a missing one, a value of another size or type, an unknown name.
-pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[String]) -> Result<Template, String> {
+pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[String]) -> Result<Template> {
     let of_rows = TensorSpec {
         name: ENTITY_ID.into(),
         dtype: DataType::Int64,
@@ -24,7 +25,7 @@ pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[Stri
         let spec = specs.iter().find(|spec| spec.name == *name);
         let Some(spec) = spec.or_else(|| (name == ENTITY_ID).then_some(&of_rows)) else {
             let valid: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-            return Err(format!("the model has no input `{name}` (it has {})", valid.join(", ")));
+            bail!("the model has no input `{name}` (it has {})", valid.join(", "));
         };
         let between = if index > 0 { "," } else { "" };
         let mut head = format!("{between}{{\"name\":\"");
@@ -36,15 +37,15 @@ pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[Stri
     }
     // The server reads joined inputs itself, and the metadata does not name them.
     if let Some(missing) = specs.iter().find(|spec| !by_ids && !inputs.contains_key(&spec.name)) {
-        return Err(format!("input `{}` of the model is missing", missing.name));
+        bail!("input `{}` of the model is missing", missing.name);
     }
     pieces.push(Piece::Text("]}".into()));
     Ok(Template { pieces })
 }
 
 /// Returns the shape and the data of one input.
-fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece>, String> {
-    let at = |what: String| format!("input `{}`: {what}", spec.name);
+fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece>> {
+    let at = |error: anyhow::Error| anyhow!("input `{}`: {error}", spec.name);
     let data = |text: &str| Piece::Text(format!(",\"data\":{text}"));
     if let Json::String(text) = value {
         let template = Template::parse(text, Usage::Path, names).map_err(at)?;
@@ -60,7 +61,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
             ]);
         }
         if spec.dtype != DataType::Bytes {
-            return Err(at(format!(
+            return Err(at(anyhow!(
                 "text is not valid for {}; give numbers, or one value as \"{{name}}\"",
                 spec.dtype
             )));
@@ -76,7 +77,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
         return Ok(pieces);
     }
     if matches!(value, Json::Object(_) | Json::Null) {
-        return Err(at("give a number, a text, or a list of them".into()));
+        return Err(at(anyhow!("give a number, a text, or a list of them")));
     }
     let list = Json::Array(vec![value.clone()]);
     let list = if value.is_array() { value } else { &list };
@@ -97,7 +98,7 @@ mod tests {
         }
     }
 
-    fn built(inputs: Json, specs: &[TensorSpec], value: &Json) -> Result<Json, String> {
+    fn built(inputs: Json, specs: &[TensorSpec], value: &Json) -> Result<Json> {
         let inputs: BTreeMap<String, Json> = serde_json::from_value(inputs).unwrap();
         let template = body(&inputs, specs, &["entity_id".to_owned(), "v".to_owned()])?;
         let text = template.fill(&[Some(Value::of(&json!(42))), Some(Value::of(value))])?;
@@ -109,7 +110,7 @@ mod tests {
         let specs = [spec("x", DataType::Fp32, &[-1, 4]), spec("t", DataType::Bytes, &[-1])];
         let request = built(json!({"x": "{v}", "t": "say \"{v}\" {{v}}"}), &specs, &json!("a"));
         // One element does not fill rows of four.
-        assert!(request.unwrap_err().contains("1 elements do not fill"));
+        assert!(request.unwrap_err().to_string().contains("1 elements do not fill"));
         let request = built(json!({"x": "{v}", "t": "of {entity_id}"}), &specs, &json!([1, 2, 3, 4])).unwrap();
         assert_eq!(
             request,
@@ -136,7 +137,7 @@ mod tests {
             (json!({"x": "{w}"}), "unknown value `{w}`"),
             (json!({"x": {"a": 1}}), "give a number"),
         ] {
-            let refused = built(inputs, &specs, &json!(1)).unwrap_err();
+            let refused = built(inputs, &specs, &json!(1)).unwrap_err().to_string();
             assert!(refused.contains(message), "{refused}");
         }
     }

@@ -26,6 +26,7 @@ use crate::endpoint::Endpoint;
 use crate::live::Watch;
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
+use anyhow::Result;
 use reqwest::Url;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -181,12 +182,11 @@ impl JourneyShared {
     }
 
     /// Returns the whole address of a step's path.
-    fn url(&self, path: &str) -> Result<Url, String> {
+    fn url(&self, path: &str) -> Result<Url> {
         let Some(client) = &self.client else {
             unreachable!("steps over HTTP have a client");
         };
-        let url = client.url(&self.step.endpoint.path(path));
-        url.map_err(|error| error.to_string())
+        Ok(client.url(&self.step.endpoint.path(path))?)
     }
 }
 

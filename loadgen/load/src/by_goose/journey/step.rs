@@ -6,6 +6,7 @@ use crate::driver::{HttpReply, Reply};
 use crate::grpc::{Connections, GrpcReply};
 use crate::payload::{Body, Form};
 use crate::reply::{CheckedReply, Expected, Limit, decode_message};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, Request, Url};
@@ -93,9 +94,9 @@ impl JourneyStep {
     /// Values of an unsuitable form for their placeholder.
     pub(super) fn request(
         &self,
-        url: impl FnOnce(&str) -> Result<Url, String>,
+        url: impl FnOnce(&str) -> Result<Url>,
         values: &[Option<Value>],
-    ) -> Result<StepRequest<'_>, String> {
+    ) -> Result<StepRequest<'_>> {
         let body = self.body.as_ref().map(|body| body.fill(values)).transpose()?;
         match &self.transport {
             StepTransport::Http { method, path, headers } => {
@@ -134,17 +135,17 @@ impl JourneyStep {
         }
     }
 
-    fn extract(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {
+    fn extract(&self, reply: &Reply) -> Result<Vec<(usize, Value)>> {
         let reply: Json = match reply {
             Reply::Http(reply) => serde_json::from_slice(&reply.body.bytes)
-                .map_err(|error| format!("`take`: the reply is not JSON: {error}"))?,
+                .map_err(|error| anyhow!("`take`: the reply is not JSON: {error}"))?,
             Reply::Grpc(reply) => {
-                in_http_form(reply).map_err(|what| format!("`take`: cannot read the reply: {what}"))?
+                in_http_form(reply).map_err(|error| anyhow!("`take`: cannot read the reply: {error}"))?
             }
         };
         let extract = |extraction: &Extraction| {
             let found = reply.pointer(&extraction.pointer);
-            let found = found.ok_or_else(|| format!("`take`: `{}` is missing in the reply", extraction.pointer))?;
+            let found = found.with_context(|| format!("`take`: `{}` is missing in the reply", extraction.pointer))?;
             Ok((extraction.slot, Value::of(found)))
         };
         self.extractions.iter().map(extract).collect()
@@ -178,9 +179,9 @@ impl GrpcCall {
     ///
     /// # Errors
     /// Text that is not an infer request.
-    pub(super) fn message(&self, json: String) -> Result<Bytes, String> {
+    pub(super) fn message(&self, json: String) -> Result<Bytes> {
         let request = InferRequest::decode(&Data::from(Bytes::from(json)), None);
-        let request = request.map_err(|error| format!("the request is not an infer request: {error}"))?;
+        let request = request.map_err(|error| anyhow!("the request is not an infer request: {error}"))?;
         let form = Form::Grpc {
             model: &self.model,
             version: self.version.as_deref(),
@@ -193,17 +194,15 @@ impl GrpcCall {
 ///
 /// # Errors
 /// A message that is not a reply of a model, or that cannot be written as JSON.
-fn in_http_form(reply: &GrpcReply) -> Result<Json, String> {
-    let message = reply.message().ok_or("the reply is not one complete message")?;
-    let reply = decode_message(&message).map_err(|fault| fault.to_string())?;
+fn in_http_form(reply: &GrpcReply) -> Result<Json> {
+    let message = reply.message().context("the reply is not one complete message")?;
+    let reply = decode_message(&message)?;
     if let Some(output) = reply.outputs.iter().find(|output| !output.has_json_form()) {
-        return Err(format!(
-            "output `{}` of type {} cannot be written as JSON, so its values cannot be passed on",
-            output.name, output.dtype
-        ));
+        let (name, dtype) = (&output.name, output.dtype);
+        bail!("output `{name}` of type {dtype} cannot be written as JSON, so its values cannot be passed on");
     }
     let (body, _) = reply.encode(&[]);
-    serde_json::from_slice(&body).map_err(|error| error.to_string())
+    Ok(serde_json::from_slice(&body)?)
 }
 
 #[cfg(test)]
@@ -306,7 +305,7 @@ mod tests {
         let decoded = InferRequest::try_from(message).unwrap();
         let same = InferRequest::decode(&Data::from(Bytes::from(body.to_string())), None).unwrap();
         assert_eq!(decoded.inputs, same.inputs);
-        let refused = call(None).message("{\"inputs\":[]".into()).unwrap_err();
+        let refused = call(None).message("{\"inputs\":[]".into()).unwrap_err().to_string();
         assert!(refused.contains("not an infer request"), "{refused}");
     }
 
@@ -333,6 +332,6 @@ mod tests {
         assert_eq!(decoded.pointer("/outputs/0/data"), Some(&json!([0.25, 0.5])));
         assert_eq!(decoded.pointer("/model_version"), Some(&json!("1")));
         let half = in_http_form(&grpc_reply(vec![tensor(DataType::Fp16, vec![0; 4])])).unwrap_err();
-        assert!(half.contains("`y` of type FP16"), "{half}");
+        assert!(half.to_string().contains("`y` of type FP16"), "{half}");
     }
 }

@@ -6,6 +6,7 @@
 //! percent-encoded.
 
 use crate::template::{Part, escape, parts};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value as Json;
 use std::fmt::Write as _;
 
@@ -57,7 +58,7 @@ impl Template {
     ///
     /// # Errors
     /// An unknown name, with the known names.
-    pub fn parse(text: &str, usage: Usage, names: &[String]) -> Result<Self, String> {
+    pub fn parse(text: &str, usage: Usage, names: &[String]) -> Result<Self> {
         let piece = |part| {
             let (name, is_quoted) = match part {
                 Part::Text(text) => return Ok(Piece::Text(text)),
@@ -65,14 +66,14 @@ impl Template {
             };
             let Some(slot) = names.iter().position(|available| *available == name) else {
                 let available: Vec<String> = names.iter().map(|name| format!("{{{name}}}")).collect();
-                return Err(format!(
+                bail!(
                     "unknown value `{{{name}}}` ({}); for the text itself write {{{{{name}}}}}",
                     if available.is_empty() {
                         "no values are known here".to_owned()
                     } else {
                         format!("known values: {}", available.join(", "))
                     }
-                ));
+                );
             };
             let form = match usage {
                 Usage::Path => Form::InPath,
@@ -81,7 +82,7 @@ impl Template {
             };
             Ok(Piece::Value { slot, form })
         };
-        let pieces: Result<_, String> = parts(text).into_iter().map(piece).collect();
+        let pieces: Result<_> = parts(text).into_iter().map(piece).collect();
         Ok(Self { pieces: pieces? })
     }
 
@@ -105,12 +106,12 @@ impl Template {
     ///
     /// # Errors
     /// A value of an unsuitable form for its placeholder, or text beyond [`MAX_BODY_BYTES`].
-    pub(super) fn fill(&self, values: &[Option<Value>]) -> Result<String, String> {
+    pub(super) fn fill(&self, values: &[Option<Value>]) -> Result<String> {
         let mut out = String::new();
         for piece in &self.pieces {
             let value = |slot: usize| {
                 let value = values.get(slot).and_then(Option::as_ref);
-                value.ok_or_else(|| "the request needs a value that no step has extracted".to_owned())
+                value.context("the request needs a value that no step has extracted")
             };
             match piece {
                 Piece::Text(text) => out += text,
@@ -138,7 +139,7 @@ impl Template {
                 }
             }
             if out.len() > MAX_BODY_BYTES {
-                return Err(format!("request larger than {} MiB", MAX_BODY_BYTES >> 20));
+                bail!("request larger than {} MiB", MAX_BODY_BYTES >> 20);
             }
         }
         Ok(out)
@@ -187,8 +188,8 @@ impl Value {
     ///
     /// # Errors
     /// A value without a text form.
-    pub(super) fn text(&self) -> Result<&str, String> {
-        let refuse = |kind: &&str| format!("{kind} cannot be used in a string or a path");
+    pub(super) fn text(&self) -> Result<&str> {
+        let refuse = |kind: &&str| anyhow!("{kind} cannot be used in a string or a path");
         self.text.as_deref().map_err(refuse)
     }
 }
@@ -206,8 +207,8 @@ fn elements(value: &Json) -> usize {
 ///
 /// # Errors
 /// No such shape.
-pub(super) fn shape(input: &str, declared: &[i64], elements: usize) -> Result<Vec<i64>, String> {
-    let refuse = || format!("input `{input}`: {elements} elements do not fill the shape {declared:?}");
+pub(super) fn shape(input: &str, declared: &[i64], elements: usize) -> Result<Vec<i64>> {
+    let refuse = || anyhow!("input `{input}`: {elements} elements do not fill the shape {declared:?}");
     let elements = i64::try_from(elements).map_err(|_| refuse())?;
     let mut fixed = declared.iter().filter(|dim| **dim >= 0);
     let fixed = fixed.try_fold(1_i64, |all, dim| all.checked_mul(*dim));
@@ -236,7 +237,7 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn filled(text: &str, usage: Usage, value: &serde_json::Value) -> Result<String, String> {
+    fn filled(text: &str, usage: Usage, value: &serde_json::Value) -> Result<String> {
         let template = Template::parse(text, usage, &names(&["v"])).unwrap();
         template.fill(&[Some(Value::of(value))])
     }
@@ -260,8 +261,9 @@ mod tests {
     #[test]
     fn what_cannot_stand_there_is_named() {
         let refused = filled(r#"{"text":"{v}"}"#, Usage::Body, &json!([1])).unwrap_err();
-        assert!(refused.contains("an array"), "{refused}");
-        let unknown = Template::parse("{vektor}", Usage::Body, &names(&["vector", "entity_id"])).unwrap_err();
+        assert!(refused.to_string().contains("an array"), "{refused}");
+        let unknown = Template::parse("{vektor}", Usage::Body, &names(&["vector", "entity_id"]));
+        let unknown = unknown.unwrap_err().to_string();
         assert!(
             unknown.contains("`{vektor}`") && unknown.contains("{vector}, {entity_id}"),
             "{unknown}"

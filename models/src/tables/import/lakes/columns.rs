@@ -4,6 +4,7 @@
 //! Widening"; the Iceberg specification, "Schema Evolution".
 
 use super::super::convert::STRICT;
+use anyhow::{Context as _, Result, anyhow, bail};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
 use arrow_cast::cast_with_options;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef, TimeUnit};
@@ -80,7 +81,7 @@ impl FileColumns {
     ///
     /// # Errors
     /// A file without field ids in a table without column names, or a column whose type does not fit the table's.
-    pub(in super::super) fn resolve(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View, String> {
+    pub(in super::super) fn resolve(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View> {
         let (mut fields, mut sources) = (Vec::new(), Vec::new());
         let has_ids = ids.iter().any(Option::is_some);
         for column in self.table.iter().flat_map(|table| table.iter()) {
@@ -88,7 +89,7 @@ impl FileColumns {
             let (source, arrow) = match (found, self.constants.get(&column.name)) {
                 (Some(field), _) => {
                     let (name, found, wanted) = (&column.name, field.data_type(), &column.arrow);
-                    let arrow = read_as(found, wanted).ok_or_else(|| {
+                    let arrow = read_as(found, wanted).with_context(|| {
                         format!(
                             "column `{name}` is {found} in this file and {wanted} in the table, which cannot hold it: rewrite the file"
                         )
@@ -124,16 +125,16 @@ impl FileColumns {
 }
 
 impl TableColumn {
-    fn find<'a>(&self, file: &'a Schema, ids: &[Option<i32>], has_ids: bool) -> Result<Option<&'a Field>, String> {
+    fn find<'a>(&self, file: &'a Schema, ids: &[Option<i32>], has_ids: bool) -> Result<Option<&'a Field>> {
         let at = if let Some(id) = self.id
             && has_ids
         {
             ids.iter().position(|found| *found == Some(id))
         } else if self.file_names.is_empty() {
-            return Err(format!(
+            bail!(
                 "it has no field ids, and the table does not say which of its columns is `{}`: rewrite the file",
                 self.name
-            ));
+            );
         } else {
             let mut fields = file.fields().iter();
             fields.position(|field| self.file_names.contains(field.name()))
@@ -166,11 +167,11 @@ impl View {
     ///
     /// # Errors
     /// A value that the column's type cannot hold.
-    pub(in super::super) fn batch(&self, rows: &RecordBatch, columns: &[&str]) -> Result<RecordBatch, String> {
+    pub(in super::super) fn batch(&self, rows: &RecordBatch, columns: &[&str]) -> Result<RecordBatch> {
         let mut fields = Vec::new();
         let mut arrays: Vec<ArrayRef> = Vec::new();
         for (field, source) in self.selected(columns) {
-            let bad = |what: &dyn std::fmt::Display| format!("column `{}`: {what}", field.name());
+            let bad = |what: &dyn std::fmt::Display| anyhow!("column `{}`: {what}", field.name());
             let count = rows.num_rows();
             let cast = |array: &ArrayRef| cast_with_options(array, field.data_type(), &STRICT).map_err(|e| bad(&e));
             arrays.push(match source {
@@ -187,7 +188,8 @@ impl View {
             fields.push(field.clone());
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-        RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(|e| e.to_string())
+        let schema = Arc::new(Schema::new(fields));
+        Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
     }
 }
 
@@ -195,9 +197,9 @@ impl View {
 ///
 /// # Errors
 /// An unknown type.
-pub(super) fn of_schema(value: &Value) -> Result<Arrow, String> {
+pub(super) fn of_schema(value: &Value) -> Result<Arrow> {
     if let Some(name) = value.as_str() {
-        return primitive(name).ok_or_else(|| format!("unknown type `{name}`"));
+        return primitive(name).with_context(|| format!("unknown type `{name}`"));
     }
     // Delta's `elementType`, Iceberg's `element`.
     let element = value.get("elementType").or_else(|| value.get("element"));
@@ -207,7 +209,7 @@ pub(super) fn of_schema(value: &Value) -> Result<Arrow, String> {
             Ok(Arrow::List(Arc::new(Field::new("element", element, true))))
         }
         (Some("struct" | "map"), _) => Ok(Arrow::Null),
-        _ => Err(format!("unknown type {value}")),
+        _ => bail!("unknown type {value}"),
     }
 }
 
@@ -295,7 +297,7 @@ mod tests {
             (json!("fixed[4]"), Arrow::FixedSizeBinary(4)),
             (json!({"type": "struct", "fields": []}), Arrow::Null),
         ] {
-            assert_eq!(of_schema(&value), Ok(wanted));
+            assert_eq!(of_schema(&value).unwrap(), wanted);
         }
         let list = of_schema(&json!({"type": "list", "element": "float"})).unwrap();
         assert!(matches!(&list, Arrow::List(item) if *item.data_type() == Arrow::Float32));

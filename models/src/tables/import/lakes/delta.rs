@@ -9,6 +9,7 @@ use super::super::read::catch_panic;
 use super::columns::{FileColumns, TableColumn, of_schema};
 use super::{ChosenFiles, Listing, percent_decoded};
 use crate::error::ModelsError;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, StructArray};
@@ -116,7 +117,7 @@ pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<ChosenFiles, ModelsError> {
-    let bad = |what: String| ModelsError::bad(&folder.name, &format!("a table of Delta: {what}"));
+    let bad = |what: anyhow::Error| ModelsError::bad(&folder.name, &format!("a table of Delta: {what}"));
     let logs = logs(folder);
     let mut state = TableState::default();
     let mut next = 0;
@@ -126,26 +127,26 @@ pub(in super::super) fn choose(
         for name in parts {
             let bytes = read(name)?;
             // Its reader may panic on damage.
-            catch_panic(|| state.add_parquet(bytes))
-                .map_err(|what: String| bad(format!("{name}: no checkpoint: {what}")))?;
+            let added = catch_panic(|| state.add_parquet(bytes));
+            added.map_err(|what| bad(anyhow!("{name}: no checkpoint: {what}")))?;
         }
         next = version + 1;
     }
     let first = next;
     for (version, name) in logs.into_iter().filter(|&(version, _)| version >= first) {
         if version != next {
-            return Err(bad(format!(
+            return Err(bad(anyhow!(
                 "version {next} is not in its log, and no readable checkpoint follows it (those with sidecars are not supported): rewrite \
                  the table, or name its Parquet files one by one"
             )));
         }
         state
             .add_log(&read(name)?)
-            .map_err(|what| bad(format!("{name}, {what}")))?;
+            .map_err(|what| bad(anyhow!("{name}, {what}")))?;
         next += 1;
     }
     let newest = next.checked_sub(1);
-    let newest = newest.ok_or_else(|| bad("its log has no versions".to_owned()))?;
+    let newest = newest.ok_or_else(|| bad(anyhow!("its log has no versions")))?;
     state.check(folder).map_err(bad)?;
     let columns = state.columns().map_err(bad)?;
     let version = format!("Delta at version {newest}");
@@ -192,19 +193,19 @@ fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
 
 impl TableState {
     /// Adds one file of the log.
-    fn add_log(&mut self, text: &[u8]) -> Result<(), String> {
+    fn add_log(&mut self, text: &[u8]) -> Result<()> {
         let lines = text.split(|&byte| byte == b'\n').enumerate();
         let lines = lines.filter(|(_, text)| !text.iter().all(u8::is_ascii_whitespace));
         let action =
-            |(line, text)| serde_json::from_slice(text).map_err(|e| format!("line {}: no action: {e}", line + 1));
-        self.apply(lines.map(action).collect::<Result<_, _>>()?)
+            |(line, text)| serde_json::from_slice(text).map_err(|e| anyhow!("line {}: no action: {e}", line + 1));
+        self.apply(lines.map(action).collect::<Result<_>>()?)
     }
 
-    fn apply(&mut self, actions: Vec<Action>) -> Result<(), String> {
+    fn apply(&mut self, actions: Vec<Action>) -> Result<()> {
         let mut added = Vec::new();
         for action in actions {
             if action.sidecar.is_some() {
-                return Err("its files are listed in sidecars, which are not supported".to_owned());
+                bail!("its files are listed in sidecars, which are not supported");
             }
             if let Some(remove) = action.remove {
                 self.live.remove(&percent_decoded(&remove.path));
@@ -221,8 +222,8 @@ impl TableState {
     }
 
     /// Adds one file of a checkpoint.
-    fn add_parquet(&mut self, bytes: Vec<u8>) -> Result<(), String> {
-        let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes)).map_err(|e| e.to_string())?;
+    fn add_parquet(&mut self, bytes: Vec<u8>) -> Result<()> {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes))?;
         let wanted = [
             "add.path",
             "add.partitionValues",
@@ -234,63 +235,56 @@ impl TableState {
             "sidecar.path",
         ];
         let mask = ProjectionMask::columns(builder.parquet_schema(), wanted);
-        let reader = builder.with_projection(mask).build().map_err(|e| e.to_string())?;
+        let reader = builder.with_projection(mask).build()?;
         for batch in reader {
-            let batch = StructArray::from(batch.map_err(|e| e.to_string())?);
-            if batch.column_by_name("add").is_none() {
-                return Err("no files that it adds".to_owned());
-            }
-            let action = |row| serde_json::from_value(row_to_json(&batch, row)).map_err(|e| e.to_string());
+            let batch = StructArray::from(batch?);
+            ensure!(batch.column_by_name("add").is_some(), "no files that it adds");
+            let action = |row| serde_json::from_value(row_to_json(&batch, row));
             self.apply((0..batch.len()).map(action).collect::<Result<_, _>>()?)?;
         }
         Ok(())
     }
 
     /// Checks that all features required of a reader are supported.
-    fn check(&self, folder: &Listing) -> Result<(), String> {
-        let protocol = self.protocol.as_ref().ok_or("its log has no protocol")?;
+    fn check(&self, folder: &Listing) -> Result<()> {
+        let protocol = self.protocol.as_ref().context("its log has no protocol")?;
         let mut features = protocol.reader_features.iter().flatten();
         if let Some(feature) = features.find(|feature| !FEATURES.contains(&feature.as_str())) {
-            return Err(format!(
-                "the reader feature `{feature}` is not supported: rewrite the table without it"
-            ));
+            bail!("the reader feature `{feature}` is not supported: rewrite the table without it");
         }
         let version = protocol.min_reader_version;
-        if version > READER_VERSION {
-            return Err(format!(
-                "it needs reader version {version}, the newest supported is {READER_VERSION}: rewrite the table"
-            ));
-        }
+        ensure!(
+            version <= READER_VERSION,
+            "it needs reader version {version}, the newest supported is {READER_VERSION}: rewrite the table"
+        );
         if let Some((name, _)) = self.live.iter().find(|(_, live)| live.deletion_vector.is_some()) {
-            return Err(format!(
+            bail!(
                 "{name} has a deletion vector, which is not supported: rewrite the table with `REORG TABLE ... APPLY (PURGE)`"
-            ));
+            );
         }
         match self.live.keys().find(|name| !folder.files.contains_key(*name)) {
-            Some(missing) => Err(format!("its log names {missing}, which does not exist")),
+            Some(missing) => bail!("its log names {missing}, which does not exist"),
             None => Ok(()),
         }
     }
 
     /// Returns the columns of each file, by the newest schema.
-    fn columns(&self) -> Result<BTreeMap<String, FileColumns>, String> {
-        let metadata = self.metadata.as_ref().ok_or("its log has no schema")?;
+    fn columns(&self) -> Result<BTreeMap<String, FileColumns>> {
+        let metadata = self.metadata.as_ref().context("its log has no schema")?;
         let schema: DeltaSchema =
-            serde_json::from_str(&metadata.schema_string).map_err(|e| format!("its schema cannot be read: {e}"))?;
+            serde_json::from_str(&metadata.schema_string).map_err(|e| anyhow!("its schema cannot be read: {e}"))?;
         let mode = metadata.configuration.get(MAPPING).and_then(Option::as_deref);
         let mode = mode.unwrap_or("none");
-        if !["none", "name", "id"].contains(&mode) {
-            return Err(format!("unknown `{MAPPING}` `{mode}`"));
-        }
+        ensure!(["none", "name", "id"].contains(&mode), "unknown `{MAPPING}` `{mode}`");
         let mut table = Vec::new();
         for field in schema.fields {
-            let bad = |what: &str| format!("column `{}`: {what}", field.name);
+            let bad = |what: &dyn std::fmt::Display| anyhow!("column `{}`: {what}", field.name);
             let physical = field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str);
             let id = field.metadata.get(FIELD_ID).and_then(Value::as_i64);
             let id = id.and_then(|id| i32::try_from(id).ok());
             let name_in_files = match mode {
                 "none" => &field.name,
-                _ => physical.ok_or_else(|| bad("its schema has no name for it in the files"))?,
+                _ => physical.ok_or_else(|| bad(&"its schema has no name for it in the files"))?,
             };
             table.push(TableColumn {
                 arrow: of_schema(&field.kind).map_err(|what| bad(&what))?,
@@ -347,7 +341,7 @@ mod tests {
 {"metaData":{"schemaString":"{\"fields\":[{\"name\":\"d\",\"type\":\"string\",\"metadata\":{}}]}"}}
 "#;
 
-    fn follow(logs: &[&str]) -> Result<ChosenFiles, String> {
+    fn follow(logs: &[&str]) -> Result<ChosenFiles, ModelsError> {
         let name = |version: usize| format!("{LOG}{version:020}.json");
         let mut names: Vec<String> = (0..logs.len()).map(name).collect();
         names.extend(["a.parquet", "b.parquet", "d=x y/c.parquet"].map(str::to_owned));
@@ -359,7 +353,7 @@ mod tests {
             name: "t".into(),
             files: names.into_iter().map(|name| (name, 0)).collect(),
         };
-        choose(&listing, &read).map_err(|e| e.to_string())
+        choose(&listing, &read)
     }
 
     #[test]
@@ -385,7 +379,8 @@ mod tests {
         assert!(follow(&[&format!("{features}\n{add}")]).is_ok());
         // A commit may list additions before removals.
         let deleted = format!("{with}\n{remove}");
-        assert!(follow(&[add, &deleted]).unwrap_err().contains("deletion vector"));
+        let refused = follow(&[add, &deleted]).unwrap_err().to_string();
+        assert!(refused.contains("deletion vector"), "{refused}");
         let purged = format!("{remove}\n{{\"add\":{{\"path\":\"b.parquet\"}}}}");
         assert!(
             follow(&[add, &deleted, &purged])
@@ -419,7 +414,7 @@ mod tests {
                 "deletion vector",
             ),
         ] {
-            let error = follow(&[log]).unwrap_err();
+            let error = follow(&[log]).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
     }

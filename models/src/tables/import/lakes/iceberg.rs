@@ -9,6 +9,7 @@ use super::super::read::catch_panic;
 use super::columns::{FileColumns, TableColumn, of_schema};
 use super::{ChosenFiles, Listing};
 use crate::error::ModelsError;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array as _, ArrayRef, RecordBatch, StringArray, StructArray};
@@ -18,6 +19,7 @@ use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{Cursor, Read as _};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -129,7 +131,7 @@ pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<ChosenFiles, ModelsError> {
-    let bad = |what: &str| bad(folder, what);
+    let bad = |what: &dyn Display| bad(folder, what);
     let (version, newest) = newest_metadata(folder).map_err(|what| bad(&what))?;
     let metadata = parse_metadata(&read(newest)?).map_err(|what| bad(&format!("{newest}: no metadata: {what}")))?;
     let table = metadata.columns().map_err(|what| bad(&format!("{newest}: {what}")))?;
@@ -160,7 +162,7 @@ pub(in super::super) fn choose(
     Ok(ChosenFiles::of_version(folder, METADATA, live, &version))
 }
 
-fn bad(folder: &Listing, what: &str) -> ModelsError {
+fn bad(folder: &Listing, what: &dyn Display) -> ModelsError {
     ModelsError::bad(&folder.name, &format!("a table of Iceberg: {what}"))
 }
 
@@ -188,7 +190,7 @@ impl<'a> TableFiles<'a> {
     fn records<T>(
         &self,
         address: &str,
-        parse: impl Fn(&[RecordBatch]) -> Result<Vec<T>, String>,
+        parse: impl Fn(&[RecordBatch]) -> Result<Vec<T>>,
     ) -> Result<Vec<T>, ModelsError> {
         let (name, _) = self.entry_of(address)?;
         let parsed = read_records((self.read)(name)?).and_then(|batches| parse(&batches));
@@ -223,25 +225,24 @@ impl<'a> TableFiles<'a> {
 
 impl Metadata {
     /// Returns the columns of the current schema.
-    fn columns(&self) -> Result<Arc<Vec<TableColumn>>, String> {
-        if self.format_version > FORMAT_VERSION {
-            let version = self.format_version;
-            return Err(format!(
-                "its format has version {version}, the newest supported is {FORMAT_VERSION}: rewrite the table"
-            ));
-        }
+    fn columns(&self) -> Result<Arc<Vec<TableColumn>>> {
+        let version = self.format_version;
+        ensure!(
+            version <= FORMAT_VERSION,
+            "its format has version {version}, the newest supported is {FORMAT_VERSION}: rewrite the table"
+        );
         let mut schemas = self.schemas.iter();
         let current = schemas.find(|schema| Some(schema.schema_id) == self.current_schema_id);
         let schema = current.or(self.schema.as_ref().filter(|_| self.schemas.is_empty()));
-        let schema = schema.ok_or("no current schema")?;
+        let schema = schema.context("no current schema")?;
         let mapping = self.properties.get(NAME_MAPPING).map_or("[]", String::as_str);
         let mapping: Vec<MappedField> =
-            serde_json::from_str(mapping).map_err(|e| format!("its `{NAME_MAPPING}` cannot be read: {e}"))?;
+            serde_json::from_str(mapping).map_err(|e| anyhow!("its `{NAME_MAPPING}` cannot be read: {e}"))?;
         let column = |field: &IcebergField| {
             let names = mapping.iter().filter(|mapped| mapped.field_id == Some(field.id));
             Ok(TableColumn {
                 name: field.name.clone(),
-                arrow: of_schema(&field.kind).map_err(|what| format!("column `{}`: {what}", field.name))?,
+                arrow: of_schema(&field.kind).map_err(|what| anyhow!("column `{}`: {what}", field.name))?,
                 id: Some(field.id),
                 file_names: names.flat_map(|mapped| mapped.names.iter().cloned()).collect(),
                 default: match &field.initial_default {
@@ -251,7 +252,7 @@ impl Metadata {
                 },
             })
         };
-        let columns = schema.fields.iter().map(column).collect::<Result<_, String>>();
+        let columns = schema.fields.iter().map(column).collect::<Result<_>>();
         columns.map(Arc::new)
     }
 
@@ -268,27 +269,27 @@ impl Metadata {
 }
 
 /// Returns the newest file of metadata, and its version.
-fn newest_metadata(folder: &Listing) -> Result<(u64, &String), String> {
+fn newest_metadata(folder: &Listing) -> Result<(u64, &String)> {
     let versions = folder.files.keys().filter_map(|name| Some((version_of(name)?, name)));
     let mut versions: Vec<(u64, &String)> = versions.collect();
     versions.sort();
     match &versions[..] {
-        [.., (before, other), (last, name)] if before == last => Err(format!(
-            "{other} and {name} are both of version {last}: only its catalog knows the current one"
-        )),
+        [.., (before, other), (last, name)] if before == last => {
+            bail!("{other} and {name} are both of version {last}: only its catalog knows the current one")
+        }
         [.., last] => Ok(*last),
-        [] => Err("it has no metadata".to_owned()),
+        [] => bail!("it has no metadata"),
     }
 }
 
-fn parse_metadata(bytes: &[u8]) -> Result<Metadata, String> {
+fn parse_metadata(bytes: &[u8]) -> Result<Metadata> {
     if !bytes.starts_with(&GZIP) {
-        return serde_json::from_slice(bytes).map_err(|e| e.to_string());
+        return Ok(serde_json::from_slice(bytes)?);
     }
     let mut unpacked = Vec::new();
     let mut reader = MultiGzDecoder::new(bytes).take(MAX_METADATA_BYTES);
-    reader.read_to_end(&mut unpacked).map_err(|e| e.to_string())?;
-    serde_json::from_slice(&unpacked).map_err(|e| e.to_string())
+    reader.read_to_end(&mut unpacked)?;
+    Ok(serde_json::from_slice(&unpacked)?)
 }
 
 /// Returns an address relative to another. Hadoop writes one address with more or fewer slashes, and `s3` as `s3a`.
@@ -317,25 +318,24 @@ const STATUS_DELETED: i32 = 2;
 ///
 /// # Errors
 /// Damage, on which the reader may panic or never end.
-fn read_records(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, String> {
+fn read_records(bytes: Vec<u8>) -> Result<Vec<RecordBatch>> {
     let mebibytes = u32::try_from(bytes.len() >> 20).unwrap_or(u32::MAX);
     read_records_within(bytes, READ_TIME + READ_TIME_PER_MIB.saturating_mul(mebibytes))
 }
 
-fn read_records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, String> {
+fn read_records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>> {
     let (sender, receiver) = mpsc::channel();
     // A reader past the limit cannot be stopped: its thread ends with the process.
     thread::spawn(move || {
         let read = catch_panic(|| {
-            let reader = ReaderBuilder::new().build(Cursor::new(bytes));
-            let reader = reader.map_err(|e| e.to_string())?;
-            reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
+            let reader = ReaderBuilder::new().build(Cursor::new(bytes))?;
+            anyhow::Ok(reader.collect::<Result<Vec<_>, _>>()?)
         });
         let _ = sender.send(read);
     });
     let read = receiver.recv_timeout(limit);
-    let read = read.unwrap_or_else(|_| Err(format!("its reader does not end within {limit:?}")));
-    read.map_err(|what: String| format!("it is damaged, or no Avro: {what}"))
+    let read = read.unwrap_or_else(|_| Err(anyhow!("its reader does not end within {limit:?}")));
+    read.map_err(|what| anyhow!("it is damaged, or no Avro: {what}"))
 }
 
 /// Manifest of a list.
@@ -348,7 +348,7 @@ struct Manifest {
 }
 
 /// Returns the manifests of a list.
-fn parse_manifests(batches: &[RecordBatch]) -> Result<Vec<Manifest>, String> {
+fn parse_manifests(batches: &[RecordBatch]) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for batch in batches {
         let batch = StructArray::from(batch.clone());
@@ -372,16 +372,16 @@ struct DataFile {
     partition: Vec<Option<Option<String>>>,
 }
 
-fn parse_data_files(batches: &[RecordBatch]) -> Result<Vec<DataFile>, String> {
+fn parse_data_files(batches: &[RecordBatch]) -> Result<Vec<DataFile>> {
     let mut files = Vec::new();
     for batch in batches {
         let batch = StructArray::from(batch.clone());
         let file = struct_column(&batch, "data_file");
-        let file = file.ok_or("no records of `data_file`: not a manifest")?;
+        let file = file.context("no records of `data_file`: not a manifest")?;
         let (paths, formats) = (text_column(file, "file_path")?, text_column(file, "file_format")?);
         let sizes = file.column_by_name("file_size_in_bytes");
         let sizes = sizes.and_then(|column| column.as_primitive_opt::<Int64Type>());
-        let sizes = sizes.ok_or("no `file_size_in_bytes`: not a manifest")?;
+        let sizes = sizes.context("no `file_size_in_bytes`: not a manifest")?;
         let partitions = struct_column(file, "partition");
         for row in 0..batch.len() {
             if int_or_zero(&batch, "status", row) != STATUS_DELETED {
@@ -409,10 +409,10 @@ fn struct_column<'a>(records: &'a StructArray, name: &str) -> Option<&'a StructA
     records.column_by_name(name)?.as_struct_opt()
 }
 
-fn text_column<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, String> {
+fn text_column<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray> {
     let column = records.column_by_name(name).and_then(|column| column.as_string_opt());
     let column = column.filter(|column: &&StringArray| column.null_count() == 0);
-    column.ok_or_else(|| format!("no texts `{name}`"))
+    column.with_context(|| format!("no texts `{name}`"))
 }
 
 /// Returns a small number; 0 if it is missing, as in the first version of the format.
@@ -585,7 +585,8 @@ mod tests {
         let whole = read_records(long(&[84])).unwrap();
         assert_eq!(whole.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
         // Bytes behind the record.
-        let error = read_records_within(long(&[84, 84]), Duration::from_millis(500)).unwrap_err();
+        let error = read_records_within(long(&[84, 84]), Duration::from_millis(500));
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("damaged") && error.contains("does not end"), "{error}");
     }
 }

@@ -6,6 +6,7 @@ mod webdataset;
 
 use super::batch::{Batch, BatchBuilder};
 use super::request::CsvOptions;
+use anyhow::{Result, anyhow, bail};
 use arrow_schema::{Schema, SchemaRef};
 use prost::Message as _;
 use samples::{ShardSample, TYPE_SAMPLE_BYTES, TYPE_SAMPLES, Value, push, schema};
@@ -36,19 +37,14 @@ pub(super) struct ShardFile {
 
 impl ShardFile {
     /// Takes the columns from `fixed`, or from the first samples.
-    pub(super) fn open(
-        path: &Path,
-        format: ShardFormat,
-        csv: &CsvOptions,
-        fixed: Option<&Schema>,
-    ) -> Result<Self, String> {
+    pub(super) fn open(path: &Path, format: ShardFormat, csv: &CsvOptions, fixed: Option<&Schema>) -> Result<Self> {
         let csv = csv.clone();
         if let Some(fixed) = fixed {
             let schema = SchemaRef::new(fixed.clone());
             return Ok(Self { format, csv, schema });
         }
         let (mut samples, mut bytes) = (Vec::new(), 0);
-        for_each_sample::<String>((format, &csv), path, None, &mut |sample, _| {
+        for_each_sample::<anyhow::Error>((format, &csv), path, None, &mut |sample, _| {
             bytes += sample.len();
             samples.push(sample);
             // A single sample does not show that all have its length.
@@ -56,14 +52,14 @@ impl ShardFile {
         })?;
         // An empty part of TFRecord has no bytes.
         if samples.is_empty() && format == ShardFormat::Tar {
-            return Err("no samples: no file is named KEY.EXTENSION".to_owned());
+            bail!("no samples: no file is named KEY.EXTENSION");
         }
         let schema = schema(&samples, &csv);
         Ok(Self { format, csv, schema })
     }
 
     /// Passes all rows to `each`.
-    pub(super) fn read<E: From<String>>(
+    pub(super) fn read<E: From<anyhow::Error>>(
         &self,
         path: &Path,
         columns: &[&str],
@@ -76,7 +72,7 @@ impl ShardFile {
         let end = for_each_sample::<E>((self.format, &self.csv), path, columns, &mut |sample, end| {
             // Without --columns, nothing is left out in silence.
             if let (None, None, Some(new)) = (columns, &sample.error, sample.values.keys().find(is_new)) {
-                let what = format!("{}: `{new}` is not in the first samples: pass --columns", sample.name);
+                let what = anyhow!("{}: `{new}` is not in the first samples: pass --columns", sample.name);
                 return Err(what.into());
             }
             push(&mut rows, sample, &self.csv);
@@ -90,7 +86,7 @@ impl ShardFile {
     }
 }
 
-fn for_each_sample<E: From<String>>(
+fn for_each_sample<E: From<anyhow::Error>>(
     (format, csv): (ShardFormat, &CsvOptions),
     path: &Path,
     columns: Option<&[&str]>,
@@ -114,9 +110,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
-        let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
-        let len = file.metadata().map_err(|e| format!("cannot read it: {e}"))?.len();
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|e| anyhow!("cannot open it: {e}"))?;
+        let len = file.metadata().map_err(|e| anyhow!("cannot read it: {e}"))?.len();
         Ok(Self {
             file,
             len,
@@ -126,7 +122,7 @@ impl Window {
     }
 
     /// Returns the bytes of a range, fewer at the end of the file. The caller limits its length.
-    pub(super) fn get(&mut self, range: Range<u64>) -> Result<&[u8], String> {
+    pub(super) fn get(&mut self, range: Range<u64>) -> Result<&[u8]> {
         let end = range.end.min(self.len);
         let start = range.start.min(end);
         let wanted = (end - start) as usize;
@@ -138,7 +134,7 @@ impl Window {
             let read = self.file.read_exact_at(&mut self.piece, start);
             if let Err(e) = read {
                 self.piece.clear();
-                return Err(format!("offset {start}: it cannot be read: {e}"));
+                bail!("offset {start}: it cannot be read: {e}");
             }
         }
         let from = (start - self.start) as usize;
@@ -148,7 +144,7 @@ impl Window {
 
 /// Passes the records of a `TFRecord` file on as samples, each with the offset of its end, until the callback returns
 /// false. Returns the last offset.
-fn for_each_record<E: From<String>>(
+fn for_each_record<E: From<anyhow::Error>>(
     path: &Path,
     columns: Option<&[&str]>,
     on_sample: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
@@ -158,10 +154,10 @@ fn for_each_record<E: From<String>>(
     let mut at = 0;
     while at < file.len {
         let head = file.get(at..at + HEAD_BYTES as u64)?;
-        let body = length(head, at).map_err(String::from)?;
+        let body = length(head, at).map_err(anyhow::Error::from)?;
         let end = at + HEAD_BYTES as u64 + body + FOOT_BYTES as u64;
-        let (record, _) = record(file.get(at..end)?, at).map_err(String::from)?;
-        let example = Example::decode(record).map_err(|e| format!("offset {at}: no tf.train.Example: {e}"))?;
+        let (record, _) = record(file.get(at..end)?, at).map_err(anyhow::Error::from)?;
+        let example = Example::decode(record).map_err(|e| anyhow!("offset {at}: no tf.train.Example: {e}"))?;
         let features = example.features.unwrap_or_default().feature;
         let features = features.into_iter().filter(|(name, _)| wanted(name));
         let values = features.filter_map(|(name, feature)| Some((name, value(feature.kind?)?)));

@@ -5,6 +5,7 @@ use super::super::batch::BatchBuilder;
 use super::super::csv_file::ADVICE;
 use super::super::layout::element_of;
 use super::super::request::CsvOptions;
+use anyhow::{Context as _, Result, bail};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -146,9 +147,9 @@ fn type_of(values: &[&Value], is_float: bool) -> Arrow {
 ///
 /// # Errors
 /// An integer that the float rounds.
-pub(super) fn exact_float(int: i64) -> Result<f64, String> {
+pub(super) fn exact_float(int: i64) -> Result<f64> {
     let float = Some(int as f64).filter(|float| *float as i128 == i128::from(int));
-    float.ok_or_else(|| format!("FP64 rounds {int}"))
+    float.with_context(|| format!("FP64 rounds {int}"))
 }
 
 /// Booleans are bytes here; Arrow's own are bits.
@@ -163,19 +164,19 @@ fn arrow_of(dtype: DataType) -> Arrow {
 pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample, csv: &CsvOptions) {
     let (name, mut values, error) = (sample.name, sample.values, sample.error);
     let result = match error {
-        Some(error) => Err(error),
+        Some(error) => Err(anyhow::Error::msg(error)),
         None => rows.push(|_, field, bytes| match values.remove(field.name()) {
             Some(value) => append_value(value, field.data_type(), csv.is_float(field.name()), bytes).map(|()| true),
             None => Ok(false),
         }),
     };
     if let Err(error) = result {
-        rows.push_bad(error, name);
+        rows.push_bad(error.to_string(), name);
     }
 }
 
 /// Appends the bytes of a value in a column of this type. Integers may be rounded to floats only if `rounds` is true.
-fn append_value(value: Value, arrow: &Arrow, rounds: bool, out: &mut Vec<u8>) -> Result<(), String> {
+fn append_value(value: Value, arrow: &Arrow, rounds: bool, out: &mut Vec<u8>) -> Result<()> {
     let is_list = matches!(arrow, Arrow::List(_));
     let item = element_of(arrow);
     let bytes: Vec<u8> = match (item, value) {
@@ -197,19 +198,19 @@ fn append_value(value: Value, arrow: &Arrow, rounds: bool, out: &mut Vec<u8>) ->
                 int if rounds => Ok(int as f64),
                 int => exact_float(int),
             };
-            let values: Result<Vec<f64>, String> = match dtype {
+            let values: Result<Vec<f64>> = match dtype {
                 DataType::Fp32 => bytes.as_chunks::<4>().0.iter().map(single).collect(),
                 _ => bytes.as_chunks::<8>().0.iter().map(integer).collect(),
             };
             values?.into_iter().flat_map(f64::to_le_bytes).collect()
         }
-        (_, Value::Unreadable(what)) => return Err(what),
-        (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.type_name())),
+        (_, Value::Unreadable(what)) => bail!(what),
+        (_, value) => bail!("{}, where the first samples have {arrow}", value.type_name()),
     };
     // Texts and bytes have no width.
     if let Some(width) = item.primitive_width().filter(|width| !is_list && bytes.len() != *width) {
         let count = bytes.len() / width;
-        return Err(format!("{count} values, where the first samples have one"));
+        bail!("{count} values, where the first samples have one");
     }
     out.extend_from_slice(&bytes);
     Ok(())

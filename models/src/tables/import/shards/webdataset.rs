@@ -6,6 +6,7 @@
 
 use super::Window;
 use super::samples::{ShardSample, Value, exact_float};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tierlab_formats::npy;
@@ -22,7 +23,7 @@ const MAX_FILES: usize = 10_000;
 
 /// Passes samples on, each with the offset of its end, until the callback returns false. Returns the last offset. Files
 /// that no column needs are not read from the disk; those of the columns `texts` are texts.
-pub(super) fn for_each_sample<E: From<String>>(
+pub(super) fn for_each_sample<E: From<anyhow::Error>>(
     path: &Path,
     texts: &[String],
     columns: Option<&[&str]>,
@@ -56,7 +57,7 @@ pub(super) fn for_each_sample<E: From<String>>(
     }
     if !walk.has_ended() {
         let what = "it lacks the blocks of zeros that end an archive: it is truncated or unfinished; pack it again";
-        return Err(format!("tar, offset {}: {what}", file.len).into());
+        return Err(anyhow!("tar, offset {}: {what}", file.len).into());
     }
     if let Some(complete) = current {
         on_sample(complete.sample(), file.len)?;
@@ -76,8 +77,8 @@ struct SampleFiles {
 }
 
 impl SampleFiles {
-    fn add(&mut self, extension: &str, is_text: bool, bytes: Option<&[u8]>, offset: u64) -> Result<(), String> {
-        let fail = |what: &str| Err(format!("offset {offset}: sample `{}`: {what}", self.key));
+    fn add(&mut self, extension: &str, is_text: bool, bytes: Option<&[u8]>, offset: u64) -> Result<()> {
+        let fail = |what: &str| Err(anyhow!("offset {offset}: sample `{}`: {what}", self.key));
         if !self.seen.insert(extension.to_owned()) {
             let what = format!("has two files `.{extension}`; are two samples of one key beside each other?");
             return fail(&what);
@@ -87,6 +88,7 @@ impl SampleFiles {
             return fail(&format!("more than {MAX_FILES} files or {MAX_SAMPLE_BYTES} bytes"));
         }
         if let Some(Err(what)) = bytes.map(|bytes| values(extension, is_text, bytes, &mut self.values)) {
+            let what = what.to_string();
             self.error.get_or_insert_with(|| format!(".{extension}: {what}"));
             self.values.insert(extension.to_owned(), Value::Unreadable(what));
         }
@@ -101,15 +103,13 @@ impl SampleFiles {
 }
 
 /// Parses a file by its extension, unless it is a text.
-fn values(extension: &str, is_text: bool, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> Result<(), String> {
+fn values(extension: &str, is_text: bool, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> Result<()> {
     let last = extension.rsplit('.').next().filter(|_| !is_text).unwrap_or("txt");
-    let text = || std::str::from_utf8(bytes).map_err(|_| "no UTF-8".to_owned());
+    let text = || std::str::from_utf8(bytes).map_err(|_| anyhow!("no UTF-8"));
     let value = match last {
         "npy" => {
             let array = npy::read(bytes)?;
-            if array.dtype == DataType::Bytes {
-                return Err("an array of texts, which no row holds".to_owned());
-            }
+            ensure!(array.dtype != DataType::Bytes, "an array of texts, which no row holds");
             Value::Numbers {
                 dtype: array.dtype,
                 is_list: Some(!array.shape.is_empty()),
@@ -117,14 +117,13 @@ fn values(extension: &str, is_text: bool, bytes: &[u8], into: &mut BTreeMap<Stri
             }
         }
         "json" => {
-            let json: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-            return add_json(extension, json, into);
+            return add_json(extension, serde_json::from_slice(bytes)?, into);
         }
         "txt" | "text" | "transcript" => Value::Text(text()?.to_owned()),
         last if INTS.contains(&last) => {
             let text = text()?.trim();
             let shortened: String = text.chars().take(40).collect();
-            let int = text.parse().map_err(|_| format!("`{shortened}` is not an integer"))?;
+            let int = text.parse().map_err(|_| anyhow!("`{shortened}` is not an integer"))?;
             Value::int(int)
         }
         _ => Value::bytes(bytes.to_vec()),
@@ -135,7 +134,7 @@ fn values(extension: &str, is_text: bool, bytes: &[u8], into: &mut BTreeMap<Stri
 
 /// Converts an object's members to columns `EXTENSION.MEMBER`. Supports numbers, lists of numbers and texts, but no
 /// deeper nesting.
-fn add_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String, Value>) -> Result<(), String> {
+fn add_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String, Value>) -> Result<()> {
     use serde_json::Value as Json;
     let members = match json {
         Json::Object(members) => members
@@ -149,7 +148,7 @@ fn add_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String
             Json::Null => continue,
             Json::Bool(is) => Value::int(i64::from(*is)),
             Json::Number(_) => numbers(std::slice::from_ref(&json), false)
-                .ok_or_else(|| format!("`{name}`: {json} is beyond INT64"))?,
+                .with_context(|| format!("`{name}`: {json} is beyond INT64"))?,
             Json::String(text) => Value::Text(text.clone()),
             Json::Array(items) => numbers(items, true).unwrap_or_else(|| Value::Nested(json.to_string().into_bytes())),
             Json::Object(_) => Value::Nested(json.to_string().into_bytes()),
@@ -170,7 +169,7 @@ fn numbers(items: &[serde_json::Value], is_list: bool) -> Option<Value> {
     };
     let mut ints = items.iter().filter_map(serde_json::Value::as_i64);
     match ints.find_map(|int| exact_float(int).err()) {
-        Some(what) if dtype == DataType::Fp64 => Some(Value::Unreadable(what)),
+        Some(what) if dtype == DataType::Fp64 => Some(Value::Unreadable(what.to_string())),
         _ => Some(Value::Numbers {
             dtype,
             is_list: Some(is_list),

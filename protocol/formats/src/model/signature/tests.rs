@@ -43,7 +43,7 @@ fn manifest(output: TensorSpec) -> Manifest {
 }
 
 /// Served shape of `x` [-1, 3, -1].
-fn narrowed(tensor: DeclaredTensor, batched: bool) -> Result<Vec<i64>, String> {
+fn narrowed(tensor: DeclaredTensor, batched: bool) -> Result<Vec<i64>> {
     let mut signature = signature(vec![spec("x", &[-1, 3, -1])], vec![], batched);
     let config = ModelConfig {
         inputs: vec![tensor],
@@ -65,12 +65,12 @@ fn free_dimensions_are_narrowed_and_others_must_be_the_same() {
         (&[-1, 3, 16, 1], false, "the graph has [-1, 3, -1]"),
         (&[-1, 16], true, "[-1, 16]"),
     ] {
-        let error = narrow(dims, batched).unwrap_err();
+        let error = narrow(dims, batched).unwrap_err().to_string();
         assert!(error.contains("`x`") && error.contains(expected), "{error}");
     }
     let mut double = declared(&[3, 16], None);
     double.datatype = DataType::Fp64;
-    assert!(narrowed(double, true).unwrap_err().contains("FP64"));
+    assert!(narrowed(double, true).unwrap_err().to_string().contains("FP64"));
 }
 
 #[test]
@@ -81,18 +81,19 @@ fn what_a_runtime_infers_fits_what_a_file_leaves_free_and_nothing_else() {
         graph(found).check_manifest(&listed).unwrap();
     }
     for found in [&[1, 1, 64][..], &[1, 128], &[2, 1, 128]] {
-        let error = graph(found).check_manifest(&listed).unwrap_err();
+        let error = graph(found).check_manifest(&listed).unwrap_err().to_string();
         let expected = format!("output `y` is FP32 [1, -1, 128] in the manifest and FP32 {found:?} in the graph");
         assert!(error.contains(&expected), "{error}\n  should say {expected}");
     }
-    let other = graph(&[1]).check_manifest(&manifest(spec("z", &[1]))).unwrap_err();
+    let other = graph(&[1]).check_manifest(&manifest(spec("z", &[1])));
+    let other = other.unwrap_err().to_string();
     assert!(
         other.contains("output `z`, FP32 [1], is in the manifest and not in the graph"),
         "{other}"
     );
     let mut more = graph(&[1]);
     more.outputs.push(spec("state", &[2, 3]));
-    let error = more.check_manifest(&manifest(spec("y", &[1]))).unwrap_err();
+    let error = more.check_manifest(&manifest(spec("y", &[1]))).unwrap_err().to_string();
     assert!(
         error.contains("output `state`, FP32 [2, 3], is in the graph"),
         "{error}"
@@ -127,7 +128,7 @@ fn reshaped_tensors_are_served_as_clients_see_them() {
         assert_eq!(reshapes.outputs, [None]);
     }
     let mut other = signature(vec![spec("x", &[2])], vec![], false);
-    let error = other.declare(&config).unwrap_err();
+    let error = other.declare(&config).unwrap_err().to_string();
     assert!(error.contains("[] after `reshape`, the graph has [2]"), "{error}");
     let outputs = ModelConfig {
         outputs: vec![declared(&[4], Some(&[2, 2]))],
@@ -167,7 +168,7 @@ fn joined_inputs_are_those_of_the_graph() {
         (&[("a", "t"), ("b", "u")], "`t` and `u`"),
         (&[("s", "t")], "`joined.s`: the input has no dimension"),
     ] {
-        let error = graph.joined(&config(inputs)).unwrap_err();
+        let error = graph.joined(&config(inputs)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -183,14 +184,15 @@ fn what_the_protocol_cannot_carry_is_named() {
     };
     let good = [tensor("x", Some(DataType::Fp32))];
     assert!(Signature::of_session(&good, &good, 4).unwrap().batched);
-    let error = Signature::of_session(&good, &[tensor("y", None)], 0).unwrap_err();
+    let error = Signature::of_session(&good, &[tensor("y", None)], 0);
+    let error = error.unwrap_err().to_string();
     assert!(
         error.contains("`y` is Sequence") && error.contains("a tensor of another type"),
         "{error}"
     );
     let mut fixed = tensor("y", Some(DataType::Fp32));
     fixed.shape = vec![3];
-    let error = Signature::of_session(&good, &[fixed], 4).unwrap_err();
+    let error = Signature::of_session(&good, &[fixed], 4).unwrap_err().to_string();
     assert!(
         error.contains("`max_batch_size` = 4") && error.contains("fixed at 3"),
         "{error}"
@@ -227,7 +229,7 @@ fn names_that_differ_are_no_batch_axis_and_unknown_ones_say_nothing() {
         let inputs = ["a", "b", "c"].into_iter().zip(inputs);
         let inputs: Vec<_> = inputs.map(|(name, first)| session_tensor(name, *first)).collect();
         let checked = check_batch_axis(&inputs, &[session_tensor("y", output)]);
-        checked.err().unwrap_or_default()
+        checked.err().map_or_else(String::new, |error| error.to_string())
     };
     for (inputs, output) in [
         (&[Free("N"), Free("N")][..], Free("N")),

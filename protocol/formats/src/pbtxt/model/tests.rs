@@ -45,7 +45,7 @@ model_warmup [
 ]
 "#;
 
-fn read(text: &str) -> Result<ModelConfig, String> {
+fn read(text: &str) -> anyhow::Result<ModelConfig> {
     model_config(text, "resnet")
 }
 
@@ -258,7 +258,7 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ),
         ("nome: 'x'", "line 1, column 7: `nome`: not supported"),
     ] {
-        let error = read(text).unwrap_err();
+        let error = read(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}\n  should say {expected}");
     }
 }
@@ -284,7 +284,7 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         sequence_batching { }\n\
         model_warmup { batch_size: 9 inputs { key: 'x' value: { dims: -2 zero_data: true } } }\n\
         colour: 'red'\n";
-    let error = read(text).unwrap_err();
+    let error = read(text).unwrap_err().to_string();
     let expected = [
         "12 entries cannot be served as they are",
         "line 1, column 10: `backend`: `python`",
@@ -306,7 +306,7 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         assert!(line.starts_with(expected), "{line}\n  should begin with {expected}");
     }
     let ranges = read("max_batch_size: 4 model_warmup { batch_size: 9 } dynamic_batching { preferred_batch_size: 5 }");
-    let ranges = ranges.unwrap_err();
+    let ranges = ranges.unwrap_err().to_string();
     for expected in [
         "line 1, column 32: `model_warmup`: `warmup.batch_size`",
         "column 67: `dynamic_batching`: `batching.preferred_rows` has 5",

@@ -6,6 +6,7 @@
 mod standin;
 
 use super::*;
+use crate::error::LoadError;
 use crate::features::Join;
 use crate::features::ids::EntityIds;
 use crate::features::live::LiveTables;
@@ -76,7 +77,7 @@ impl Fixture {
         }
     }
 
-    async fn join(&self, path: DevicePath, prove_every: u32) -> Result<Join, String> {
+    async fn join(&self, path: DevicePath, prove_every: u32) -> Result<Join, LoadError> {
         let config = GdsConfig {
             root: self.folder.path().to_owned(),
             device: 0,
@@ -108,7 +109,7 @@ impl Fixture {
     }
 }
 
-async fn join(tier: Arc<dyn Tier>, destination: RowDestination) -> Result<Join, String> {
+async fn join(tier: Arc<dyn Tier>, destination: RowDestination) -> Result<Join, LoadError> {
     let tier = FeatureTier {
         uncached: Arc::clone(&tier),
         rows: tier,
@@ -125,8 +126,7 @@ async fn join(tier: Arc<dyn Tier>, destination: RowDestination) -> Result<Join, 
         input: 0,
         column: "x".into(),
     };
-    let join = Join::open(tier, LiveTables::new(None), "t", &[input], &[wanted]).await;
-    join.map_err(|e| e.to_string())
+    Join::open(tier, LiveTables::new(None), "t", &[input], &[wanted]).await
 }
 
 /// Rows of 512 bytes from id 0, of which the input is some in the middle.
@@ -302,7 +302,7 @@ async fn a_table_whose_rows_are_trusted_is_proven_whole_when_it_is_opened_or_rep
     let at = damaged.len() - 100;
     damaged[at] ^= 1;
     fixture.write(&damaged);
-    let refused = fixture.join(DevicePath::Gds, 0).await.err().unwrap();
+    let refused = fixture.join(DevicePath::Gds, 0).await.err().unwrap().to_string();
     assert!(
         refused.contains("features/t.rows") && refused.contains("entity 299"),
         "{refused}"
