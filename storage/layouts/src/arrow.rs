@@ -3,7 +3,7 @@
 //! Batches hold few rows, because a look-up reads whole ones. The footer has the checksum of each, which is verified
 //! before the batch is parsed.
 
-use crate::columns::{self, Columns, sealed};
+use crate::columns::{self, Columns, add_sealed};
 use crate::decoding;
 use crate::layout::Codec;
 use crate::rows::{self, Cost, corrupt};
@@ -174,17 +174,18 @@ pub(crate) async fn read(
     let began = Instant::now();
     let size = parts.iter().map(Bytes::len).sum();
     let wanted = batches.into_iter().zip(parts).zip(wanted.values());
-    let rows = decoding::decode(size, || rows_of(object, (footer, header), wanted))?;
+    let mut rows = Vec::with_capacity(ids.len() * header.stride as usize);
+    decoding::decode(size, || add_rows(object, (footer, header), wanted, &mut rows))?;
     Ok((rows, Cost::since(read, began)))
 }
 
-/// Returns the wanted rows of batches.
-fn rows_of<'a>(
+/// Appends the wanted rows of batches to `out`.
+fn add_rows<'a>(
     object: &Object,
     (footer, header): (&ArrowFooter, &TableHeader),
     wanted: impl Iterator<Item = ((&'a Batch, Bytes), &'a Vec<(usize, i64)>)>,
-) -> Result<Vec<u8>, StorageError> {
-    let mut out = Vec::new();
+    out: &mut Vec<u8>,
+) -> Result<(), StorageError> {
     for ((batch, bytes), rows) in wanted {
         let bad = |e: anyhow::Error| corrupt(&object.path, format!("batch, offset {}: {e}", batch.range.start));
         if crc32c::crc32c(&bytes) != batch.crc {
@@ -197,10 +198,10 @@ fn rows_of<'a>(
             if start + ids.len() > decoded.num_rows() {
                 return Err(bad(anyhow!("{} rows, fewer than in the manifest", decoded.num_rows())));
             }
-            out.extend(sealed(header, &decoded.slice(start, ids.len()), &ids).map_err(bad)?);
+            add_sealed(header, &decoded.slice(start, ids.len()), &ids, out).map_err(bad)?;
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch> {

@@ -45,24 +45,24 @@ impl<'a> Columns<'a> {
         columns.push(Arc::new(crcs));
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
         // A boolean that is neither 0 nor 1 would come back as another byte.
-        let checked = sealed(self.header, &batch, &ids).map(|_| batch);
+        let checked = add_sealed(self.header, &batch, &ids, &mut Vec::new()).map(|()| batch);
         checked.map_err(|_| anyhow!("columns cannot store a row exactly: write the table again"))
     }
 }
 
-/// Converts a batch to rows in order, each verified by the checksum written with it.
-pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>> {
-    let rows = lay_out(header, batch.schema().field(0).name(), batch, ids)?;
+/// Appends a batch to `out` as rows in order, each verified by the checksum written with it.
+pub(crate) fn add_sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64], out: &mut Vec<u8>) -> Result<()> {
+    let (before, stride) = (out.len(), header.stride as usize);
+    lay_out(header, batch.schema().field(0).name(), batch, ids, out)?;
     let crcs = batch.column_by_name(CRC);
     let crcs = crcs.and_then(|column| column.as_any().downcast_ref::<UInt32Array>());
     let crcs = crcs.with_context(|| format!("missing column `{CRC}`: not laid out by this program"))?;
-    let stride = header.stride as usize;
-    for ((row, crc), id) in rows.chunks_exact(stride).zip(crcs.values()).zip(ids) {
+    for ((row, crc), id) in out[before..].chunks_exact(stride).zip(crcs.values()).zip(ids) {
         if row.last_chunk() != Some(&crc.to_le_bytes()) {
             bail!("entity {id}: wrong checksum: the page is damaged");
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Upper bound on the size of `rows` rows as columns, in bytes. Offsets, nulls and padding add to the rows, but never

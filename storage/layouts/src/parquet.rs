@@ -3,7 +3,7 @@
 //! Pages hold few rows, and no column has a dictionary, because a look-up would have to read all of it. So the files are
 //! somewhat larger than files written for scans. Each row's checksum has its own column: pages have no checksums.
 
-use crate::columns::{self, Columns, sealed};
+use crate::columns::{self, Columns, add_sealed};
 use crate::decoding::{self, Decodes};
 use crate::layout::Codec;
 use crate::page;
@@ -270,8 +270,9 @@ pub(crate) async fn read(
     loop {
         for batch in batches {
             let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
-            let rows = decoding::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
-            out.extend(rows.map_err(|detail| corrupt(&object.path, detail))?);
+            let bytes = of.len() * header.stride as usize;
+            let added = decoding::decode(bytes, || add_sealed(header, &batch, of, &mut out));
+            added.map_err(|detail| corrupt(&object.path, detail))?;
             done += batch.num_rows();
         }
         let Some(ranges) = wanted else { break };

@@ -6,11 +6,10 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array,
 };
-use arrow_buffer::{BooleanBuffer, MutableBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType as Arrow, SchemaRef};
 use bytes::Bytes;
-use std::borrow::Cow;
 use std::sync::Arc;
 use tierlab_formats::table::{KeyColumn, KeyKind, TableHeader};
 
@@ -72,15 +71,22 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
     })
 }
 
-/// Lays out the columns of a batch as rows, in order, each sealed for its id. The batch must hold exactly the rows of
+/// Appends the columns of a batch to `out` as rows, in order, each sealed for its id. The batch must hold exactly the rows of
 /// `ids`, in this order, and have the header's columns. If entities have keys, `id_column` is the key column, and `ids`
 /// are row numbers, which the batch does not hold. The rows' checksums then show whether these are the requested rows.
 ///
 /// # Errors
 /// Fails if a column is missing or has another size, if rows have other ids, or if a row cannot hold a key.
-pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>> {
-    let stride = header.stride as usize;
-    let mut rows = vec![0; stride * ids.len()];
+pub fn lay_out(
+    header: &TableHeader,
+    id_column: &str,
+    batch: &RecordBatch,
+    ids: &[i64],
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let (stride, before) = (header.stride as usize, out.len());
+    out.resize(before + stride * ids.len(), 0);
+    let rows = &mut out[before..];
     let found = batch.column_by_name(id_column);
     match &header.schema.key {
         Some(key) => {
@@ -114,7 +120,7 @@ pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: 
     for (&id, row) in ids.iter().zip(rows.chunks_exact_mut(stride)) {
         header.seal_row(id, row);
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Writes keys into rows that have none yet.
@@ -141,8 +147,8 @@ fn put_keys<'a>(column: &KeyColumn, keys: &ArrayRef, rows: impl ExactSizeIterato
     Ok(())
 }
 
-/// Elements of an array in order, little-endian.
-fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>> {
+/// Elements of an array in order, little-endian; shares the array's memory except for booleans.
+fn element_bytes(array: &ArrayRef) -> Result<Buffer> {
     let nulls = array.null_count();
     if nulls > 0 {
         bail!("{nulls} values are null; every value is required");
@@ -152,14 +158,18 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>> {
         return element_bytes(list.values());
     }
     if let Some(flags) = any.downcast_ref::<BooleanArray>() {
-        return Ok(flags.values().iter().map(u8::from).collect::<Vec<u8>>().into());
+        return Ok(flags.values().iter().map(u8::from).collect());
     }
     let size = array.data_type().primitive_width();
     let size = size.with_context(|| format!("{} has no fixed size", array.data_type()))?;
     let data = array.to_data();
-    let bytes = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
-    let bytes = bytes.get(data.offset() * size..(data.offset() + data.len()) * size);
-    Ok(bytes.context("its values are truncated")?.to_vec().into())
+    let (start, len) = (data.offset() * size, data.len() * size);
+    let values = data.buffers().first().filter(|values| values.len() >= start + len);
+    match values {
+        Some(values) => Ok(values.slice_with_length(start, len)),
+        None if len == 0 => Ok(Buffer::default()),
+        None => bail!("its values are truncated"),
+    }
 }
 
 #[cfg(test)]
@@ -199,6 +209,11 @@ mod tests {
         row.into()
     }
 
+    fn rows_of(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>> {
+        let mut rows = Vec::new();
+        lay_out(header, ID_COLUMN, batch, ids, &mut rows).map(|()| rows)
+    }
+
     proptest! {
         #[test]
         fn rows_read_back_from_columns(ids in proptest::collection::vec(-20_i64..80, 0..30)) {
@@ -207,10 +222,10 @@ mod tests {
             let rows: Vec<Bytes> = ids.iter().map(|&id| row(&header, id)).collect();
             let batch = to_batch(&header, &schema, &ids, &rows).unwrap();
             prop_assert_eq!(&to_table("t", ID_COLUMN, &schema).unwrap().schema, &header.schema);
-            prop_assert_eq!(lay_out(&header, ID_COLUMN, &batch, &ids).unwrap(), rows.concat());
+            prop_assert_eq!(rows_of(&header, &batch, &ids).unwrap(), rows.concat());
             // A slice begins inside its buffers.
             if let [_, rest @ ..] = &ids[..] {
-                let sliced = lay_out(&header, ID_COLUMN, &batch.slice(1, rest.len()), rest).unwrap();
+                let sliced = rows_of(&header, &batch.slice(1, rest.len()), rest).unwrap();
                 prop_assert_eq!(sliced, rows[1..].concat());
             }
         }
@@ -223,7 +238,7 @@ mod tests {
         let rows = [row(&header, 3), row(&header, 4)];
         let batch = to_batch(&header, &schema, &[3, 4], &rows).unwrap();
         for ids in [&[4, 3][..], &[3], &[3, 4, 5], &[]] {
-            assert!(lay_out(&header, ID_COLUMN, &batch, ids).is_err(), "{ids:?}");
+            assert!(rows_of(&header, &batch, ids).is_err(), "{ids:?}");
         }
         assert!(
             to_batch(&header, &schema, &[4, 3], &rows)

@@ -290,8 +290,7 @@ impl ReplyRows<'_> {
         let corrupt = |detail: String| ErrorKind::Corrupt.error(self.name, detail);
         let parts = self.missing.split_at_checked(batch.num_rows());
         let (now, later) = parts.ok_or_else(|| corrupt("server sent more rows than requested".into()))?;
-        let rows = lay_out(&self.table.header, self.id_column, batch, now).map_err(|e| corrupt(e.to_string()))?;
-        self.rows.extend_from_slice(&rows);
+        lay_out(&self.table.header, self.id_column, batch, now, &mut self.rows).map_err(|e| corrupt(e.to_string()))?;
         self.missing = later;
         Ok(())
     }
