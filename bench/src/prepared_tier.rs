@@ -341,7 +341,13 @@ impl OpenTier {
 /// # Errors
 /// The threads cannot be started.
 pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
+    runtime_with(threads, || ())
+}
+
+/// Same as [`runtime`]; each thread begins with `prepare`.
+pub(crate) fn runtime_with(threads: u16, prepare: fn()) -> Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.on_thread_start(prepare);
     if threads > 0 {
         builder.worker_threads(threads.into());
     }

@@ -22,8 +22,8 @@ async fn main() -> Result<(), StorageError> {
     let began = Instant::now();
     let (mut rows, mut bytes, mut scan) = (0_u64, 0_u64, table.scan());
     while let Some(some) = scan.next().await? {
-        rows += some.rows.len() as u64;
-        bytes += some.rows.iter().map(|row| row.len() as u64).sum::<u64>();
+        rows += some.len() as u64;
+        bytes += some.iter().map(|row| row.len() as u64).sum::<u64>();
     }
     let seconds = began.elapsed().as_secs_f64();
     if rows != table.manifest().rows {

@@ -5,6 +5,7 @@
 //! shard. A reader that spins costs a few threads of the pool, never the caller's.
 
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -161,10 +162,20 @@ impl Drop for Watch {
 /// Decoding this many bytes takes about a tenth of a millisecond: longer than it takes to hand the tasks over.
 const LARGE_BYTES: usize = 64 << 10;
 
+thread_local! {
+    static IN_PLACE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes the calling thread keep its other tasks while it decodes: for runtimes that only load tables, on as many threads as they have.
+pub fn decode_in_place() {
+    IN_PLACE.set(true);
+}
+
 /// Runs a decode of `bytes` bytes, after moving the thread's other tasks away if it is large.
 pub(crate) fn decode<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     // A single-threaded runtime has no other thread for its tasks.
-    let can_move = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let is_multi = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let can_move = || !IN_PLACE.get() && is_multi();
     if bytes >= LARGE_BYTES && can_move() {
         tokio::task::block_in_place(work)
     } else {

@@ -32,7 +32,7 @@ mod sample;
 pub mod table;
 pub mod write;
 
-pub use decoding::stuck_decodes;
+pub use decoding::{decode_in_place, stuck_decodes};
 pub use layout::Layout;
 pub use manifest::Manifest;
 pub use rows::Cost;

@@ -94,7 +94,7 @@ pub(crate) fn corrupt(path: &ObjectPath, detail: impl std::fmt::Display) -> Stor
 }
 
 /// Maximum bytes of a joined read.
-const MAX_READ_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// Reads ranges, adjacent ones joined, such as rows of a scan; returns one part per range, in request order. Joining helps
 /// every tier, even one that joins no ranges itself.

@@ -206,7 +206,7 @@ impl Open {
         };
         let mut cost = found.cost.read;
         cost.copy += found.cost.decode;
-        Ok((found.rows, cost))
+        Ok((found.shared().collect(), cost))
     }
 
     /// Entities whose rows are in a range, completely or partly.

@@ -3,7 +3,7 @@
 
 use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{Manifest, key};
-use crate::rows::{self, Cost, corrupt};
+use crate::rows::{self, Cost, MAX_READ_BYTES, corrupt};
 use crate::{arrow, parquet, sample};
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -23,16 +23,42 @@ const SCAN_BYTES: u64 = 8 << 20;
 /// Rows in the rows format.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
-    /// Row of each requested entity, in request order. Rows that were read together share their memory.
-    pub rows: Vec<Bytes>,
+    /// Rows of the requested entities, in request order: each part holds whole rows that were read together.
+    parts: Vec<Bytes>,
+    /// Bytes of a row.
+    stride: usize,
     /// Cost of all rows together.
     pub cost: Cost,
 }
 
 impl Rows {
-    fn decoded(rows: Vec<Bytes>, read: ReadCost, began: Instant) -> Self {
-        let cost = Cost::since(read, began);
-        Self { rows, cost }
+    fn decoded(parts: Vec<Bytes>, stride: u32, read: ReadCost, began: Instant) -> Self {
+        Self {
+            parts,
+            stride: stride as usize,
+            cost: Cost::since(read, began),
+        }
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum::<usize>() / self.stride.max(1)
+    }
+
+    /// True if there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Rows in request order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().flat_map(|part| part.chunks_exact(self.stride.max(1)))
+    }
+
+    /// Rows in request order; those that were read together share their memory.
+    pub fn shared(&self) -> impl Iterator<Item = Bytes> {
+        let rows = |part: &Bytes| part.chunks_exact(self.stride.max(1)).map(|row| part.slice_ref(row));
+        self.parts.iter().flat_map(rows)
     }
 }
 
@@ -114,16 +140,24 @@ impl Table {
             groups.entry((shard, file)).or_default().push(i);
         }
         let jobs: Vec<_> = groups.into_iter().collect();
+        let is_in_order = jobs.iter().flat_map(|(_, members)| members).is_sorted();
         let mut out = Rows {
-            rows: vec![Bytes::new(); ids.len()],
-            cost: Cost::default(),
+            stride: self.header.stride as usize,
+            ..Rows::default()
         };
+        if !is_in_order {
+            out.parts.resize(ids.len(), Bytes::new());
+        }
         for jobs in jobs.chunks(CONCURRENT_READS) {
             let reads = jobs.iter().map(|((shard, _), members)| self.job(*shard, members, ids));
             for ((_, members), done) in jobs.iter().zip(try_join_all(reads).await?) {
                 out.cost.merge(&done.cost);
-                for (&i, row) in members.iter().zip(done.rows) {
-                    out.rows[i] = row;
+                if is_in_order {
+                    out.parts.extend(done.parts);
+                    continue;
+                }
+                for (&i, row) in members.iter().zip(done.shared()) {
+                    out.parts[i] = row;
                 }
             }
         }
@@ -176,22 +210,26 @@ impl Table {
         id.wrapping_sub(self.manifest.first_id).cast_unsigned() - shard * self.manifest.rows_per_shard
     }
 
+    /// Reads rows of a fixed size, consecutive ones together.
     async fn strides(&self, object: &Object, number: u64, ids: &[i64]) -> Result<Rows, StorageError> {
         let stride = u64::from(self.header.stride);
-        let at = |&id: &i64| {
-            let start = self.number_in(number, id) * stride;
-            start..start + stride
+        let most = (MAX_READ_BYTES / stride).max(1) as usize;
+        let runs: Vec<&[i64]> = runs_of(ids).flat_map(|run| run.chunks(most)).collect();
+        let range = |run: &&[i64]| {
+            let start = self.number_in(number, run[0]) * stride;
+            start..start + stride * run.len() as u64
         };
-        let ranges: Vec<_> = ids.iter().map(at).collect();
+        let ranges: Vec<_> = runs.iter().map(range).collect();
         let (parts, read) = rows::read(&*self.tier, object, &ranges).await?;
         let began = Instant::now();
-        let rows = ids.iter().zip(&ranges).zip(&parts).map(|((&id, range), row)| {
-            let checked = self.header.check_row(id, row);
-            checked.map_err(|e| corrupt(&object.path, format!("row, offset {}: {e}", range.start)))?;
-            Ok(row.clone())
-        });
-        let rows = rows.collect::<Result<_, StorageError>>()?;
-        Ok(Rows::decoded(rows, read, began))
+        for ((run, range), part) in runs.iter().zip(&ranges).zip(&parts) {
+            let offsets = (range.start..).step_by(stride as usize);
+            for ((&id, row), offset) in run.iter().zip(part.chunks(stride as usize)).zip(offsets) {
+                let checked = self.header.check_row(id, row);
+                checked.map_err(|e| corrupt(&object.path, format!("row, offset {offset}: {e}")))?;
+            }
+        }
+        Ok(Rows::decoded(parts, self.header.stride, read, began))
     }
 
     /// Reads rows from pages or batches, each only once.
@@ -208,14 +246,15 @@ impl Table {
         };
         let (bytes, stride) = (Bytes::from(bytes), self.header.stride as usize);
         let row = |at: usize| bytes.slice(at * stride..(at + 1) * stride);
-        let rows = match unique == ids {
-            true => (0..ids.len()).map(row).collect(),
+        let parts = match unique == ids {
+            true => vec![bytes],
             false => ids
                 .iter()
-                .map(|id| unique.binary_search(id).map_or(Bytes::new(), row))
+                .filter_map(|id| unique.binary_search(id).ok())
+                .map(row)
                 .collect(),
         };
-        Ok(Rows { rows, cost })
+        Ok(Rows { parts, stride, cost })
     }
 
     async fn file(&self, folder: u64, id: i64) -> Result<Rows, StorageError> {
@@ -225,7 +264,7 @@ impl Table {
         let began = Instant::now();
         let checked = self.header.check_row(id, &read.bytes);
         checked.map_err(|e| corrupt(&path, format!("row, offset 0: {e}; lay the table out again")))?;
-        Ok(Rows::decoded(vec![read.bytes], read.cost, began))
+        Ok(Rows::decoded(vec![read.bytes], self.header.stride, read.cost, began))
     }
 
     /// Reads samples of a shard with one call of the tier, which joins ranges where that is cheaper.
@@ -262,7 +301,7 @@ impl Table {
                 row.map(Bytes::from).map_err(|e| corrupt(path, e))
             });
         let rows = rows.collect::<Result<_, _>>()?;
-        Ok(Rows::decoded(rows, read, began))
+        Ok(Rows::decoded(rows, self.header.stride, read, began))
     }
 
     /// Shard with the positions of its rows, from memory or from the tier.
@@ -323,6 +362,11 @@ impl Table {
         }
         Ok((index, Cost::since(read.cost, began)))
     }
+}
+
+/// Consecutive ids.
+fn runs_of(ids: &[i64]) -> impl Iterator<Item = &[i64]> {
+    ids.chunk_by(|&id, &next| id.checked_add(1) == Some(next))
 }
 
 /// Path of an entity's row, in the folder of its shard.

@@ -183,13 +183,13 @@ async fn every_layout_gives_the_rows_bit_by_bit() {
         let table = place.laid_out(layout).await;
         let ids = [FIRST + 2499, FIRST, FIRST + 1234, FIRST + 1235, FIRST];
         let found = table.look_up(&ids).await.unwrap();
-        for (id, row) in ids.iter().zip(&found.rows) {
+        for (id, row) in ids.iter().zip(found.iter()) {
             assert_eq!(row, place.row(*id), "{layout} {id}");
         }
         let mut scan = table.scan();
         let mut id = FIRST;
         while let Some(batch) = scan.next().await.unwrap() {
-            for row in batch.rows {
+            for row in batch.iter() {
                 assert_eq!(row, place.row(id), "{layout} {id}");
                 id += 1;
             }
@@ -352,7 +352,7 @@ async fn damage_bytes(place: &Place, layout: Layout) {
         let ids: Vec<i64> = (FIRST..FIRST + ROWS as i64).collect();
         match table.look_up(&ids).await {
             Ok(found) => {
-                for (id, row) in ids.iter().zip(&found.rows) {
+                for (id, row) in ids.iter().zip(found.iter()) {
                     assert_eq!(row, place.row(*id), "{layout}, byte {at}, entity {id}");
                 }
             }
@@ -538,9 +538,9 @@ async fn a_table_replaced_in_place_is_never_mixed_with_the_new_one() {
         std::fs::write(place.folder.path().join("t.rows"), &other).unwrap();
         let new = place.laid_out(layout).await;
         let found = old.look_up(&[FIRST, FIRST + 2000]).await.unwrap();
-        assert_eq!(found.rows[1], place.row(FIRST + 2000), "{layout}");
+        assert_eq!(found.iter().nth(1).unwrap(), place.row(FIRST + 2000), "{layout}");
         let found = new.look_up(&[FIRST]).await.unwrap();
-        assert_ne!(found.rows[0], place.row(FIRST), "{layout}");
+        assert_ne!(found.iter().next().unwrap(), place.row(FIRST), "{layout}");
     }
 }
 

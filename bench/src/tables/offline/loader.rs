@@ -41,7 +41,7 @@ pub(super) struct LoaderFigures {
 impl LoaderFigures {
     /// Adds a piece with its read time.
     pub(super) fn add(&mut self, rows: &Rows, took: Duration) {
-        self.rows += rows.rows.len() as u64;
+        self.rows += rows.len() as u64;
         self.reads += 1;
         self.requests += u64::from(rows.cost.read.requests);
         self.wire_bytes += rows.cost.read.wire_bytes;
@@ -128,8 +128,8 @@ impl LoaderSource {
             let (rows, took) = piece?;
             loaded.add(&rows, took);
             let mut working = Instant::now();
-            for row in rows.rows {
-                shuffle.push(&row, |row| match is_running {
+            for row in rows.iter() {
+                shuffle.push(row, |row| match is_running {
                     true => self.workload.add(&mut batch, row),
                     false => Ok(()),
                 })?;

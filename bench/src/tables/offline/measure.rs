@@ -199,7 +199,7 @@ impl Case<'_> {
             let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
                 loaded.add(&rows, started.elapsed());
                 let mut batch = workload.batch();
-                rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
+                rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
                 Ok(batch)
             });
             batch.map_err(|error| failed = Some(error)).ok()

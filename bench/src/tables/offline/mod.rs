@@ -12,7 +12,7 @@ pub(crate) use plan::OfflineOptions;
 
 use super::placements::{Placement, measure_placements};
 use crate::plan::{Common, bad_usage};
-use crate::prepared_tier::{PreparedTiers, runtime, with_tiers};
+use crate::prepared_tier::{PreparedTiers, runtime_with, with_tiers};
 use crate::report::{RunFacts, csv, finish, results_folder};
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tierlab_instrument::units::bytes;
+use tierlab_layouts::decode_in_place;
 use tierlab_models::import::load_onnxruntime;
 use workload::Workload;
 
@@ -170,7 +171,7 @@ fn rounds(
 ) -> Result<MeasuredOffline> {
     let file = |(name, prepared): (&String, &OpenWorkload)| (name.clone(), prepared.workload.table.bytes.clone());
     let files = workloads.iter().map(file).collect();
-    let loader = |(depth, workers): (usize, u16)| anyhow::Ok((depth, workers, runtime(workers)?));
+    let loader = |(depth, workers): (usize, u16)| anyhow::Ok((depth, workers, runtime_with(workers, decode_in_place)?));
     let loaders: Vec<_> = plan.loaders().into_iter().map(loader).collect::<Result<_>>()?;
     let accelerators = plan.workloads.values().filter_map(|raw| raw.accelerator.as_ref());
     let counts = accelerators.map(|accelerator| accelerator.count.len());
