@@ -57,8 +57,9 @@ impl Rows {
 
     /// Rows in request order; those that were read together share their memory.
     pub fn shared(&self) -> impl Iterator<Item = Bytes> {
-        let rows = |part: &Bytes| part.chunks_exact(self.stride.max(1)).map(|row| part.slice_ref(row));
-        self.parts.iter().flat_map(rows)
+        let stride = self.stride.max(1);
+        let parts = self.parts.iter();
+        parts.flat_map(move |part| part.chunks_exact(stride).map(|row| part.slice_ref(row)))
     }
 }
 
