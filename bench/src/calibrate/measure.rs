@@ -36,7 +36,7 @@ pub(super) struct Cell {
 }
 
 /// One size at one depth in one round.
-struct Step {
+struct MeasuredStep {
     result: RepeatResult,
     /// Disturbance of the machine, in words.
     disturbed: Option<String>,
@@ -49,7 +49,7 @@ impl Cell {
     }
 
     /// Adds the steps of its rounds, without the disturbed ones if at least half are quiet. Returns the number left out.
-    fn add_all(&mut self, steps: &[Step]) -> usize {
+    fn add_all(&mut self, steps: &[MeasuredStep]) -> usize {
         let quiet = steps.iter().filter(|step| step.disturbed.is_none()).count();
         let includes_all = 2 * quiet < steps.len();
         for step in steps {
@@ -109,7 +109,7 @@ pub(super) fn rounds(
             ..Point::reads("calibrate", block_bytes)
         }));
     }
-    let mut steps: BTreeMap<Point, Vec<Step>> = BTreeMap::new();
+    let mut steps: BTreeMap<Point, Vec<MeasuredStep>> = BTreeMap::new();
     let (started, mut rounds_at_s) = (Instant::now(), Vec::new());
     let order = shuffled_rounds(access.seed, options.rounds, &points);
     let expected = access.warmup + access.window + STEP_OVERHEAD;
@@ -125,7 +125,10 @@ pub(super) fn rounds(
         let result = tier.measure(point, &access, round, stop, Ok)?;
         if !stop.is_requested() {
             let disturbed = result.machine.disturbed(&Limits::default());
-            steps.entry(point.clone()).or_default().push(Step { result, disturbed });
+            steps
+                .entry(point.clone())
+                .or_default()
+                .push(MeasuredStep { result, disturbed });
         }
         Ok(())
     })?;
@@ -147,7 +150,7 @@ pub(super) fn rounds(
 }
 
 /// Sentence about disturbed steps, `left_out` of which are excluded.
-fn disturbed<'a>(steps: impl Iterator<Item = &'a Step> + Clone, left_out: usize) -> String {
+fn disturbed<'a>(steps: impl Iterator<Item = &'a MeasuredStep> + Clone, left_out: usize) -> String {
     let all = steps.clone().count();
     let mut disturbed = steps.filter_map(|step| step.disturbed.as_ref()).peekable();
     let Some(first) = disturbed.peek().map(ToString::to_string) else {
@@ -172,7 +175,7 @@ mod tests {
         let step = |ns: u64, why: Option<&str>| {
             let mut tally = Tally::default();
             tally.call(ns.into(), 4096, false, &tierlab_storage::ReadCost::default());
-            Step {
+            MeasuredStep {
                 result: RepeatResult {
                     seconds: Vec::new(),
                     tally,

@@ -7,7 +7,7 @@ use super::ledger::{PlannedStep, Round, Work};
 use super::naming::driven_factors;
 use super::recorder::{NamedFailures, goose_figures};
 use super::requests::grpc_connections;
-use super::send::{Part, Results, StepContext};
+use super::send::{PartResults, Results, StepContext};
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan, Request, StepInputs, StepPlan};
@@ -152,13 +152,13 @@ pub(super) async fn send(
             examples: examples.clone(),
             ..Finished::of(samples, observed, travelled.window_began)
         };
-        parts.push(Part::new(finished, Arc::clone(&schedule), seed));
+        parts.push(PartResults::new(finished, Arc::clone(&schedule), seed));
     }
     Ok(Some(Results { parts, counted, agents }))
 }
 
 /// Whole journeys, with goose's own times, and with the failed step named in their failures and examples.
-fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, seed: u64) -> Part {
+fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, seed: u64) -> PartResults {
     let mut failures = NamedFailures::default();
     // A journey fails with the one step that ends it.
     for ((step, samples), examples) in journey.steps.iter().zip(&all.steps).zip(&all.examples) {
@@ -184,7 +184,7 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
         .filter_map(|whole| whole.goose_us);
     let samples = all.journeys.iter().map(|whole| whole.sample).collect();
     let finished = Finished::of(samples, all.observed, all.window_began);
-    Part {
+    PartResults {
         driver: DriverFigures::Journeys {
             journeys: JourneyFigures {
                 completed: good().count() as u64,
@@ -193,7 +193,7 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
             goose: goose_figures(goose_us.collect(), None),
         },
         failures: Some(failures),
-        ..Part::new(finished, Arc::clone(schedule), seed)
+        ..PartResults::new(finished, Arc::clone(schedule), seed)
     }
 }
 

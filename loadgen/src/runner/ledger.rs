@@ -141,14 +141,14 @@ pub(super) enum Work<'a> {
     /// Open loop at the throughput of a closed loop, which is known once that was measured.
     Paired(ClosedLoopPlan),
     /// Loads sent at the same time.
-    Mix(Vec<Share<'a>>),
+    Mix(Vec<MixShare<'a>>),
     /// Journeys, begun per second.
     Journeys(&'a JourneyPlan, f64),
 }
 
 /// One part of a mix at one rate.
 #[derive(Debug, Clone)]
-pub(super) struct Share<'a> {
+pub(super) struct MixShare<'a> {
     pub(super) load: Load,
     pub(super) model: &'a str,
     pub(super) seed: u64,

@@ -8,10 +8,10 @@
 //! processes (for Poisson parts a Poisson process), and each part meets the server under the load of all. The server's
 //! counters cover all parts together; the replies give each part's share (`tierlab_analysis::mix_shares`).
 
-use super::ledger::{PlannedStep, Round, Share, Work};
+use super::ledger::{MixShare, PlannedStep, Round, Work};
 use super::naming::{driven_factors, factors, four_digits};
 use super::recorder::goose_figures;
-use super::send::{Part, Results, StepContext};
+use super::send::{PartResults, Results, StepContext};
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{ClosedLoopPlan, Plan};
@@ -113,7 +113,7 @@ pub(super) async fn send_closed(
     };
     // More bodies were built than users sent.
     let count = result.finished.samples.len() as u64;
-    Ok(Some(Results::new(vec![Part {
+    Ok(Some(Results::new(vec![PartResults {
         sent: Some(SentRequests {
             distinct: sent.distinct.min(count),
             ..sent
@@ -122,7 +122,7 @@ pub(super) async fn send_closed(
             closed_loop: result.figures,
             goose: goose_figures(result.goose_us, Some(result.goose_counted)),
         },
-        ..Part::new(result.finished, Arc::new(result.schedule), seed)
+        ..PartResults::new(result.finished, Arc::new(result.schedule), seed)
     }])))
 }
 
@@ -142,7 +142,7 @@ pub(super) fn mixes<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
                     let load = mix.load(part, rate);
                     let model = part.model.as_deref().unwrap_or(&plan.model);
                     let seed = attempt(position).seed;
-                    shares.push(Share { load, model, seed });
+                    shares.push(MixShare { load, model, seed });
                     let factors = Factors {
                         mix: Some(mix.to_string()),
                         ..factors(plan, target, load, model)
@@ -164,7 +164,10 @@ pub(super) fn mixes<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
 }
 
 /// Sends the requests of all parts, their clocks started together; `None` if interrupted.
-pub(super) async fn send_mix(shares: &[Share<'_>], context: &mut StepContext<'_>) -> Result<Option<Results>, RunError> {
+pub(super) async fn send_mix(
+    shares: &[MixShare<'_>],
+    context: &mut StepContext<'_>,
+) -> Result<Option<Results>, RunError> {
     context.begin().await;
     let barrier = Barrier::new(shares.len());
     let sending = shares
@@ -174,7 +177,11 @@ pub(super) async fn send_mix(shares: &[Share<'_>], context: &mut StepContext<'_>
     Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Results::new))
 }
 
-async fn send_share(share: &Share<'_>, barrier: &Barrier, context: &StepContext<'_>) -> Result<Option<Part>, RunError> {
+async fn send_share(
+    share: &MixShare<'_>,
+    barrier: &Barrier,
+    context: &StepContext<'_>,
+) -> Result<Option<PartResults>, RunError> {
     let requests = context.requests(share.load, share.model, share.seed);
     let schedule = requests.schedule();
     let (step, sent) = requests.step(&schedule, context.watch)?;
@@ -184,9 +191,9 @@ async fn send_share(share: &Share<'_>, barrier: &Barrier, context: &StepContext<
         Ok::<_, RunError>(Instant::now() + PART_LEAD)
     };
     let finished = driver::run_from(step, start, context.interrupt).await?;
-    Ok(finished.map(|finished| Part {
+    Ok(finished.map(|finished| PartResults {
         sent: Some(sent),
         facts,
-        ..Part::new(finished, schedule, share.seed)
+        ..PartResults::new(finished, schedule, share.seed)
     }))
 }

@@ -62,7 +62,7 @@ impl Senders {
 
 /// Results of a step for one of its points.
 #[derive(Debug)]
-pub struct Part {
+pub struct PartResults {
     /// Samples, and the pacer's observations.
     pub finished: Finished,
     /// Schedule that the samples belong to.
@@ -83,7 +83,7 @@ pub struct Part {
     pub(super) failures: Option<NamedFailures>,
 }
 
-impl Part {
+impl PartResults {
     /// Creates the part of an open loop.
     pub(super) fn new(finished: Finished, schedule: Arc<Schedule>, seed: u64) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Part {
 #[derive(Debug)]
 pub(super) struct Results {
     /// Results by point, in the order of the points.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<PartResults>,
     /// Requests that the server counts.
     pub(super) counted: delta::RequestCounts,
     /// Start uncertainty of its agents; empty without agents.
@@ -113,7 +113,7 @@ pub(super) struct Results {
 
 impl Results {
     /// Creates the results of a step whose samples are all of requests, sent by this process.
-    pub(super) fn new(parts: Vec<Part>) -> Self {
+    pub(super) fn new(parts: Vec<PartResults>) -> Self {
         let samples = parts.iter().flat_map(|part| &part.finished.samples);
         Self {
             counted: delta::RequestCounts::new(samples),
@@ -214,7 +214,10 @@ impl<'a> StepContext<'a> {
 ///
 /// # Errors
 /// The step could not be driven.
-pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<(Part, Reports)>, RunError> {
+pub async fn measure(
+    requests: &Requests<'_>,
+    interrupt: &Interrupt,
+) -> Result<Option<(PartResults, Reports)>, RunError> {
     let watch = Watch::default();
     let models = vec![requests.model];
     let mut context = StepContext::watch(requests.plan, requests.target, models, (&watch, interrupt));
@@ -232,9 +235,9 @@ pub(super) async fn send(
     workers: Option<&mut Workers>,
 ) -> Result<Option<Results>, RunError> {
     let schedule = requests.schedule();
-    let part = |finished, sent| Part {
+    let part = |finished, sent| PartResults {
         sent: Some(sent),
-        ..Part::new(finished, Arc::clone(&schedule), requests.seed)
+        ..PartResults::new(finished, Arc::clone(&schedule), requests.seed)
     };
     let Some(workers) = workers else {
         let (step, sent) = requests.step(&schedule, context.watch)?;
@@ -242,7 +245,7 @@ pub(super) async fn send(
         context.begin().await;
         let finished = driver::run(step, context.interrupt).await?;
         return Ok(finished.map(|finished| {
-            Results::new(vec![Part {
+            Results::new(vec![PartResults {
                 facts,
                 ..part(finished, sent)
             }])

@@ -7,7 +7,7 @@ use super::check_reply::check_reply;
 use super::ledger::{Attempt, Ledger, PlannedStep, Work, annotate};
 use super::naming::{factors, line, name};
 use super::recorder;
-use super::send::{self, Part, Reports, Results, Senders, StepContext};
+use super::send::{self, PartResults, Reports, Results, Senders, StepContext};
 use super::target::Target;
 use super::{journeys, loops_and_mixes};
 use crate::error::RunError;
@@ -289,7 +289,7 @@ fn repeats(
 ) -> Vec<Repeat> {
     let objectives = plan.objectives();
     let attempt = step.attempt;
-    let to_repeat = |(part, (_, factors)): (Part, &(usize, Factors))| {
+    let to_repeat = |(part, (_, factors)): (PartResults, &(usize, Factors))| {
         let pool = |connections| recorder::pool(&part.finished, &part.schedule, connections);
         let mut repeat = Repeat {
             index: attempt.index,

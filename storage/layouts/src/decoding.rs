@@ -243,6 +243,23 @@ mod offload_tests {
     }
 
     #[test]
+    fn a_thread_that_decodes_in_place_hands_nothing_over() {
+        let threads = Arc::new(AtomicUsize::new(0));
+        let started = Arc::clone(&threads);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .on_thread_start(move || {
+                decode_in_place();
+                started.fetch_add(1, Relaxed);
+            })
+            .build()
+            .unwrap();
+        let decoding = runtime.spawn(async { [7, 8].map(|number| decode(LARGE_BYTES, || number)) });
+        assert_eq!(runtime.block_on(decoding).unwrap(), [7, 8]);
+        assert_eq!(threads.load(Relaxed), 1);
+    }
+
+    #[test]
     fn a_runtime_of_one_thread_decodes_there() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert_eq!(runtime.block_on(async { decode(LARGE_BYTES, || 7) }), 7);

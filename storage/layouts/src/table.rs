@@ -47,7 +47,7 @@ impl Rows {
 
     /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.len() == 0
     }
 
     /// Rows in request order.

@@ -182,9 +182,13 @@ async fn every_layout_gives_the_rows_bit_by_bit() {
     for layout in Layout::all() {
         let table = place.laid_out(layout).await;
         let ids = [FIRST + 2499, FIRST, FIRST + 1234, FIRST + 1235, FIRST];
-        let found = table.look_up(&ids).await.unwrap();
-        for (id, row) in ids.iter().zip(found.iter()) {
-            assert_eq!(row, place.row(*id), "{layout} {id}");
+        let across_shards = [FIRST + 999, FIRST + 1000, FIRST + 1000, FIRST + 1001, FIRST + 2000];
+        for ids in [ids, across_shards] {
+            let found = table.look_up(&ids).await.unwrap();
+            assert_eq!(found.len(), ids.len(), "{layout}");
+            for (id, row) in ids.iter().zip(found.iter()) {
+                assert_eq!(row, place.row(*id), "{layout} {id}");
+            }
         }
         let mut scan = table.scan();
         let mut id = FIRST;
@@ -352,6 +356,7 @@ async fn damage_bytes(place: &Place, layout: Layout) {
         let ids: Vec<i64> = (FIRST..FIRST + ROWS as i64).collect();
         match table.look_up(&ids).await {
             Ok(found) => {
+                assert_eq!(found.len(), ids.len());
                 for (id, row) in ids.iter().zip(found.iter()) {
                     assert_eq!(row, place.row(*id), "{layout}, byte {at}, entity {id}");
                 }

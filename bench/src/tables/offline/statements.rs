@@ -37,6 +37,8 @@ pub(super) struct OfflineStatement {
     pub(super) of_slower: Interval,
     /// Ratio of both to one read at a time, over the repeats.
     pub(super) of_naive: Interval,
+    /// Ratio of the faster of loader and model to both, over the repeats: the most that a faster other part gains.
+    pub(super) max_gain: Interval,
     /// Share of the sessions' time spent waiting for a batch, in both together: for reads, for decoding, for shuffling
     /// and batching.
     pub(super) idle_share: f64,
@@ -175,6 +177,7 @@ fn statement(
         inference_per_s: rate(|one| &one.inference),
         of_slower: ratio(|one| one.both.rate() / one.loader.rate().min(one.inference.rate())),
         of_naive: ratio(|one| one.both.rate() / one.naive.rate()),
+        max_gain: ratio(|one| one.loader.rate().max(one.inference.rate()) / one.both.rate()),
         idle_share,
         idle_reading_share: for_pieces - decoding,
         idle_decoding_share: decoding,
@@ -249,8 +252,8 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
         ));
     }
     out.push(format!(
-        "read-ahead gives {:.2} times the rate of one read at a time, in which sessions wait {:.0} % of their time",
-        one.of_naive.value,
+        "read-ahead gives {} times the rate of one read at a time, in which sessions wait {:.0} % of their time",
+        spread(&one.of_naive),
         100.0 * one.naive_idle_share
     ));
     if one.taken_share > MIN_OTHERS_SHARE {
@@ -264,18 +267,17 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
 
 /// Returns the part with the lower rate, if the intervals of the two rates do not overlap, with advice.
 fn slower_part(one: &OfflineStatement) -> String {
-    let (loader, inference, both) = (one.loader_per_s, one.inference_per_s, one.both_per_s.value);
+    let (loader, inference, gain) = (one.loader_per_s, one.inference_per_s, spread(&one.max_gain));
     let [delivers, takes] = [loader, inference].map(|rate| digits3(rate.value));
     let is_limit = |of: Interval, other: Interval| of.value < EQUAL_RATIO * other.value && of.hi < other.lo;
     if is_limit(loader, inference) {
-        let (advice, gain) = (loader_advice(one), digits3(inference.value / both));
+        let advice = loader_advice(one);
         return format!(
             "the loader is the bottleneck: alone it delivers {delivers} rows a second, and the model takes {takes}; {advice}. The gain is at \
             most {gain} times"
         );
     }
     if is_limit(inference, loader) {
-        let gain = digits3(loader.value / both);
         return format!(
             "the model is the bottleneck: alone it takes {takes} rows a second, and the loader delivers {delivers}; add sessions, threads or an \
             accelerator, for a gain of up to {gain} times; a faster tier or layout has no effect"

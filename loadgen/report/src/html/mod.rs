@@ -73,11 +73,11 @@ pub fn document(program: &str, title: &str, body: &Markup) -> String {
 }
 
 /// Collapsed section: the end of its address, its title and its body.
-type Section = (&'static str, &'static str, Markup);
+type RunSection = (&'static str, &'static str, Markup);
 
 /// Page of a run: the first screen, the contents, and the sections.
 fn article(report: &Report<'_>, index: usize) -> Markup {
-    let addressed = |(name, title, body): Section| (format!("run{index}-{name}"), title, body);
+    let addressed = |(name, title, body): RunSection| (format!("run{index}-{name}"), title, body);
     let sections: Vec<markup::Section> = sections(report).into_iter().map(addressed).collect();
     html! {
         (first_screen(report))
@@ -107,7 +107,7 @@ fn first_screen(report: &Report<'_>) -> Markup {
 }
 
 /// Sections below the first screen, in reading order; empty ones are left out later.
-fn sections(report: &Report<'_>) -> Vec<Section> {
+fn sections(report: &Report<'_>) -> Vec<RunSection> {
     let over = |body: GroupPart| over_groups(report, body);
     let side_tables = report.side_tables.iter().map(markup::side_table);
     let gpus = report.gpus.as_ref();

@@ -55,7 +55,7 @@ return {1, old}";
 
 /// Unfinished upload or removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Record {
+struct UploadRecord {
     /// Time of the last step, in seconds.
     at: u64,
     /// Number of chunks written.
@@ -66,7 +66,7 @@ struct Record {
     path: ObjectPath,
 }
 
-impl Record {
+impl UploadRecord {
     /// Creates the record of a new removal.
     fn removal(version: Version, path: &ObjectPath, at: u64) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Record {
     }
 }
 
-impl fmt::Display for Record {
+impl fmt::Display for UploadRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (at, done, version, path) = (self.at, self.done, &self.version, &self.path);
         write!(f, "{at} {done} {} {version} {path}", self.digest)
@@ -113,7 +113,7 @@ impl RedisTier {
             None => {
                 let id = RandomState::new().hash_one(&digest);
                 let table = header(&source).await?;
-                let fresh = Record {
+                let fresh = UploadRecord {
                     at: now(),
                     done: 0,
                     digest,
@@ -152,14 +152,14 @@ impl RedisTier {
     }
 
     /// Removes abandoned work, and returns the unfinished upload of these bytes.
-    async fn clear(&self, wanted: Option<(&ObjectPath, &str)>) -> Result<Option<Record>, StorageError> {
+    async fn clear(&self, wanted: Option<(&ObjectPath, &str)>) -> Result<Option<UploadRecord>, StorageError> {
         let mut own_upload = None;
         let unfinished = self.scan(&hashes(self.prefix()).1).await?;
-        for record in unfinished.values().filter_map(|text| Record::parse(text)) {
+        for record in unfinished.values().filter_map(|text| UploadRecord::parse(text)) {
             if wanted == Some((&record.path, &record.digest)) {
                 own_upload = Some(record);
             } else if record.at.saturating_add(ABANDONED_S) < now() {
-                let claim = Record::removal(record.version.clone(), &record.path, now());
+                let claim = UploadRecord::removal(record.version.clone(), &record.path, now());
                 let claimed = self.change(&record, &record.to_string(), &claim.to_string()).await;
                 if claimed.is_ok() {
                     self.remove_chunks(&claim).await?;
@@ -171,7 +171,7 @@ impl RedisTier {
 
     /// Follows an upload, and takes it over once it is idle. Returns it with all chunks if another process finishes it;
     /// `None` if it is gone or continues elsewhere. Bounded by the windows of the upload, since each change writes one.
-    async fn resumed(&self, upload: Option<Record>) -> Result<Option<Record>, StorageError> {
+    async fn resumed(&self, upload: Option<UploadRecord>) -> Result<Option<UploadRecord>, StorageError> {
         let Some(mut upload) = upload else { return Ok(None) };
         let mut unchanged = Duration::ZERO;
         while upload.at.saturating_add(IDLE_S) > now() && unchanged < Duration::from_secs(IDLE_S) {
@@ -179,7 +179,7 @@ impl RedisTier {
             unchanged += FOLLOW_INTERVAL;
             let id = format!("{:016x}", upload.version.id);
             let latest = self.scan(&hashes(self.prefix()).1).await?.remove(&id);
-            match latest.and_then(|text| Record::parse(&text)) {
+            match latest.and_then(|text| UploadRecord::parse(&text)) {
                 Some(latest) if latest == upload => {}
                 Some(latest) if latest.digest == upload.digest => (upload, unchanged) = (latest, Duration::ZERO),
                 _ => {
@@ -197,7 +197,7 @@ impl RedisTier {
     }
 
     /// Writes the next window of an upload, and returns the number of chunks written so far.
-    async fn write(&self, source: &Source, record: &Record) -> Result<u64, StorageError> {
+    async fn write(&self, source: &Source, record: &UploadRecord) -> Result<u64, StorageError> {
         let (version, name) = (&record.version, self.name(&record.path));
         let stem = version.keys(self.prefix(), &record.path);
         let start = version.chunk(record.done).start;
@@ -222,7 +222,7 @@ impl RedisTier {
     }
 
     /// Removes all chunks of a version, and then its record.
-    async fn remove_chunks(&self, record: &Record) -> Result<(), StorageError> {
+    async fn remove_chunks(&self, record: &UploadRecord) -> Result<(), StorageError> {
         let (version, name) = (&record.version, self.name(&record.path));
         let stem = version.keys(self.prefix(), &record.path);
         let mut next = 0;
@@ -241,8 +241,8 @@ impl RedisTier {
     }
 
     /// Records a step of this process's work, or takes over work.
-    async fn step(&self, record: &Record, done: u64) -> Result<Record, StorageError> {
-        let next = Record {
+    async fn step(&self, record: &UploadRecord, done: u64) -> Result<UploadRecord, StorageError> {
+        let next = UploadRecord {
             at: now(),
             done,
             ..record.clone()
@@ -251,7 +251,7 @@ impl RedisTier {
         Ok(next)
     }
 
-    async fn change(&self, record: &Record, was: &str, becomes: &str) -> Result<(), StorageError> {
+    async fn change(&self, record: &UploadRecord, was: &str, becomes: &str) -> Result<(), StorageError> {
         let mut eval = self.hash_command("EVAL", ENTRY_BYTES);
         let id = format!("{:016x}", record.version.id);
         eval.cmd.arg(CHANGE).arg(1).arg(hashes(self.prefix()).1);
@@ -263,11 +263,15 @@ impl RedisTier {
     }
 
     /// Replaces or removes an object. Returns true if done, and the removal of the old version.
-    async fn swap(&self, path: &ObjectPath, upload: Option<&Record>) -> Result<(bool, Option<Record>), StorageError> {
+    async fn swap(
+        &self,
+        path: &ObjectPath,
+        upload: Option<&UploadRecord>,
+    ) -> Result<(bool, Option<UploadRecord>), StorageError> {
         let (objects, unfinished) = hashes(self.prefix());
         let mark = upload.map_or_else(String::new, |record| record.version.to_string());
         let id = upload.map_or_else(String::new, |record| format!("{:016x}", record.version.id));
-        let record = upload.map_or_else(String::new, Record::to_string);
+        let record = upload.map_or_else(String::new, UploadRecord::to_string);
         let at = now();
         let mut eval = self.hash_command("EVAL", ENTRY_BYTES);
         eval.cmd.arg(SWAP).arg(2).arg(objects).arg(unfinished);
@@ -279,7 +283,7 @@ impl RedisTier {
         };
         let done = parts.first() == Some(&Value::Int(1));
         let old = parts.get(1).and_then(text).and_then(Version::parse);
-        Ok((done, old.map(|version| Record::removal(version, path, at))))
+        Ok((done, old.map(|version| UploadRecord::removal(version, path, at))))
     }
 
     fn superseded(&self, path: &ObjectPath) -> StorageError {

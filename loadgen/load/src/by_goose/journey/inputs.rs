@@ -1,7 +1,7 @@
 //! Body of a step that queries a model: an infer request of the Open Inference Protocol as a template. In: a value for
 //! each input, as JSON whose strings may be templates, and the model's declaration. Out: a [`Template`]. Knows no HTTP.
 
-use super::template::{Form, Piece, Template, Usage, Value, shape};
+use super::template::{Piece, Template, Usage, Value, ValueForm, shape};
 use crate::template::escape;
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value as Json;
@@ -57,7 +57,10 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
                     declared: spec.shape.clone(),
                 },
                 data(""),
-                Piece::Value { slot, form: Form::List },
+                Piece::Value {
+                    slot,
+                    form: ValueForm::List,
+                },
             ]);
         }
         if spec.dtype != DataType::Bytes {

@@ -33,7 +33,7 @@ pub(super) enum Piece {
     Text(String),
     Value {
         slot: usize,
-        form: Form,
+        form: ValueForm,
     },
     /// Shape of the tensor of a value, by the model's declaration.
     Shape {
@@ -43,9 +43,9 @@ pub(super) enum Piece {
     },
 }
 
-/// Form in which a value is written.
+/// ValueForm in which a value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ValueForm {
     Json,
     /// JSON, wrapped in a list unless it is one.
     List,
@@ -76,9 +76,9 @@ impl Template {
                 );
             };
             let form = match usage {
-                Usage::Path => Form::InPath,
-                Usage::Body if is_quoted => Form::InString,
-                Usage::Body => Form::Json,
+                Usage::Path => ValueForm::InPath,
+                Usage::Body if is_quoted => ValueForm::InString,
+                Usage::Body => ValueForm::Json,
             };
             Ok(Piece::Value { slot, form })
         };
@@ -115,8 +115,14 @@ impl Template {
             };
             match piece {
                 Piece::Text(text) => out += text,
-                Piece::Value { slot, form: Form::Json } => out += &value(*slot)?.json,
-                Piece::Value { slot, form: Form::List } => {
+                Piece::Value {
+                    slot,
+                    form: ValueForm::Json,
+                } => out += &value(*slot)?.json,
+                Piece::Value {
+                    slot,
+                    form: ValueForm::List,
+                } => {
                     let json = &value(*slot)?.json;
                     if json.starts_with('[') {
                         out += json;
@@ -127,7 +133,7 @@ impl Template {
                 Piece::Value { slot, form } => {
                     let value = value(*slot)?;
                     let text = value.text()?;
-                    if *form == Form::InString {
+                    if *form == ValueForm::InString {
                         escape(text, &mut out);
                     } else {
                         percent_encode(text, &mut out);

@@ -191,4 +191,9 @@ impl Tier for StripedTier {
         self.forget(path);
         deleted
     }
+
+    /// Folders of object paths exist only in the first root.
+    async fn remove_folder(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.tiers[0].remove_folder(path).await
+    }
 }

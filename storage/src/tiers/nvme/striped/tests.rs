@@ -84,8 +84,11 @@ async fn every_root_holds_its_share_and_only_that() {
     let part = path(&format!("{}/x", disk::FOLDER));
     assert_eq!(tier.stat(&part).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert!(tier.put(&part, Bytes::new().into()).await.is_err());
+    assert!(tier.remove_folder(&path("a")).await.is_err(), "it is not empty");
     tier.delete(&path("a/x")).await.unwrap();
     assert_eq!(roots.iter().map(|root| parts_in(root)).sum::<usize>(), 0);
+    tier.remove_folder(&path("a")).await.unwrap();
+    assert!(!roots[0].join("a").exists());
 }
 
 /// A tier opened again finds its objects; with the roots exchanged or a root missing it refuses.
