@@ -476,7 +476,8 @@ mod tests {
     fn the_slower_part_is_named_with_how_far_mending_goes() {
         let one = of(1000.0, 4000.0, 980.0, [10.0, 10.0], 8);
         assert!(
-            one.diagnosis[0].contains("the loader is the bottleneck") && one.diagnosis[0].contains("4.08 times"),
+            one.diagnosis[0].contains("the loader is the bottleneck")
+                && one.diagnosis[0].contains("4.08 [4.08–4.08] times"),
             "{:?}",
             one.diagnosis
         );
@@ -487,12 +488,13 @@ mod tests {
         );
         let one = of(9000.0, 1000.0, 990.0, [10.0, 10.0], 8);
         assert!(
-            one.diagnosis[0].contains("the model is the bottleneck") && one.diagnosis[0].contains("9.09 times"),
+            one.diagnosis[0].contains("the model is the bottleneck")
+                && one.diagnosis[0].contains("9.09 [9.09–9.09] times"),
             "{:?}",
             one.diagnosis
         );
         assert!(
-            one.diagnosis.last().unwrap().contains("2.00 times"),
+            one.diagnosis.last().unwrap().contains("2.00 [2.00–2.00] times"),
             "{:?}",
             one.diagnosis
         );
