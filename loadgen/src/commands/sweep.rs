@@ -58,6 +58,8 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
             plan.file.display()
         )));
     }
+    let mut prices = plan.prices.iter();
+    prices.try_for_each(|(file, _)| plan.check_opens("prices", file))?;
     options.checks.check(&plan)?;
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;

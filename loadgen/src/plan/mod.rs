@@ -260,6 +260,14 @@ impl Plan {
         refusal(&self.file, &self.text, Fault::new(key, problem))
     }
 
+    /// Checks that a file or folder of a key can be opened.
+    ///
+    /// # Errors
+    /// A missing file, or one that this user may not read.
+    pub fn check_opens(&self, key: &str, path: &Path) -> Result<(), PlanError> {
+        fault::check_opens(key, path).map_err(|fault| refusal(&self.file, &self.text, fault))
+    }
+
     /// Objectives of its search or question, and of `sweep --slo`.
     pub fn objectives(&self) -> Vec<Objective> {
         let searched = self.search.iter().map(|search| search.slo.objective);
