@@ -45,6 +45,13 @@ impl Fault {
         };
         Self { key, text }
     }
+
+    /// The same problem with an option of the command line, which set the key.
+    pub(crate) fn of_option(mut self, option: &str) -> Self {
+        let (key, option) = (format!("`{}`", self.key), format!("`{option}`"));
+        self.text = self.text.replacen(&key, &option, 1);
+        self
+    }
 }
 
 fn refused<T>(key: impl Into<String>, problem: &str) -> Result<T, Fault> {

@@ -387,10 +387,6 @@ mod tests {
                 "`target.bodies`: cannot be opened: plans/no.jsonl: ",
             ),
             (
-                "kind = \"http\"\npath = \"/x\"\nbody_file = \"no.json\"",
-                "`target.body_file`: cannot be opened: plans/no.json: ",
-            ),
-            (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{a}'\nrows_file = \"no.csv\"",
                 "`target.rows_file`: cannot be opened: plans/no.csv: ",
             ),
