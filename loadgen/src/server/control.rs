@@ -93,9 +93,8 @@ impl Control {
         let mut spec = first.spec.as_ref().clone();
         spec.others = others.iter().map(|other| other.spec.as_ref().clone()).collect();
         first.spec = Arc::new(spec);
-        first
-            .metrics
-            .extend(others.iter().flat_map(|other| other.metrics.clone()));
+        let metrics = others.iter().flat_map(|other| other.metrics.clone());
+        first.metrics.extend(metrics);
         first.others = others;
         first
     }

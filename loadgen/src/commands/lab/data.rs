@@ -150,15 +150,8 @@ fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf,
     children::run_to_end("generating the model", command, context.interrupt)?;
     if let Some(table) = joined_table(&repository, model)? {
         let mut command = Command::new(&context.programs.models);
-        command.args([
-            "features",
-            "--table",
-            &table,
-            "--rows",
-            &rows.to_string(),
-            "--seed",
-            &seed,
-        ]);
+        let rows = rows.to_string();
+        command.args(["features", "--table", &table, "--rows", &rows, "--seed", &seed]);
         command.arg("--out").arg(&features);
         children::run_to_end("generating the feature table", command, context.interrupt)?;
     }

@@ -124,10 +124,8 @@ pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunE
 /// Returns the lab of a plan, in its working folder.
 fn lab_plan(plan: &Plan, options: &LabOptions) -> Result<LabPlan, RunError> {
     let Some(mut lab) = plan.lab.clone() else {
-        return Err(RunError::Usage(format!(
-            "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
-            plan.file.display()
-        )));
+        let problem = "no `[lab]`: run it with `tierlab-loadgen sweep --url`, or add one";
+        return Err(RunError::about(&plan.file, problem));
     };
     if let Some(other) = plan.other_models().first() {
         let problem = format!(
