@@ -60,11 +60,9 @@ impl PointChecks {
             ));
         }
         if !self.slo.is_empty() && plan.search.is_some() {
-            return Err(RunError::Usage(format!(
-                "--slo checks every rate of a plan, but {} has a `[search]`, which goes above the objective on purpose; \
-                 remove one of the two",
-                plan.file.display()
-            )));
+            let problem = "--slo checks every rate of a plan, but a `[search]` goes above the objective on purpose; \
+                           remove one of the two";
+            return Err(RunError::about(&plan.file, problem));
         }
         self.junit.as_deref().map_or(Ok(()), can_write)?;
         let mut baseline = self.baseline.iter();

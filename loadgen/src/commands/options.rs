@@ -10,7 +10,7 @@ use crate::server::control::Control;
 use crate::server::scrape::Scrape;
 use crate::store::folder::{Claim, claim, new_folder};
 use crate::store::resume::StoppedRun;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -116,7 +116,7 @@ pub struct TargetOptions {
     #[arg(long, value_name = "URL")]
     pub(super) grpc_url: Option<String>,
     /// Version of the model to request
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = plain_name)]
     model_version: Option<String>,
     /// Server name in requests, instead of the address's host: Host and :authority, and the name in its certificate
     #[arg(long, value_name = "HOST")]
@@ -173,10 +173,6 @@ impl TargetOptions {
             metrics,
             ..TargetPlan::default()
         };
-        if let Some(version) = flags.model_version.as_ref().filter(|version| !is_plain_name(version)) {
-            let problem = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
-            return Err(RunError::Usage(problem));
-        }
         let target = plan.unwrap_or_default().overridden_by(flags);
         if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
             let problem = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
@@ -194,9 +190,14 @@ impl TargetOptions {
 /// Parses the name of a folder inside another.
 fn folder_name(text: &str) -> Result<String> {
     let is_name = Path::new(text).file_name().is_some_and(|name| name == text);
-    is_name
-        .then(|| text.to_owned())
-        .context("give a name without `/`; --out is the parent folder")
+    ensure!(is_name, "give a name without `/`; --out is the parent folder");
+    Ok(text.to_owned())
+}
+
+/// Parses a name that a server's paths can have.
+pub(super) fn plain_name(text: &str) -> Result<String> {
+    ensure!(is_plain_name(text), "use letters, digits, `.`, `_` and `-`");
+    Ok(text.to_owned())
 }
 
 /// Parses `NAME: VALUE`.

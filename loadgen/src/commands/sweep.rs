@@ -3,10 +3,10 @@
 //! In: a plan and an address. Out: a run in its folder. The server itself reports its tier and cache.
 
 use crate::commands::judge::PointChecks;
-use crate::commands::options::{self, RunOptions, TargetOptions, unless_interrupted};
+use crate::commands::options::{self, RunOptions, TargetOptions, plain_name, unless_interrupted};
 use crate::environment;
 use crate::error::RunError;
-use crate::plan::{NO_TIER, Plan, PlanError, TargetPlan};
+use crate::plan::{NO_TIER, Plan, TargetPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::{Content, Target};
 use crate::runner::{Runner, Senders, check_met_rate, new_run};
@@ -53,11 +53,11 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
     };
     let plan = options.run.apply_to(plan)?.with_slo(&options.checks.slo)?;
     if plan.lab.is_some() {
-        return Err(RunError::Usage(format!(
-            "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
-            plan.file.display()
-        )));
+        let problem = "plan of a lab: run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server";
+        return Err(RunError::about(&plan.file, problem));
     }
+    let mut lists = plan.prices.iter();
+    lists.try_for_each(|(file, _)| plan.check_opens("prices", file))?;
     options.checks.check(&plan)?;
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
@@ -67,15 +67,12 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
         return Err(RunError::about(&plan.file, problem));
     }
     let (target, scrape) = unless_interrupted(&interrupt, Box::pin(open_target(&plan, &server))).await?;
-    let pricing = match &plan.prices {
-        Some((file, instance)) => {
-            // Without a named tier, a server whose storage the plan does not price costs as much as its instance.
-            let tier = Some(target.tier.as_str()).filter(|tier| *tier != NO_TIER);
-            let price = server.price.as_deref();
-            Some(prices::load_server(file, instance, tier, price, &target.tier)?)
-        }
-        None => None,
-    };
+    let pricing = plan.prices.as_ref().map(|(file, instance)| {
+        // Without a named tier, a server whose storage the plan does not price costs as much as its instance.
+        let tier = Some(target.tier.as_str()).filter(|tier| *tier != NO_TIER);
+        prices::load_server(file, instance, tier, server.price.as_deref(), &target.tier)
+    });
+    let pricing = pricing.transpose()?;
     // The claim is held to the end of the run.
     let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
     let mut environment = environment::inspect(&[]);
@@ -115,9 +112,8 @@ async fn open_target(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape
     let (target, scrape, table_bytes) = options::open(plan, server).await?;
     let target = label_target(target, server, &scrape, table_bytes);
     let target = with_other_models(plan, target).await?;
-    options::print_notes(&check_reply(plan, &target, &plan.model).await?);
-    for other in plan.other_models() {
-        options::print_notes(&check_reply(plan, &target, other).await?);
+    for model in std::iter::once(plan.model.as_str()).chain(plan.other_models()) {
+        options::print_notes(&check_reply(plan, &target, model).await?);
     }
     Ok((target, scrape))
 }
@@ -171,10 +167,11 @@ const WINDOW_S: (f64, f64) = (2.0, 8.0);
 #[command(next_help_heading = "Without a plan")]
 pub struct InlinePlan {
     /// Model on the server, instead of a plan
-    #[arg(long, value_name = "NAME", conflicts_with = "plan", requires = "url")]
+    #[arg(long, value_name = "NAME", conflicts_with = "plan", requires = "url", value_parser = plain_name)]
     model: Option<String>,
     /// Requests per second; may be repeated. Rates from 33 on show a p99 within a minute
     #[arg(long = "rate", value_name = "RPS", default_value = "100", requires = "model")]
+    #[arg(allow_negative_numbers = true)]
     rates: Vec<f64>,
 }
 
@@ -190,15 +187,16 @@ impl InlinePlan {
         };
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);
         let window_s = (REQUESTS / REPEATS / slowest).ceil().clamp(WINDOW_S.0, WINDOW_S.1);
+        // TOML writes rates that are not numbers in another way than Rust.
+        let rates = toml::Value::from(self.rates.clone());
         let text = format!(
             "name = {name:?}\nmodel = {name:?}\nseed = 1\nprotocol = \"{}\"\nrepeats = {REPEATS}\nwarmup_s = 1\n\
-             step_s = {window_s}\ndrain_s = 2\nmeasure_once = true\n\n[[load]]\nmode = \"realtime\"\nrates = {:?}\n",
-            if is_grpc { "grpc" } else { "http" },
-            self.rates
+             step_s = {window_s}\ndrain_s = 2\nmeasure_once = true\n\n[[load]]\nmode = \"realtime\"\nrates = {rates}\n",
+            if is_grpc { "grpc" } else { "http" }
         );
-        // The lines of this text are none of the user's.
+        // The name is checked, so the user's only other value is refused.
         let plan = Plan::parse(Path::new("command line"), &text);
-        Ok(plan.map_err(|error| PlanError { line: None, ..error })?)
+        plan.map_err(|error| RunError::usage(error.fault.of_option("--rate")))
     }
 }
 
@@ -227,17 +225,37 @@ mod tests {
     }
 
     #[test]
-    fn names_and_rates_are_checked_as_those_of_a_plan() {
-        for (model, rate) in [
-            ("a\"\nseed = 2", 10.0),
-            ("../m", 10.0),
-            ("m", -1.0),
-            ("m", f64::NAN),
-            ("m", f64::INFINITY),
+    fn rates_that_cannot_be_sent_are_refused_by_their_option() {
+        for (rates, says) in [
+            (&[-1.0][..], "`--rate`: -1 is not between 0.01 and 100000"),
+            (&[0.0], "`--rate`: 0 is not between 0.01 and 100000"),
+            (
+                &[0.1],
+                "`--rate`: 0.1/s sends nothing in a step of 8 s; give 0.125 or more",
+            ),
+            (
+                &[5.0, 5.0],
+                "`--rate` has a duplicate entry: realtime × 1 at 5 per second",
+            ),
+            (&[f64::NAN], "`--rate`: NaN is not between 0.01 and 100000"),
+            (&[f64::INFINITY], "`--rate`: inf is not between 0.01 and 100000"),
         ] {
-            let error = plan(model, &[rate]).unwrap_err();
+            let error = plan("m", rates).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{error}");
-            assert!(error.to_string().starts_with("command line: "), "{error}");
+            assert_eq!(error.to_string(), says);
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_not_a_plain_name_is_refused_by_its_option() {
+        let command = SweepOptions::augment_args(clap::Command::new("sweep"));
+        for model in ["../m", "a\"\nseed = 2", "a\u{1}"] {
+            let arguments = ["sweep", "--url", "http://a:1", "--model", model];
+            let error = command.clone().try_get_matches_from(arguments).unwrap_err().to_string();
+            assert!(
+                error.contains("--model <NAME>") && error.contains("use letters"),
+                "{error}"
+            );
         }
     }
 

@@ -116,7 +116,11 @@ impl StepTimes {
     pub(super) fn check_rate(self, key: &str, rate: f64, requests: usize) -> Result<(), Fault> {
         check_range(key, rate, 0.01, MAX_RATE)?;
         if rate * self.step_s < 1.0 {
-            refuse!(key, "{rate} per second sends nothing in a step of {} s", self.step_s);
+            let (step_s, least) = (self.step_s, (1e3 / self.step_s).ceil() / 1e3);
+            refuse!(
+                key,
+                "{rate}/s sends nothing in a step of {step_s} s; give {least} or more"
+            );
         }
         let sent = rate * (self.warmup_s + self.step_s) * requests as f64;
         if sent > MAX_REQUESTS_PER_STEP {

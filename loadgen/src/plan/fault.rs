@@ -3,8 +3,10 @@
 
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tierlab_formats::model::is_plain_name;
 use tierlab_formats::toml_error::plain;
 use tierlab_load::driver::DriverError;
@@ -42,6 +44,13 @@ impl Fault {
             key => format!("`{key}`: {problem}"),
         };
         Self { key, text }
+    }
+
+    /// The same problem with an option of the command line, which set the key.
+    pub(crate) fn of_option(mut self, option: &str) -> Self {
+        let (key, option) = (format!("`{}`", self.key), format!("`{option}`"));
+        self.text = self.text.replacen(&key, &option, 1);
+        self
     }
 }
 
@@ -137,6 +146,13 @@ pub(super) fn check_name(key: &str, name: &str) -> Result<(), Fault> {
         refuse!(key, "invalid name `{name}`; use letters, digits, `.`, `_` and `-`");
     }
     Ok(())
+}
+
+/// Refuses a file or folder that cannot be opened.
+pub(super) fn check_opens(key: &str, path: &Path) -> Result<(), Fault> {
+    let (opened, path) = (File::open(path), path.display());
+    let problem = |error: io::Error| format!("cannot be opened: {path}: {error}; give a readable path");
+    opened.map(drop).map_err(|error| Fault::new(key, problem(error)))
 }
 
 /// Refuses entries that occur twice.

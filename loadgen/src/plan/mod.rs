@@ -188,8 +188,7 @@ impl Plan {
         // A part of a mix may send less than one request a step.
         let least = 1.0 / step.step_s;
         let rate = if load.rate < least { least } else { load.rate };
-        let checked = loads::check("order", &Load { rate, ..*load }, step);
-        checked.map_err(|fault| refusal(&self.file, &self.text, fault))
+        self.located(loads::check("order", &Load { rate, ..*load }, step))
     }
 
     /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keep_requests`
@@ -208,9 +207,7 @@ impl Plan {
         }
         self.sending.keep_requests |= keep_requests;
         let senders = option.map_or(Ok(()), |option| self.check_processes(option));
-        let checked = self.check_sending().and(senders);
-        let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
-        checked.map(|()| self)
+        self.located(self.check_sending().and(senders)).map(|()| self)
     }
 
     /// Fixed number of connections, with one request at a time on each.
@@ -260,6 +257,19 @@ impl Plan {
         refusal(&self.file, &self.text, Fault::new(key, problem))
     }
 
+    /// Checks that a file or folder of a key can be opened.
+    ///
+    /// # Errors
+    /// A missing file, or one that this user may not read.
+    pub fn check_opens(&self, key: &str, path: &Path) -> Result<(), PlanError> {
+        self.located(fault::check_opens(key, path))
+    }
+
+    /// Adds the file, and the line of the key, to a fault of this plan.
+    fn located(&self, checked: Result<(), Fault>) -> Result<(), PlanError> {
+        checked.map_err(|fault| refusal(&self.file, &self.text, fault))
+    }
+
     /// Objectives of its search or question, and of `sweep --slo`.
     pub fn objectives(&self) -> Vec<Objective> {
         let searched = self.search.iter().map(|search| search.slo.objective);
@@ -290,9 +300,8 @@ impl Plan {
     /// An objective on streams of replies that do not stream.
     pub fn with_slo(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
         self.slo.extend_from_slice(objectives);
-        let checked = self.check_streams();
-        let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
-        checked.map(|()| self)
+        let checked = self.check_streams().map_err(|fault| fault.of_option("--slo"));
+        self.located(checked).map(|()| self)
     }
 
     /// Checks that replies stream where objectives limit streams, and that an open loop sends their requests.
@@ -308,12 +317,10 @@ impl Plan {
         }
         let objectives = self.objectives();
         match objectives.iter().find(|objective| objective.stream().is_some()) {
-            Some(objective) if self.streams().contains(&false) => missing(
+            Some(objective) if self.streams().contains(&false) => Err(fault!(
                 KEY,
-                format!(
-                    "`{objective}` limits replies that stream: \"sse\" or \"chunked\", with `kind = \"http\"`, for each server"
-                ),
-            ),
+                "`{objective}` limits replies that stream; set `reply = \"sse\"` or `\"chunked\"` in every `[target]`"
+            )),
             _ => Ok(()),
         }
     }
@@ -363,7 +370,7 @@ impl Plan {
         let fixed = self.sending.connections.fixed().is_some();
         let (streams, keep_requests) = (self.has_streams(), self.sending.keep_requests);
         let closed_loop = "a closed loop is run by one process, which has all users";
-        let kept_reason = "requests are kept by the process that sends them";
+        let kept_reason = "requests are kept (--keep-requests) by the process that sends them";
         let reasons = [
             ("mix", !self.mixes.is_empty(), "a mix is sent by one process"),
             ("load", closed, closed_loop),

@@ -164,25 +164,25 @@ pub struct QuestionChanges {
     #[arg(long, value_name = "OBJECTIVE")]
     slo: Vec<String>,
     /// Demand in requests per second over all instances, on average and at the peak
-    #[arg(long, value_name = "RPS")]
+    #[arg(long, value_name = "RPS", allow_negative_numbers = true)]
     demand_rps: Option<f64>,
     /// Peak demand, if it differs from the average
-    #[arg(long, value_name = "RPS", requires = "demand_rps")]
+    #[arg(long, value_name = "RPS", requires = "demand_rps", allow_negative_numbers = true)]
     peak_rps: Option<f64>,
     /// Figure to minimise: usd_per_month, usd_per_10k, p99 or instances
     #[arg(long, value_name = "WHAT")]
     minimise: Option<String>,
     /// Probability that the answer must be right, as 0.95
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     confidence: Option<f64>,
     /// Difference within which two variants tie, as `5 %`
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     tie: Option<String>,
     /// Maximum utilisation of an instance at the peak, as `70 %`
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     utilisation: Option<String>,
     /// Minimum number of instances
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     least_instances: Option<u32>,
 }
 
@@ -190,8 +190,16 @@ impl QuestionChanges {
     /// Returns the changed question.
     ///
     /// # Errors
-    /// Invalid objectives or shares, or a contradiction; the message names the key.
+    /// Invalid objectives or shares, or a contradiction; the message names the option.
     pub fn apply(&self, prior: &Question, limits: &Limits, has_prices: bool) -> Result<Question, Fault> {
+        self.changed(prior, limits, has_prices).map_err(|fault| {
+            let key = fault.key.replace("demand_rps.peak", "peak_rps").replace('_', "-");
+            let name = key.trim_start_matches("question.").split('[').next();
+            fault.of_option(&format!("--{}", name.unwrap_or_default()))
+        })
+    }
+
+    fn changed(&self, prior: &Question, limits: &Limits, has_prices: bool) -> Result<Question, Fault> {
         let (objectives, error_share) = match &self.slo[..] {
             [] => (prior.objectives.clone(), prior.error_share),
             slo => objectives(slo, limits)?,
@@ -235,13 +243,10 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             }
             continue;
         }
-        let fault_at = |problem: anyhow::Error| {
-            fault!(
-                format!("question.slo[{i}]"),
-                "{problem}; of failed requests, as `errors < 0.1 %`"
-            )
-        };
-        let objective = objective(text).map_err(fault_at)?;
+        let objective = objective(text).map_err(|problem| {
+            let problem = format!("{problem}; of failed requests, as `errors < 0.1 %`");
+            Fault::new(format!("question.slo[{i}]"), problem)
+        })?;
         if objectives.iter().any(|other| other.figure() == objective.figure()) {
             return duplicate("question.slo", format!("`{}`", objective.figure()));
         }
@@ -273,8 +278,8 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
 }
 
 fn checked_demand(average_rps: f64, peak_rps: f64) -> Result<Demand, Fault> {
-    const KEY: &str = "question.demand_rps";
-    check_range(KEY, average_rps, 0.001, 1e7)?;
+    const KEY: &str = "question.demand_rps.peak";
+    check_range("question.demand_rps", average_rps, 0.001, 1e7)?;
     check_range(KEY, peak_rps, 0.001, 1e7)?;
     if peak_rps < average_rps {
         refuse!(KEY, "the peak, {peak_rps}, is below the average, {average_rps}");
@@ -313,10 +318,10 @@ fn minimise(requested: Option<Minimise>, demand: Option<&Demand>, has_prices: bo
     match (minimise, demand, has_prices) {
         (Minimise::UsdPerMonth | Minimise::P99, None, _) => Err(fault!(
             KEY,
-            "\"{minimise}\" needs a `demand_rps`; without one, ask for `instances` (the highest rate wins) or `usd_per_10k`"
+            "\"{minimise}\" needs a `demand_rps` (--demand-rps); without one, ask for `instances` or `usd_per_10k`"
         )),
         (Minimise::UsdPerMonth | Minimise::UsdPer10k, _, false) => {
-            Err(fault!(KEY, "\"{minimise}\" needs `prices` and `instance`"))
+            Err(fault!(KEY, "\"{minimise}\" needs `prices` and `instance` (--prices)"))
         }
         _ => Ok(minimise),
     }
@@ -398,6 +403,56 @@ mod tests {
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn invalid_changes_name_their_option_and_the_values_that_it_accepts() {
+        #[derive(clap::Parser)]
+        struct Advise {
+            #[command(flatten)]
+            changes: QuestionChanges,
+        }
+        let asked = read("slo = [\"p99 < 50 ms\"]\nbudget = \"10m\"").unwrap();
+        for (arguments, says) in [
+            (
+                &["--slo", "fast"][..],
+                "`--slo`: `fast` is not an objective; write it as",
+            ),
+            (&["--slo", "errors < 1 %"], "`--slo`: no latency objective, such as"),
+            (&["--demand-rps", "nan"], "`--demand-rps`: NaN is not between 0.001 and"),
+            (&["--demand-rps", "-1"], "`--demand-rps`: -1 is not between 0.001 and"),
+            (
+                &["--demand-rps", "9", "--peak-rps", "inf"],
+                "`--peak-rps`: inf is not between 0.001 and",
+            ),
+            (
+                &["--demand-rps", "9", "--peak-rps", "3"],
+                "`--peak-rps`: the peak, 3, is below the average, 9",
+            ),
+            (&["--minimise", "all"], "`--minimise`: unknown variant `all`, expected"),
+            (
+                &["--minimise", "p99"],
+                "`--minimise`: \"p99\" needs a `demand_rps` (--demand-rps)",
+            ),
+            (
+                &["--confidence", "nan"],
+                "`--confidence`: NaN is not between 0.5 and 0.9999",
+            ),
+            (&["--tie", "0.6"], "`--tie`: 0.6 is not between 0 and 0.5"),
+            (
+                &["--utilisation", "much"],
+                "`--utilisation`: much is not a share; write it as",
+            ),
+            (
+                &["--least-instances", "0"],
+                "`--least-instances`: 0 is not between 1 and 10000",
+            ),
+        ] {
+            let arguments = [&["advise"], arguments].concat();
+            let advise = <Advise as clap::Parser>::try_parse_from(arguments).unwrap_or_else(|error| panic!("{error}"));
+            let error = advise.changes.apply(&asked, &Limits::default(), true).unwrap_err();
+            assert!(error.to_string().starts_with(says), "{error}");
         }
     }
 

@@ -214,9 +214,9 @@ fn streams_and_their_objectives_need_each_other_and_open_loops() {
     for (text, says) in [
         (
             format!("{HEAD}{LOAD}{search}{target}"),
-            "`target.reply` is missing: `ttft p99 < 300 ms`",
+            "`target.reply`: `ttft p99 < 300 ms`",
         ),
-        (format!("{HEAD}{LOAD}{search}"), "`target.reply` is missing"),
+        (format!("{HEAD}{LOAD}{search}"), "`target.reply`: `ttft p99 < 300 ms`"),
         (format!("{HEAD}{closed}{sse}"), "events are timed in open loops"),
         (
             format!("connections = \"new\"\n{HEAD}{closed}"),
@@ -230,6 +230,10 @@ fn streams_and_their_objectives_need_each_other_and_open_loops() {
         let message = refusal(&text);
         assert!(message.contains(says), "{says}: {message}");
     }
+    let objective = super::objective("ttft p99 < 300 ms").unwrap();
+    let message = parse(&format!("{HEAD}{LOAD}")).unwrap().with_slo(&[objective]);
+    let message = message.unwrap_err().to_string();
+    assert!(message.contains("`--slo`: `ttft p99 < 300 ms` limits"), "{message}");
 }
 
 proptest! {

@@ -105,12 +105,15 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
             };
             if let Some((at, failure)) = travelled.journeys.first().and_then(journey::JourneySample::failure) {
                 let message = travelled.examples[at].get(&failure).cloned().unwrap_or_default();
+                let step = &journey.steps[at];
+                let is_grpc = matches!(step.request, Request::Model { protocol, .. } if protocol == Protocol::Grpc);
+                let grpc = target.control.grpc.as_ref().filter(|_| is_grpc);
+                let address = grpc.map_or_else(|| target.control.base.clone(), |grpc| grpc.address.url());
                 return Err(RunError::Unsound(format!(
-                    "journey `{}` at {}: the first attempt failed at step `{}` with {failure}: {message}; fix the step in {}, or the \
-                     server",
+                    "journey `{}` at {address}: the first attempt failed at step `{}` with {failure}: {message}; fix the step in {}, \
+                     or the server",
                     journey.name,
-                    target.control.base,
-                    journey.steps[at].name,
+                    step.name,
                     plan.file.display()
                 )));
             }

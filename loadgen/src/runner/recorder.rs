@@ -84,11 +84,6 @@ pub fn goose_figures(mut times_us: Vec<u64>, counted: Option<u64>) -> Option<Goo
     })
 }
 
-/// Returns the number of blocks for a window with these requests.
-fn time_blocks(requests: usize) -> usize {
-    ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
-}
-
 /// Good replies; those of a ramp up to its stop, which ends the time that they are divided by.
 fn answered(finished: &Finished) -> impl Iterator<Item = &Sample> {
     let end_us = finished.observed.stopped_us.unwrap_or(u64::MAX);
@@ -137,7 +132,7 @@ fn histograms(window: &[Sample], streams: &[StreamSample], schedule: &Schedule) 
     // A share has the blocks of the whole, so that the blocks of all shares add up.
     let blocks = match schedule.stops {
         true => RAMP_BLOCKS,
-        false => time_blocks(schedule.window_requests),
+        false => ((schedule.window_requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end()),
     };
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
     let block = |sample: &Sample| ((sample.due_us - schedule.window_start_us) / block_us) as usize;

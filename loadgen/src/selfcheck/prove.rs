@@ -17,7 +17,7 @@ use tierlab_analysis::record::{Mode, Percentile, Point, Repeat};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::null_endpoint;
-use tierlab_load::schedule::{Load, step_seed};
+use tierlab_load::schedule::step_seed;
 
 /// Runs self-check and noise floor if the plan requires them; a resumed run uses its earlier ones. A self-check is
 /// stored for later runs too.
@@ -102,7 +102,10 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         repeats: Vec::new(),
         summary: None,
     };
-    for index in 0..repeats_for_p99(load, plan) {
+    // As many repeats as collect the samples of a p99, at most the plan's.
+    let per_repeat = (load.rate * plan.window.as_secs_f64()).max(1.0);
+    let repeats = ((Percentile::P99.samples_needed() as f64 / per_repeat).ceil() as u32).clamp(1, plan.repeats);
+    for index in 0..repeats {
         let seed = step_seed(plan.seed, index, u32::MAX as usize);
         let requests = Requests {
             plan,
@@ -123,10 +126,4 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
     Ok(point)
-}
-
-/// Number of repeats that collect the samples of a p99, at most the plan's.
-fn repeats_for_p99(load: Load, plan: &Plan) -> u32 {
-    let per_repeat = (load.rate * plan.window.as_secs_f64()).max(1.0);
-    ((Percentile::P99.samples_needed() as f64 / per_repeat).ceil() as u32).clamp(1, plan.repeats)
 }

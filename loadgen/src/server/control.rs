@@ -71,16 +71,16 @@ impl Control {
     /// # Errors
     /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be built.
     pub fn new(spec: &TargetSpec) -> Result<Self, ControlError> {
-        let refuse = |problem: anyhow::Error| refusal(&tierlab_load::redact::urls(&spec.url), &problem.to_string());
-        let access = spec.access.open().map_err(refuse)?;
-        let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse)?;
-        let grpc = spec.grpc_url.as_deref().map(|url| Endpoint::new(url, &access));
-        let custom = spec.custom.as_ref().map(Custom::open).transpose().map_err(refuse)?;
+        let access = spec.access.open().map_err(refuse(&spec.url))?;
+        let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse(&spec.url))?;
+        let grpc = spec.grpc_url.as_deref();
+        let grpc = grpc.map(|url| Endpoint::new(url, &access).map(Arc::new).map_err(refuse(url)));
+        let custom = spec.custom.as_ref().map(Custom::open).transpose();
         Ok(Self {
             base: endpoint.address.url(),
             endpoint: Arc::new(endpoint),
-            grpc: grpc.transpose().map_err(refuse)?.map(Arc::new),
-            custom: custom.map(Arc::new),
+            grpc: grpc.transpose()?,
+            custom: custom.map_err(refuse(&spec.url))?.map(Arc::new),
             metrics: Vec::new(),
             has_statistics: false,
             others: spec.others.iter().map(Self::new).collect::<Result<_, _>>()?,
@@ -93,9 +93,8 @@ impl Control {
         let mut spec = first.spec.as_ref().clone();
         spec.others = others.iter().map(|other| other.spec.as_ref().clone()).collect();
         first.spec = Arc::new(spec);
-        first
-            .metrics
-            .extend(others.iter().flat_map(|other| other.metrics.clone()));
+        let metrics = others.iter().flat_map(|other| other.metrics.clone());
+        first.metrics.extend(metrics);
         first.others = others;
         first
     }
@@ -169,8 +168,7 @@ impl Control {
     }
 
     fn access(&self) -> Result<Access, ControlError> {
-        let access = self.spec.access.open();
-        access.map_err(|problem| refusal(&self.base, &problem.to_string()))
+        self.spec.access.open().map_err(refuse(&self.base))
     }
 
     fn metrics_below(&self) -> Result<Arc<Endpoint>, ControlError> {
@@ -179,11 +177,10 @@ impl Control {
     }
 
     fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
-        let refuse = |problem: anyhow::Error| refusal(&tierlab_load::redact::urls(url), &problem.to_string());
-        let endpoint = self.endpoint.with_same_access(url, access).map_err(refuse)?;
+        let endpoint = self.endpoint.with_same_access(url, access).map_err(refuse(url))?;
         if endpoint.address.prefix.is_empty() {
             let below = format!("{}/metrics", endpoint.address.url());
-            return self.endpoint.with_same_access(&below, access).map_err(refuse);
+            return self.endpoint.with_same_access(&below, access).map_err(refuse(url));
         }
         Ok(endpoint)
     }
@@ -216,7 +213,7 @@ impl Control {
             Some(custom) => HttpRoute::custom(endpoint, custom),
             None => HttpRoute::infer(endpoint, &self.infer_path(model)),
         };
-        route.map_err(|problem| refusal(&self.base, &problem.to_string()))
+        route.map_err(refuse(&self.base))
     }
 
     /// Returns the path of requests to a model, after the prefix.
@@ -505,6 +502,12 @@ fn describe_failure(url: &str, answer: &Answer) -> String {
     format!("answered {}: {}{advice}", answer.status, text.trim())
 }
 
+/// Returns an error about an address, whose secrets are hidden.
+fn refuse(url: &str) -> impl Fn(anyhow::Error) -> ControlError {
+    let url = tierlab_load::redact::urls(url);
+    move |problem| refusal(&url, &problem.to_string())
+}
+
 fn refusal(url: &str, problem: &str) -> ControlError {
     // A refusal of an address names it already.
     let problem = problem
@@ -531,6 +534,11 @@ mod tests {
         ] {
             let error = Control::own(with, None).unwrap_err().to_string();
             assert!(!error.contains("S3CRET"), "{error}");
+        }
+        for bad in ["127.0.0.1:8001", "ftp://h:1", "http://u:S3CRET@h:1"] {
+            let error = Control::own("http://127.0.0.1:8000", Some(bad.into())).unwrap_err();
+            assert_eq!(error.url, tierlab_load::redact::urls(bad), "{error}");
+            assert!(!error.to_string().contains("127.0.0.1:8000:"), "{error}");
         }
         let control = Control::own("http://127.0.0.1:8000/p/", None).unwrap();
         assert_eq!(

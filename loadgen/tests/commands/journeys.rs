@@ -143,6 +143,25 @@ fn a_step_over_grpc_that_fails_is_named_by_its_status() {
 }
 
 #[test]
+fn a_grpc_address_without_a_server_is_named_by_the_step_that_needs_it() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(Script::default()));
+    let model = "model = \"rank\"\n";
+    let plan = format!("{HEAD}{JOURNEY}").replace(model, &format!("{model}protocol = \"grpc\"\n"));
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let place = Workdir::new(&plan);
+    let mut sweep = place.sweep(&url);
+    sweep.arg("--grpc-url").arg(format!("http://{closed}"));
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let named = format!("at http://{closed}: the first attempt failed at step `rank`");
+    assert!(ended.stderr.contains(&named), "{}", ended.stderr);
+}
+
+#[test]
 fn a_step_that_fails_ends_its_journey_and_is_named() {
     let script = Script {
         fails_every: 4,

@@ -102,6 +102,26 @@ fn a_plan_of_ones_own_is_written_once() {
 }
 
 #[test]
+fn a_missing_file_is_refused_with_its_key_and_line() {
+    let own_data = "repository = \"none\"\nfeatures = \"none\"";
+    let priced = "seed = 3\nprices = \"none.toml\"\ninstance = \"box\"";
+    for (from, to, says) in [
+        ("server.toml", "none.toml", "plan.toml:19: `lab.server_config`: "),
+        ("seed = 3", priced, "plan.toml:4: `prices`: "),
+        (
+            "rows = 10",
+            own_data,
+            "plan.toml:25: `lab.data.repository`: no model `m`",
+        ),
+    ] {
+        let place = lab_place(&format!("{PLAN}{LAB}").replace(from, to));
+        let ended = run(lab(&place, "never"));
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_folder_of_work_is_one_labs_alone() {
     let place = lab_place(&format!("{PLAN}{LAB}"));
     fs::create_dir(place.path("work")).unwrap();

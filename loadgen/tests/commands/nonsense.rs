@@ -85,7 +85,7 @@ fn plans() -> [Nonsense; 17] {
             "no prices",
             format!("prices = \"no.toml\"\ninstance = \"x\"\n{PLAN}"),
             2,
-            &["no.toml"],
+            &["plan.toml:1: `prices`: cannot be opened: ", "no.toml"],
         ),
         (
             "no trace",

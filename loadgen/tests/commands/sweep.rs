@@ -121,7 +121,7 @@ fn requests_over_grpc_are_timed_and_attributed_as_over_http() {
     let ended = run(sweep);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains(&closed.to_string()) && ended.stderr.contains("gRPC"),
+        ended.stderr.contains(&format!("tierlab-loadgen: http://{closed}: ")) && ended.stderr.contains("gRPC"),
         "{}",
         ended.stderr
     );

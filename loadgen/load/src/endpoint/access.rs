@@ -143,7 +143,8 @@ impl AccessSpec {
 
 /// Returns the header that bears a token.
 fn bearer(source: &TokenSource) -> Result<HeaderValue> {
-    let token = source.read()?;
+    let keys = "--token-env, --token-file, `target.token_env`, `target.token_file`";
+    let token = source.read().map_err(|error| anyhow!("{error} ({keys})"))?;
     let token = token.strip_prefix("Bearer ").unwrap_or(&token);
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|_| anyhow!("{source}: invalid token: it has characters that headers do not allow"))?;
@@ -194,6 +195,9 @@ mod tests {
         let error = with(|spec| spec.token = Some(TokenSource::Env("TIERLAB_NO_SUCH_TOKEN".into()))).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("TIERLAB_NO_SUCH_TOKEN is not set"), "{error}");
+        std::fs::remove_file(&file).unwrap();
+        let error = with(|spec| spec.token = Some(TokenSource::File(file))).unwrap_err();
+        assert!(error.to_string().contains("`target.token_file`"), "{error}");
     }
 
     #[test]

@@ -140,7 +140,9 @@ impl Tls {
     /// A file that cannot be read or has no certificate or key, or an invalid certificate name.
     fn new(access: &Access, host: &str) -> anyhow::Result<Self> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| anyhow!("invalid certificate name: `{host}`"))?;
-        let config = client_config(access.spec.ca.as_deref(), access.spec.identity.as_ref())?;
+        let keys = "--ca, --cert, --key, `target.ca`, `target.cert`, `target.key`";
+        let config = client_config(access.spec.ca.as_deref(), access.spec.identity.as_ref());
+        let config = config.map_err(|error| anyhow!("{error} ({keys})"))?;
         let offering = |protocol: &[u8]| {
             let mut config = config.clone();
             config.alpn_protocols = vec![protocol.to_vec()];

@@ -115,6 +115,14 @@ async fn a_server_without_http2_is_no_grpc_server() {
     assert!(matches!(error, ConnectError::Tls(_)), "{error}");
 }
 
+#[test]
+fn a_missing_certificate_is_named_by_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let access = trusting(folder.path(), "h").open().unwrap();
+    let error = Endpoint::new("https://127.0.0.1:1", &access).unwrap_err().to_string();
+    assert!(error.contains("ca.pem") && error.contains("`target.ca`"), "{error}");
+}
+
 #[tokio::test]
 async fn a_closed_port_is_unreachable() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0")

@@ -70,16 +70,18 @@ pub fn run(options: &InitOptions) -> Result<(), RunError> {
         Kind::Lab => format!("lab {}", lab(&path("my-lab"))?.display()),
         Kind::Sweep => format!(
             "sweep {} --url http://HOST:PORT",
-            plan(&path("sweep.toml"), SWEEP)?.display()
+            write_new(&path("sweep.toml"), SWEEP)?.display()
         ),
-        Kind::Endpoint => format!("sweep {}", plan(&path("endpoint.toml"), ENDPOINT)?.display()),
+        Kind::Endpoint => format!("sweep {}", write_new(&path("endpoint.toml"), ENDPOINT)?.display()),
     };
     println!("edit the plan, then run\n  tierlab-loadgen {command}");
     Ok(())
 }
 
-/// Writes a plan to a new file.
-fn plan(file: &Path, text: &str) -> Result<PathBuf, RunError> {
+/// Writes a text to a new file, in a folder that is created if it does not exist.
+fn write_new(file: &Path, text: &str) -> Result<PathBuf, RunError> {
+    let folder = file.parent().unwrap_or(file);
+    fs::create_dir_all(folder).map_err(RunError::io(folder))?;
     let mut new = fs::File::create_new(file).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => RunError::Usage(format!("file exists: {}; name a new one", file.display())),
         _ => RunError::io(file)(error),
@@ -100,12 +102,9 @@ fn lab(folder: &Path) -> Result<PathBuf, RunError> {
         return Err(RunError::Usage(problem));
     }
     for (name, text) in FILES {
-        let file = folder.join(name);
-        let parent = file.parent().unwrap_or(folder);
-        fs::create_dir_all(parent).map_err(RunError::io(parent))?;
-        fs::write(&file, text).map_err(RunError::io(&file))?;
+        write_new(&folder.join(name), text)?;
     }
-    plan(&folder.join(PLAN), LAB)
+    write_new(&folder.join(PLAN), LAB)
 }
 
 #[cfg(test)]
@@ -130,18 +129,18 @@ mod tests {
     }
 
     #[test]
-    fn every_plan_is_short_and_valid_and_nothing_is_overwritten() {
+    fn every_plan_is_short_and_valid_in_a_new_folder_and_nothing_is_overwritten() {
         let place = tempfile::tempdir().unwrap();
         for text in [SWEEP, ENDPOINT] {
-            let file = place.path().join("plan.toml");
-            let read = Plan::load(&plan(&file, text).unwrap()).unwrap();
+            let file = place.path().join("new/plan.toml");
+            let read = Plan::load(&write_new(&file, text).unwrap()).unwrap();
             let seconds = f64::from(read.repeats) * read.window.as_secs_f64();
             for load in &read.loads {
                 assert!(load.rate * seconds > 1_100.0, "no p99 at {}/s", load.rate);
             }
-            let again = plan(&file, text).unwrap_err().to_string();
+            let again = write_new(&file, text).unwrap_err().to_string();
             assert!(again.contains("file exists"), "{again}");
-            fs::remove_file(&file).unwrap();
+            fs::remove_dir_all(place.path().join("new")).unwrap();
         }
         for text in [LAB, SWEEP, ENDPOINT] {
             assert!(text.lines().count() <= 40 && text.contains(" # "));

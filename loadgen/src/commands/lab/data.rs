@@ -21,6 +21,11 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
     let (repository, features, stamp) = match &lab.data {
         Data::None => return Ok(PreparedData::default()),
         Data::Existing { repository, features } => {
+            let folder = repository.join(&plan.model);
+            if !folder.is_dir() {
+                let problem = format!("no model `{}`: {} does not exist", plan.model, folder.display());
+                return Err(plan.refuse("lab.data.repository", problem).into());
+            }
             let stamp = format!("given {} {}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
         }
@@ -30,6 +35,7 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
         None => 0,
         Some(table) => {
             let file = features.join(format!("{table}.{EXTENSION}"));
+            plan.check_opens("lab.data.features", &file)?;
             fs::metadata(&file).map_err(RunError::io(&file))?.len()
         }
     };
@@ -144,15 +150,8 @@ fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf,
     children::run_to_end("generating the model", command, context.interrupt)?;
     if let Some(table) = joined_table(&repository, model)? {
         let mut command = Command::new(&context.programs.models);
-        command.args([
-            "features",
-            "--table",
-            &table,
-            "--rows",
-            &rows.to_string(),
-            "--seed",
-            &seed,
-        ]);
+        let rows = rows.to_string();
+        command.args(["features", "--table", &table, "--rows", &rows, "--seed", &seed]);
         command.arg("--out").arg(&features);
         children::run_to_end("generating the feature table", command, context.interrupt)?;
     }
@@ -162,15 +161,7 @@ fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf,
 
 /// Returns the table that a model's config joins; `None` without a config or without joined inputs.
 fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
-    let folder = repository.join(model);
-    if !folder.is_dir() {
-        let problem = format!(
-            "{} does not exist: no model `{model}` in the repository",
-            folder.display()
-        );
-        return Err(RunError::Usage(problem));
-    }
-    let file = folder.join(CONFIG_FILE);
+    let file = repository.join(model).join(CONFIG_FILE);
     let text = match fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -188,7 +179,6 @@ mod tests {
     fn the_joined_table_is_read_from_the_models_config() {
         let repository = tempfile::tempdir().unwrap();
         let folder = repository.path().join("m");
-        assert!(joined_table(repository.path(), "m").is_err());
         fs::create_dir(&folder).unwrap();
         assert_eq!(joined_table(repository.path(), "m").unwrap(), None);
         fs::write(folder.join(CONFIG_FILE), "[joined.dense]\ntable = \"ctr\"\n").unwrap();

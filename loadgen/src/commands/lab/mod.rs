@@ -124,10 +124,8 @@ pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunE
 /// Returns the lab of a plan, in its working folder.
 fn lab_plan(plan: &Plan, options: &LabOptions) -> Result<LabPlan, RunError> {
     let Some(mut lab) = plan.lab.clone() else {
-        return Err(RunError::Usage(format!(
-            "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
-            plan.file.display()
-        )));
+        let problem = "no `[lab]`: run it with `tierlab-loadgen sweep --url`, or add one";
+        return Err(RunError::about(&plan.file, problem));
     };
     if let Some(other) = plan.other_models().first() {
         let problem = format!(
@@ -197,19 +195,18 @@ fn pages_to_drop(
 
 /// Files that decide what is measured, each of which must exist.
 pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
-    let mut files = vec![plan.file.clone()];
     let is_started = |variant: &VariantPlan| variant.target.is_none();
-    if lab.variants.iter().any(is_started) {
-        files.push(lab.server_config.clone());
+    let server = lab.variants.iter().any(is_started).then(|| lab.server_config.clone());
+    let servers = server.into_iter().map(|file| ("lab.server_config", file));
+    let tiers = lab.tiers.iter().map(|tier| ("lab.tiers", lab.tier_file(&tier.name)));
+    let prices = plan.prices.iter().map(|(file, _)| ("prices", file.clone()));
+    let mut files = plan.request_files().map_err(RunError::io(&plan.file))?;
+    files.push(plan.file.clone());
+    for (key, file) in servers.chain(tiers).chain(prices) {
+        plan.check_opens(key, &file)?;
+        files.push(file);
     }
-    files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
-    files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
-    files.extend(plan.request_files().map_err(RunError::io(&plan.file))?);
-    let Some(missing) = files.iter().find(|file| !file.is_file()) else {
-        return Ok(files);
-    };
-    let problem = format!("{} does not exist", missing.display());
-    Err(RunError::about(&plan.file, problem))
+    Ok(files)
 }
 
 fn shared_cores(lab: &LabPlan, options: &LabOptions) -> Vec<String> {

@@ -2,7 +2,7 @@
 //! were read once to check them.
 
 use super::{RawTarget, Scope};
-use crate::plan::fault::{Fault, conflict, empty, fault, misplaced, missing, only_with, refuse};
+use crate::plan::fault::{Fault, check_opens, conflict, empty, fault, misplaced, missing, only_with, refuse};
 use crate::plan::inputs::drawn_length;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -87,10 +87,13 @@ pub(super) fn validate(raw: &RawTarget, scope: &Scope<'_>) -> Result<CustomSpec,
 }
 
 fn body(raw: &RawTarget, scope: &Scope<'_>) -> Result<BodySource, Fault> {
-    let file = |path: &PathBuf| scope.base.request_file(path);
     let at = |key: &str| format!("{}.{key}", scope.at);
+    let file = |key: &str, path: &PathBuf| {
+        let path = scope.base.request_file(path);
+        check_opens(&at(key), &path).map(|()| path)
+    };
     let text_of = |path: &PathBuf| {
-        let path = file(path);
+        let path = file("body_file", path)?;
         std::fs::read_to_string(&path).map_err(|error| fault!(at("body_file"), "{}: {error}", path.display()))
     };
     let template = || match (&raw.body, &raw.body_file) {
@@ -110,12 +113,12 @@ fn body(raw: &RawTarget, scope: &Scope<'_>) -> Result<BodySource, Fault> {
     match (&raw.body, &raw.body_file, &raw.bodies, &raw.rows_file) {
         (None, None, None, None) => Ok(BodySource::Empty),
         (Some(text), None, None, None) => Ok(BodySource::Text(text.clone())),
-        (None, Some(path), None, None) => Ok(BodySource::File(file(path))),
-        (None, None, Some(path), None) => Ok(BodySource::Recorded(file(path))),
+        (None, Some(path), None, None) => Ok(BodySource::File(file("body_file", path)?)),
+        (None, None, Some(path), None) => Ok(BodySource::Recorded(file("bodies", path)?)),
         (_, _, None, Some(rows)) => match template()? {
             Some(template) => Ok(BodySource::Rows {
                 template,
-                rows: file(rows),
+                rows: file("rows_file", rows)?,
             }),
             None => missing(
                 at("body"),

@@ -382,6 +382,14 @@ mod tests {
                 "kind = \"http\"\npath = \"/x\"\nbody = '1'\nbodies = \"b\"",
                 "set one of",
             ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbodies = \"no.jsonl\"",
+                "`target.bodies`: cannot be opened: plans/no.jsonl: ",
+            ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{a}'\nrows_file = \"no.csv\"",
+                "`target.rows_file`: cannot be opened: plans/no.csv: ",
+            ),
             ("kind = \"http\"\npath = \"/x\"\ngrpc_url = \"http://h\"", "gRPC"),
             (
                 "kind = \"http\"\npath = \"/x\"\n[success]\nstatus = []",
