@@ -129,7 +129,7 @@ impl Runner<'_> {
             let target = &self.targets[target];
             (self.health_check)()?;
             (self.prepare)(target)?;
-            let watch = ledger.progress.begin(&shown);
+            let watch = ledger.progress.begin(&shown, ledger.patience.waited);
             let models = step.work.models(self.plan);
             let mut context = StepContext::watch(self.plan, target, models, (&watch, &self.interrupt));
             let sending = step.work.send(seed, &mut context, self.senders.workers.as_mut());
@@ -168,7 +168,7 @@ impl Runner<'_> {
             line += ", the server's metrics are missing";
         }
         // Printed once it is stored: a printed line is a stored step.
-        ledger.progress.finish(&line);
+        ledger.progress.finish(&line, ledger.patience.waited);
         if has_given_up {
             self.wait_for_reply(ledger, target).await;
         }
