@@ -8,7 +8,7 @@ use crate::environment;
 use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, PlanError, TargetPlan};
 use crate::runner::check_reply::check_reply;
-use crate::runner::target::{Content, Target};
+use crate::runner::target::{Content, Target, until_accepted};
 use crate::runner::{Runner, Senders, check_met_rate, new_run};
 use crate::selfcheck::prove::prove;
 use crate::server::scrape::Scrape;
@@ -53,10 +53,8 @@ pub async fn run(options: &SweepOptions, interrupt: Interrupt) -> Result<u8, Run
     };
     let plan = options.run.apply_to(plan)?.with_slo(&options.checks.slo)?;
     if plan.lab.is_some() {
-        return Err(RunError::Usage(format!(
-            "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
-            plan.file.display()
-        )));
+        let problem = "has a `[lab]`; run the plan with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server";
+        return Err(RunError::about(&plan.file, problem));
     }
     options.checks.check(&plan)?;
     let agents = options.run.open_agents()?;
@@ -152,7 +150,7 @@ fn label_target(target: Target, server: &TargetPlan, scrape: &Scrape, table_byte
 /// Adds the requests of the other models of a plan's mixes to a target.
 async fn with_other_models(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
-        let model = target.control.model(name).await?;
+        let model = until_accepted(|| target.control.model(name)).await?;
         target.others.insert(name.to_owned(), Content::new(plan, &model)?);
         target.outputs.insert(name.to_owned(), model.outputs);
     }

@@ -8,7 +8,7 @@ use super::ledger::{Attempt, Ledger, PlannedStep, Work, annotate};
 use super::naming::{factors, line, name};
 use super::recorder;
 use super::send::{self, PartResults, Reports, Results, Senders, StepContext};
-use super::target::Target;
+use super::target::{RETRY_INTERVAL, Target};
 use super::{journeys, loops_and_mixes};
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -31,7 +31,6 @@ use tierlab_load::workers::Workers;
 
 /// Maximum retries of a server that did not answer.
 const MAX_RETRIES: u32 = 3;
-const RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Run in progress.
 pub struct Runner<'a> {
@@ -180,10 +179,8 @@ impl Runner<'_> {
     async fn wait_for_reply(&self, ledger: &Ledger, target: usize) {
         let limit = 2 * self.plan.step_limit();
         let answered = async {
-            while check_reply(self.plan, &self.targets[target], &self.plan.model)
-                .await
-                .is_err()
-            {
+            let (plan, target) = (self.plan, &self.targets[target]);
+            while check_reply(plan, target, &plan.model).await.is_err() {
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         };

@@ -206,6 +206,27 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
 }
 
 #[test]
+fn a_server_that_refuses_the_first_requests_is_measured() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for protocol in ["http", "grpc"] {
+        let url = runtime.block_on(serve(Script {
+            refuses_first: 2,
+            ..Script::default()
+        }));
+        let plan = format!("protocol = \"{protocol}\"\n{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1");
+        let place = Workdir::new(&plan);
+        let mut sweep = place.sweep(&url);
+        if protocol == "grpc" {
+            sweep.args(["--grpc-url", &url]);
+        }
+        let ended = run(sweep);
+        assert_eq!(ended.code, Some(0), "{protocol}: {}", ended.stderr);
+        let run = folder::load(&place.path("results/r")).unwrap();
+        assert!(run.points[0].repeats[0].errors.is_empty(), "{protocol}");
+    }
+}
+
+#[test]
 fn journeys_of_several_processes_are_those_of_one() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(serve(Script {
