@@ -96,10 +96,8 @@ fn recorded_price_list(run: &Run) -> Result<PathBuf, RunError> {
     if sha256_of(&file).is_ok_and(|hash| hash == *recorded) {
         return Ok(file);
     }
-    Err(RunError::Usage(format!(
-        "price list of the run is missing or has changed: {}; name one with --prices FILE",
-        file.display()
-    )))
+    let problem = "price list of the run is missing or has changed; name one with --prices FILE";
+    Err(RunError::about(&file, problem))
 }
 
 /// Prices a run's variants by another price list, and with another table size if one is given.
@@ -107,10 +105,8 @@ fn reprice(run: &Run, file: &Path, options: &AdviseOptions) -> Result<Pricing, R
     let recorded = run.pricing.as_ref();
     let instance = options.instance.as_deref();
     let Some(instance) = instance.or_else(|| recorded.map(|pricing| pricing.instance.as_str())) else {
-        let problem = format!(
-            "the run names no instance: pass one of {} by `--instance`",
-            file.display()
-        );
+        let list = file.display();
+        let problem = format!("the run names no instance: pass one of {list} by `--instance`");
         return Err(RunError::about(Path::new(&run.name), problem));
     };
     let Some(priced) = recorded.and_then(|pricing| pricing.priced.as_ref()) else {

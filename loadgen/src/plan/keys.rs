@@ -115,11 +115,9 @@ where
         .map_err(csv_error)?;
     let headers = reader.headers().map_err(csv_error)?;
     let Some(index) = headers.iter().position(|header| header == column) else {
-        let columns: Vec<&str> = headers.iter().collect();
-        return Err(refuse(format!(
-            "no column `{column}` (set `keys.column`; found {})",
-            columns.join(", ")
-        )));
+        let found = headers.iter().collect::<Vec<_>>().join(", ");
+        let problem = format!("no column `{column}` (set `keys.column`; found {found})");
+        return Err(refuse(problem));
     };
     let mut values = Vec::new();
     for (row, record) in reader.records().enumerate() {

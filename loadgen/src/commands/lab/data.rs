@@ -164,11 +164,8 @@ fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf,
 fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
     let folder = repository.join(model);
     if !folder.is_dir() {
-        let problem = format!(
-            "{} does not exist: no model `{model}` in the repository",
-            folder.display()
-        );
-        return Err(RunError::Usage(problem));
+        let problem = format!("no model `{model}` in the repository");
+        return Err(RunError::about(&folder, problem));
     }
     let file = folder.join(CONFIG_FILE);
     let text = match fs::read_to_string(&file) {
