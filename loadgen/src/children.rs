@@ -216,10 +216,8 @@ pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
     if path.is_file() {
         return Ok(path);
     }
-    Err(RunError::Usage(format!(
-        "{} does not exist; build it with `make build`, or pass its folder by --bin-dir",
-        path.display()
-    )))
+    let problem = "program does not exist; build it with `make build`, or pass its folder by --bin-dir";
+    Err(RunError::about(&path, problem))
 }
 
 #[cfg(test)]

@@ -118,13 +118,13 @@ impl Progress {
         self.leader = variant.map(str::to_owned);
     }
 
-    /// Starts a step and returns a watch on its progress.
-    pub fn begin(&mut self, label: &str) -> Watch {
+    /// Starts a step and returns a watch on its progress. `waited` is the time spent between steps, which is not theirs.
+    pub fn begin(&mut self, label: &str, waited: Duration) -> Watch {
         self.view = None;
         let Some(bar) = self.bar.clone() else {
             return Watch::default();
         };
-        let (status, limit, label, start) = (self.status(), self.limit, label.to_owned(), Instant::now());
+        let (status, limit, label, start) = (self.status(waited), self.limit, label.to_owned(), Instant::now());
         let draw = move |seen: Seen| {
             let width = usize::from(Term::stderr().size().1);
             let mut lines = lay_out(&[status(start.elapsed()), label.clone()], width);
@@ -145,8 +145,8 @@ impl Progress {
         self.count();
     }
 
-    /// Ends the current step and shows `line`.
-    pub fn finish(&mut self, line: &str) {
+    /// Ends the current step and shows `line`; `waited` as in [`Progress::begin`].
+    pub fn finish(&mut self, line: &str, waited: Duration) {
         self.view = None;
         self.measured += 1;
         let at = match self.count() {
@@ -157,7 +157,7 @@ impl Progress {
             self.print(&format!("[{at}] {line}"));
         }
         if let Some(bar) = &self.bar {
-            bar.set_message(self.status()(Duration::ZERO));
+            bar.set_message(self.status(waited)(Duration::ZERO));
         }
     }
 
@@ -176,10 +176,10 @@ impl Progress {
     }
 
     /// Returns the time that the run still takes and its likeliest answer, as a text for a time since the current step's start.
-    fn status(&self) -> impl Fn(Duration) -> String + use<> {
+    fn status(&self, waited: Duration) -> impl Fn(Duration) -> String + use<> {
         let left = self.steps.saturating_sub(self.done) + self.unplanned;
-        let measured = self.measured;
-        let (step, left) = pace(measured, measured + left, self.started.elapsed(), self.expected_step);
+        let measuring = self.started.elapsed().saturating_sub(waited);
+        let (step, left) = pace(self.measured, self.measured + left, measuring, self.expected_step);
         let (limit, search_limit) = (self.limit, self.search_limit);
         let leader = self.leader.as_ref();
         let leader_note = leader.map_or_else(String::new, |leader| format!(", {leader} leads"));
@@ -285,7 +285,7 @@ mod tests {
     fn the_end_is_told_and_does_not_move_away() {
         let seconds = Duration::from_secs;
         let mut progress = Progress::new(10, seconds(3), Some(seconds(300)), false);
-        let told = |progress: &Progress| progress.status()(Duration::ZERO);
+        let told = |progress: &Progress| progress.status(Duration::ZERO)(Duration::ZERO);
         assert_eq!(told(&progress), "ETA 30s, then a search of at most 5m00s");
         progress.add_steps(40);
         assert_eq!(progress.steps, 10);
@@ -306,6 +306,20 @@ mod tests {
         repeated.skip();
         repeated.add_steps(1);
         assert_eq!(told(&repeated), "ETA 3s");
+    }
+
+    #[test]
+    fn a_wait_between_steps_does_not_change_the_time_to_go() {
+        let minutes = Duration::from_mins;
+        let mut progress = Progress::new(10, minutes(5), None, false);
+        progress.skip();
+        progress.skip();
+        progress.measured = 2;
+        progress.started = Instant::now().checked_sub(minutes(80)).unwrap();
+        let eta = |waited| progress.status(minutes(waited))(Duration::ZERO);
+        // Two steps of 10 minutes beside a wait of an hour; eight are left.
+        assert_eq!(eta(60), "ETA 1h20m");
+        assert_eq!(eta(0), "ETA 5h20m");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Bars, Page, Part, or_none};
 use maud::{Markup, PreEscaped, html};
 use tierlab_report::document;
-use tierlab_report::parts::{Section, findings, html_table, sections};
+use tierlab_report::parts::{Section, findings, html_table, prose, sections};
 
 const STYLE: PreEscaped<&str> = PreEscaped(
     ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}\
@@ -29,7 +29,7 @@ impl Page<'_> {
             h1 { (run.name) }
             div.facts { @for fact in self.all_facts() { span { (fact) } } }
             p.verdicts { (self.all_badges()) }
-            p.said { (self.sentence()) "." }
+            p.said { (prose(self.sentence())) "." }
             (html_table(&self.overview, "brief ranking"))
             (self.chart)
             (findings(&self.remarks()[..self.remarks().len().min(REMARKS)]))
@@ -59,7 +59,7 @@ fn section(part: &Part) -> (&'static str, Markup) {
         Part::Tables(title, tables, note) => {
             let body = html! {
                 @for table in tables { (with_heading(table.title(), &html_table(table, "full"))) }
-                @if !tables.is_empty() { p.soft { (note) } }
+                @if !tables.is_empty() { p.soft { (prose(note)) } }
             };
             (*title, body)
         }

@@ -64,10 +64,9 @@ fn document(run: &Run, cases: &[&Case], seconds: f64, sentence: &str) -> String 
     let count = |of: fn(&CaseResult) -> bool| cases.iter().filter(|case| of(&case.result)).count();
     let failures = count(|result| matches!(result, CaseResult::Failed(_)));
     let skipped = count(|result| matches!(result, CaseResult::Skipped(_)));
-    let counts = format!(
-        "tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" time=\"{seconds:.1}\"",
-        cases.len()
-    );
+    let tests = cases.len();
+    let counts =
+        format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" time=\"{seconds:.1}\"");
     let name = escape(&run.name);
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"tierlab\" {counts}>\n  <testsuite name=\"{name}\" {counts} \

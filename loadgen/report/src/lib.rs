@@ -52,7 +52,7 @@ pub use terminal_brief::brief;
 pub mod parts {
     pub use crate::content::table::{Cell, Table};
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
-    pub use crate::html::markup::{Section, findings, scroll, sections, table as html_table};
+    pub use crate::html::markup::{Section, findings, prose, scroll, sections, table as html_table};
     pub use crate::markdown::{Page as MarkdownPage, table as markdown_table};
     pub use crate::terminal::{text_table, wrapped};
     pub use crate::terminal_brief::brief_text;

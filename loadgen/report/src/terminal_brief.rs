@@ -43,10 +43,8 @@ fn paths(run: &Run, folder: &Path, views: Option<&Path>) -> Vec<String> {
     let answer = if run.answer.is_some() { ", answer.json" } else { "" };
     let views = views.map(|views| {
         let page = views.join("report.html");
-        format!(
-            "report:  {} (beside it: report.md, summary.csv{answer})",
-            page.display()
-        )
+        let page = page.display();
+        format!("report:  {page} (beside it: report.md, summary.csv{answer})")
     });
     let more = format!("details: tierlab-loadgen report {} --verbose", folder.display());
     views.into_iter().chain([more]).collect()

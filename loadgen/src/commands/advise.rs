@@ -169,8 +169,11 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             prices.terms_by_variant.extend(terms);
             join_pricing_inputs(&name, &first, prices, others, &names);
         }
-        let spent_s = all.question_spent_s.zip(run.question_spent_s);
-        all.question_spent_s = spent_s.map(|(all, added)| all + added);
+        // A run whose variants are all left out, such as a copy, adds no steps.
+        if !added.is_empty() {
+            let spent_s = all.question_spent_s.zip(run.question_spent_s);
+            all.question_spent_s = spent_s.map(|(all, added)| all + added);
+        }
         all.environment.origins.extend(run.environment.origins.clone());
         all.variants.extend(added);
     }
@@ -222,5 +225,19 @@ mod tests {
         assert!(combine(vec![run("a", "one"), run("a", "two")]).is_ok());
         let error = combine(vec![run("a", "one"), run("b", "two")]).unwrap_err().to_string();
         assert!(error.contains("different models, `b` and `a`"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_of_a_run_adds_no_time() {
+        let of_variant = |folder: &str, variant: &str| {
+            let (name, mut run) = run("a", folder);
+            let variant = json!({"name": variant, "tier": "t", "origin": "real", "cache": "c", "cache_share": 0.0});
+            run.variants = vec![serde_json::from_value(variant).unwrap()];
+            run.question_spent_s = Some(60.0);
+            (name, run)
+        };
+        let (first, copy) = (of_variant("first", "nvme"), of_variant("copy", "nvme"));
+        let combined = combine(vec![first, copy, of_variant("other", "s3")]).unwrap();
+        assert_eq!((combined.question_spent_s, combined.variants.len()), (Some(120.0), 2));
     }
 }

@@ -8,7 +8,7 @@ use crate::environment;
 use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, TargetPlan};
 use crate::runner::check_reply::check_reply;
-use crate::runner::target::{Content, Target};
+use crate::runner::target::{Content, Target, until_accepted};
 use crate::runner::{Runner, Senders, check_met_rate, new_run};
 use crate::selfcheck::prove::prove;
 use crate::server::scrape::Scrape;
@@ -148,7 +148,7 @@ fn label_target(target: Target, server: &TargetPlan, scrape: &Scrape, table_byte
 /// Adds the requests of the other models of a plan's mixes to a target.
 async fn with_other_models(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
-        let model = target.control.model(name).await?;
+        let model = until_accepted(|| target.control.model(name)).await?;
         target.others.insert(name.to_owned(), Content::new(plan, &model)?);
         target.outputs.insert(name.to_owned(), model.outputs);
     }

@@ -1,10 +1,10 @@
 //! Checks every part of the replies to a few requests, before a target is measured.
 
 use super::requests::route;
-use super::target::{Content, Target};
+use super::target::{Content, Target, until_accepted};
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::server::control::{self, ControlError};
+use crate::server::control;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tierlab_load::custom::Custom;
@@ -42,12 +42,12 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Ve
             let body = population.body(&[population.by_rank(0)], form);
             // Its rows are checked below, with an error that names the expected ones.
             let expected = Expected::new(model, check.declared(), None);
-            let reply = check.request(&body, &expected).await?;
+            let reply = until_accepted(|| check.request(&body, &expected)).await?;
             check.check_one_row(&reply)?;
             Ok(Vec::new())
         }
         Content::Custom { custom, ids } => {
-            check.custom(custom, ids.as_ref()).await?;
+            until_accepted(|| check.custom(custom, ids.as_ref())).await?;
             Ok(Vec::new())
         }
         Content::Inline(inputs) if inputs.is_empty() => Err(RunError::Usage(format!(
@@ -85,12 +85,7 @@ impl Check<'_> {
         let problem = match (population.unusable_reason(), population.unknown_id()) {
             (None, None) => return Ok(()),
             (Some(problem), _) => format!("the table of `{model}`: {problem}"),
-            (None, Some(id)) => {
-                format!(
-                    "`keys.file` has entity {id}, which is missing in the table of `{}`",
-                    plan.model
-                )
-            }
+            (None, Some(id)) => format!("`keys.file` has entity {id}, which is missing in the table of `{model}`"),
         };
         Err(RunError::about(&plan.file, problem))
     }
@@ -165,7 +160,7 @@ impl Check<'_> {
         let mut fits = Unmet::new();
         let mut sent = 0;
         loop {
-            let reply = self.request(body, &any_shape).await?;
+            let reply = until_accepted(|| self.request(body, &any_shape)).await?;
             sent += 1;
             for output in &reply.outputs {
                 let found = (expected.fit(&output.name, &output.shape), output.shape.clone());
@@ -237,7 +232,7 @@ impl Check<'_> {
                 Err(error) => return error.into(),
             },
         };
-        ControlError { url, problem }.into()
+        control::refusal(&url, &problem).into()
     }
 
     /// Sends one request of the plan, and checks the reply by the plan's rule.

@@ -8,10 +8,10 @@ use super::naming::driven_factors;
 use super::recorder::{NamedFailures, goose_figures};
 use super::requests::grpc_connections;
 use super::send::{PartResults, Results, StepContext};
-use super::target::{Content, Target};
+use super::target::{Content, Target, until_accepted};
 use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan, Request, StepInputs, StepPlan};
-use crate::server::control::Control;
+use crate::server::control::{Control, refusal};
 use crate::server::delta;
 use anyhow::bail;
 use reqwest::Method;
@@ -87,36 +87,7 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
     for target in targets {
         for journey in &plan.journeys {
             let prepared = PreparedJourney::new(plan, target, journey).await?;
-            let single = Arc::new(Schedule {
-                due_us: vec![0],
-                window_start_us: 0,
-                window_end_us: 1,
-                window_requests: 1,
-                stops: false,
-            });
-            let drain = plan.timeout * u32::try_from(journey.steps.len()).unwrap_or(u32::MAX);
-            let step = journey::Journey {
-                users: 1,
-                drain: drain + Duration::from_secs(1),
-                ..prepared.journey(&single, plan.seed, &Watch::default())
-            };
-            let Some(travelled) = Box::pin(journey::run(step, interrupt)).await? else {
-                return Err(RunError::InterruptedEarly);
-            };
-            if let Some((at, failure)) = travelled.journeys.first().and_then(journey::JourneySample::failure) {
-                let message = travelled.examples[at].get(&failure).cloned().unwrap_or_default();
-                let step = &journey.steps[at];
-                let is_grpc = matches!(step.request, Request::Model { protocol, .. } if protocol == Protocol::Grpc);
-                let grpc = target.control.grpc.as_ref().filter(|_| is_grpc);
-                let address = grpc.map_or_else(|| target.control.base.clone(), |grpc| grpc.address.url());
-                return Err(RunError::Unsound(format!(
-                    "journey `{}` at {address}: the first attempt failed at step `{}` with {failure}: {message}; fix the step in {}, \
-                     or the server",
-                    journey.name,
-                    step.name,
-                    plan.file.display()
-                )));
-            }
+            until_accepted(|| prepared.check_once(interrupt)).await?;
         }
     }
     Ok(())
@@ -221,7 +192,7 @@ impl<'a> PreparedJourney<'a> {
         let mut models: BTreeMap<&str, ModelMetadata> = BTreeMap::new();
         for model in journey.models() {
             if !models.contains_key(model) {
-                models.insert(model, target.control.model(model).await?);
+                models.insert(model, until_accepted(|| target.control.model(model)).await?);
             }
         }
         let refuse = |step: &StepPlan, problem: anyhow::Error| {
@@ -243,6 +214,42 @@ impl<'a> PreparedJourney<'a> {
             steps: Arc::new(steps),
             entities: entities(plan, target, journey, &models)?,
         })
+    }
+
+    /// Sends one journey, and checks every step.
+    async fn check_once(&self, interrupt: &Interrupt) -> Result<(), RunError> {
+        let Self { plan, journey, .. } = *self;
+        let single = Arc::new(Schedule {
+            due_us: vec![0],
+            window_start_us: 0,
+            window_end_us: 1,
+            window_requests: 1,
+            stops: false,
+        });
+        let drain = plan.timeout * u32::try_from(journey.steps.len()).unwrap_or(u32::MAX);
+        let step = Journey {
+            users: 1,
+            drain: drain + Duration::from_secs(1),
+            ..self.journey(&single, plan.seed, &Watch::default())
+        };
+        let Some(travelled) = Box::pin(journey::run(step, interrupt)).await? else {
+            return Err(RunError::InterruptedEarly);
+        };
+        let Some((at, failure)) = travelled.journeys.first().and_then(JourneySample::failure) else {
+            return Ok(());
+        };
+        let message = travelled.examples[at].get(&failure).map_or("", String::as_str);
+        let (name, step, file) = (&journey.name, &journey.steps[at], plan.file.display());
+        let is_grpc = matches!(step.request, Request::Model { protocol, .. } if protocol == Protocol::Grpc);
+        let control = &self.target.control;
+        let grpc = control.grpc.as_ref().filter(|_| is_grpc);
+        let address = grpc.map_or_else(|| control.base.clone(), |grpc| grpc.address.url());
+        let advice = format!("fix the step in {file}, or the server");
+        let problem = format!(
+            "journey `{name}`: step `{}` failed with {failure}: {message}; {advice}",
+            step.name
+        );
+        Err(refusal(&address, &problem).after(failure).into())
     }
 
     /// Starts journeys over a schedule, by `workers` if there are any; with the start uncertainty of their agents.

@@ -42,12 +42,10 @@ pub fn check_met_rate(plan: &Plan, run: &Run) -> Result<(), RunError> {
             _ => return Ok(()),
         }
     }
+    let (objective, reasons, lowest) = (search.slo.objective, reasons.join("; "), search.slo.lowest_rps);
     let problem = format!(
-        "no rate is known to meet `{}`: {}; raise the limit, or lower `search.min_rate`, which is {}/s. The result is \
-         written anyway",
-        search.slo.objective,
-        reasons.join("; "),
-        search.slo.lowest_rps
+        "no rate is known to meet `{objective}`: {reasons}; raise the limit, or lower `search.min_rate`, which is \
+         {lowest}/s. The result is written anyway"
     );
     Err(RunError::Unsound(plan.refuse("search.slo", problem).to_string()))
 }

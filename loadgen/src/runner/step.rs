@@ -8,7 +8,7 @@ use super::ledger::{Attempt, Ledger, PlannedStep, Work, annotate};
 use super::naming::{factors, line, name};
 use super::recorder;
 use super::send::{self, PartResults, Reports, Results, Senders, StepContext};
-use super::target::Target;
+use super::target::{RETRY_INTERVAL, Target};
 use super::{journeys, loops_and_mixes};
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -31,7 +31,6 @@ use tierlab_load::workers::Workers;
 
 /// Maximum retries of a server that did not answer.
 const MAX_RETRIES: u32 = 3;
-const RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Run in progress.
 pub struct Runner<'a> {
@@ -129,7 +128,7 @@ impl Runner<'_> {
             let target = &self.targets[target];
             (self.health_check)()?;
             (self.prepare)(target)?;
-            let watch = ledger.progress.begin(&shown);
+            let watch = ledger.progress.begin(&shown, ledger.patience.waited);
             let models = step.work.models(self.plan);
             let mut context = StepContext::watch(self.plan, target, models, (&watch, &self.interrupt));
             let sending = step.work.send(seed, &mut context, self.senders.workers.as_mut());
@@ -168,7 +167,7 @@ impl Runner<'_> {
             line += ", the server's metrics are missing";
         }
         // Printed once it is stored: a printed line is a stored step.
-        ledger.progress.finish(&line);
+        ledger.progress.finish(&line, ledger.patience.waited);
         if has_given_up {
             self.wait_for_reply(ledger, target).await;
         }
@@ -180,10 +179,8 @@ impl Runner<'_> {
     async fn wait_for_reply(&self, ledger: &Ledger, target: usize) {
         let limit = 2 * self.plan.step_limit();
         let answered = async {
-            while check_reply(self.plan, &self.targets[target], &self.plan.model)
-                .await
-                .is_err()
-            {
+            let (plan, target) = (self.plan, &self.targets[target]);
+            while check_reply(plan, target, &plan.model).await.is_err() {
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         };

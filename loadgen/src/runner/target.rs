@@ -2,9 +2,11 @@
 
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::server::control::Control;
+use crate::server::control::{Control, ControlError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use tierlab_instrument::units::wait;
 use tierlab_load::custom::{Custom, CustomSpec};
 use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::inputs::{Declared, Inputs, Recorded};
@@ -12,6 +14,34 @@ use tierlab_load::keys::Population;
 use tierlab_load::reply::Expected;
 use tierlab_protocol::metadata::{ENTITY_ID, JoinedMetadata, ModelMetadata};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
+use tokio::time::{Instant, sleep};
+
+/// Time after which a refused request is not sent again.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(30);
+/// Pause before a request is sent again.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(300);
+
+/// Sends a request again, for a limited time, while a server that just started or sheds load refuses it.
+///
+/// # Errors
+/// Any other error, or the last refusal with the time of all attempts.
+pub(crate) async fn until_accepted<T, E: Into<RunError>, F: Future<Output = Result<T, E>>>(
+    mut send: impl FnMut() -> F,
+) -> Result<T, RunError> {
+    let start = Instant::now();
+    loop {
+        let refusal = match send().await.map_err(Into::into) {
+            Err(RunError::Control(error)) if error.is_transient => error,
+            sent => return sent,
+        };
+        if start.elapsed() >= REFUSAL_LIMIT {
+            let (problem, tried) = (refusal.problem, wait(start.elapsed()));
+            let problem = format!("{problem}; refused for {tried}: start again once the server is ready");
+            return Err(ControlError { problem, ..refusal }.into());
+        }
+        sleep(RETRY_INTERVAL).await;
+    }
+}
 
 /// Content of a target's requests.
 #[derive(Debug, Clone)]
@@ -142,7 +172,7 @@ impl Target {
             let content = Content::custom(plan, spec, custom);
             return Ok((Self::new(control, content, BTreeMap::new()), 0));
         }
-        let model = control.model(&plan.model).await?;
+        let model = until_accepted(|| control.model(&plan.model)).await?;
         let joined = model.joined.as_ref();
         let table_bytes = joined.map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
         let content = Content::new(plan, &model)?;
@@ -177,5 +207,43 @@ impl Target {
             return inputs.expected(rows);
         }
         Expected::new(model, self.outputs.get(model).map_or(&[], Vec::as_slice), Some(rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::control;
+    use std::cell::Cell;
+    use tierlab_analysis::record::Failure;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_request_is_sent_again_for_a_limited_time() {
+        let sent = Cell::new(0);
+        let refusing = |times: u32, failure: Failure| {
+            let sent = &sent;
+            move || {
+                sent.set(sent.get() + 1);
+                let is_refused = sent.get() <= times;
+                async move {
+                    match is_refused {
+                        true => Err(control::refusal("http://h", &format!("answered {failure}")).after(failure)),
+                        false => Ok(()),
+                    }
+                }
+            }
+        };
+        for failure in [Failure::Status(503), Failure::Status(429), Failure::Rpc(14)] {
+            assert!(until_accepted(refusing(3, failure)).await.is_ok(), "{failure}");
+            assert_eq!(sent.take(), 4, "{failure}");
+        }
+        let never = until_accepted(refusing(u32::MAX, Failure::Status(503))).await;
+        let never = never.unwrap_err().to_string();
+        assert!(never.starts_with("http://h: answered 503; refused for 3"), "{never}");
+        assert!(sent.take() > 10);
+        for failure in [Failure::Status(500), Failure::Rpc(3), Failure::Connect] {
+            assert!(until_accepted(refusing(1, failure)).await.is_err(), "{failure}");
+            assert_eq!(sent.take(), 1, "{failure}");
+        }
     }
 }

@@ -33,6 +33,18 @@ pub struct ControlError {
     pub url: String,
     /// Error with advice.
     pub problem: String,
+    /// True for a refusal that may be over soon, as of a server that just started or sheds load.
+    pub(crate) is_transient: bool,
+}
+
+impl ControlError {
+    /// The same error after a failure, which is transient if it is 429, 503 or UNAVAILABLE.
+    pub(crate) fn after(self, failure: Failure) -> Self {
+        Self {
+            is_transient: matches!(failure, Failure::Status(429 | 503) | Failure::Rpc(14)),
+            ..self
+        }
+    }
 }
 
 /// One server, several behind one address, or a fleet of them.
@@ -382,12 +394,11 @@ impl Control {
         let refuse = |problem: String| refusal(&url, &problem);
         let response = self.endpoint.send(request, limit, TIMEOUT.max(timeout)).await;
         let answer = response.map_err(|error| refuse(error.to_string()))?;
-        if !custom.success.has_status(answer.status.as_u16()) {
-            return Err(refuse(format!(
-                "{}; `target.success.status` is {:?}",
-                describe_failure(&url, &answer),
-                custom.success.status
-            )));
+        let status = answer.status.as_u16();
+        if !custom.success.has_status(status) {
+            let (failure, expected) = (describe_failure(&url, &answer), &custom.success.status);
+            let problem = format!("{failure}; `target.success.status` is {expected:?}");
+            return Err(refuse(problem).after(Failure::Status(status)));
         }
         let checked = custom.check_body(&answer.headers, &answer.body);
         checked.map_err(|problem| refuse(format!("the reply does not meet `target.success`: {problem}")))
@@ -433,7 +444,7 @@ pub async fn infer_over_grpc(
             Failure::Status(_) => "; check that the server speaks gRPC there",
             _ => "",
         };
-        refuse(format!("answered {}: {}{hint}", failed.failure, message.trim_end()))
+        refuse(format!("answered {}: {}{hint}", failed.failure, message.trim_end())).after(failed.failure)
     })
 }
 
@@ -480,7 +491,7 @@ async fn fetch_from(endpoint: &Endpoint, url: &str, request: Query<'_>, limit: &
     if answer.status.is_success() {
         return Ok(answer);
     }
-    Err(refusal(url, &describe_failure(url, &answer)))
+    Err(refusal(url, &describe_failure(url, &answer)).after(Failure::Status(answer.status.as_u16())))
 }
 
 /// Describes an unsuccessful reply, with advice if there is any.
@@ -508,13 +519,15 @@ fn refuse(url: &str) -> impl Fn(anyhow::Error) -> ControlError {
     move |problem| refusal(&url, &problem.to_string())
 }
 
-fn refusal(url: &str, problem: &str) -> ControlError {
+pub(crate) fn refusal(url: &str, problem: &str) -> ControlError {
     // A refusal of an address names it already.
-    let problem = problem
-        .strip_prefix(url)
-        .map_or(problem, |rest| rest.trim_start_matches(": "));
-    let (url, problem) = (url.to_owned(), problem.to_owned());
-    ControlError { url, problem }
+    let rest = problem.strip_prefix(url);
+    let problem = rest.map_or(problem, |rest| rest.trim_start_matches(": "));
+    ControlError {
+        url: url.to_owned(),
+        problem: problem.to_owned(),
+        is_transient: false,
+    }
 }
 
 #[cfg(test)]

@@ -133,10 +133,8 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
     let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken {
-        return Err(RunError::Usage(format!(
-            "{} already has a result; choose another --name, remove it, or resume it by --resume",
-            folder.display()
-        )));
+        let problem = "folder has a result; choose another --name, remove it, or resume it by --resume";
+        return Err(RunError::about(&folder, problem));
     }
     Ok((folder, claim))
 }

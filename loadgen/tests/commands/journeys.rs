@@ -157,8 +157,9 @@ fn a_grpc_address_without_a_server_is_named_by_the_step_that_needs_it() {
     sweep.arg("--grpc-url").arg(format!("http://{closed}"));
     let ended = run(sweep);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    let named = format!("at http://{closed}: the first attempt failed at step `rank`");
+    let named = format!("http://{closed}: journey ");
     assert!(ended.stderr.contains(&named), "{}", ended.stderr);
+    assert!(ended.stderr.contains(": step `rank` failed with "), "{}", ended.stderr);
 }
 
 #[test]
@@ -221,6 +222,27 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
         let ended = run(place.sweep(&url));
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_server_that_refuses_the_first_requests_is_measured() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for protocol in ["http", "grpc"] {
+        let url = runtime.block_on(serve(Script {
+            refuses_first: 2,
+            ..Script::default()
+        }));
+        let plan = format!("protocol = \"{protocol}\"\n{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1");
+        let place = Workdir::new(&plan);
+        let mut sweep = place.sweep(&url);
+        if protocol == "grpc" {
+            sweep.args(["--grpc-url", &url]);
+        }
+        let ended = run(sweep);
+        assert_eq!(ended.code, Some(0), "{protocol}: {}", ended.stderr);
+        let run = folder::load(&place.path("results/r")).unwrap();
+        assert!(run.points[0].repeats[0].errors.is_empty(), "{protocol}");
     }
 }
 

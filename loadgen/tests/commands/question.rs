@@ -154,8 +154,10 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     let copy = place.path("results/copy");
     let copied = Command::new("cp").arg("-r").args([&folder, &copy]).status().unwrap();
     assert!(copied.success());
-    let copied = advise(&[copy.to_str().unwrap()]);
+    let copied = advise(&[copy.to_str().unwrap(), "--json"]);
     assert!(copied.stderr.contains("is left out"), "{}", copied.stderr);
+    let copied: serde_json::Value = serde_json::from_str(&copied.stdout).unwrap();
+    assert_eq!(copied["spent_s"], same["spent_s"]);
     let missing = advise(&[place.path("results/none").to_str().unwrap()]);
     assert_eq!(missing.code, Some(2), "{}", missing.stderr);
     let harder = advise(&["--slo", "p95 < 1 us", "--json"]);

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Run;
 use tierlab_loadgen::store::folder;
@@ -38,6 +39,8 @@ pub(crate) struct Script {
     /// If true, `embed` leaves out the value that the next step takes.
     pub(crate) lacks_vector: bool,
     pub(crate) ranked: AtomicU64,
+    /// Number of the first requests to each model that are refused.
+    pub(crate) refuses_first: u64,
 }
 
 struct Server {
@@ -46,6 +49,8 @@ struct Server {
     /// Rows inferred, and requests of its tier, which makes two for each infer request.
     counted: [AtomicU64; 2],
     over_grpc: AtomicU64,
+    /// Requests to each model.
+    asked: Mutex<BTreeMap<String, u64>>,
 }
 
 async fn infer(State(server): State<Arc<Server>>, Path(model): Path<String>, body: String) -> impl IntoResponse {
@@ -84,6 +89,15 @@ async fn answer(server: &Server, model: &str, body: &str) -> (StatusCode, String
         Duration::ZERO
     };
     tokio::time::sleep(stalled + SERVICE).await;
+    let asked = {
+        let mut asked = server.asked.lock().unwrap();
+        let count = asked.entry(model.to_owned()).or_default();
+        *count += 1;
+        *count
+    };
+    if asked <= server.script.refuses_first {
+        return (StatusCode::SERVICE_UNAVAILABLE, "{\"error\":\"starting\"}".to_owned());
+    }
     let request: Value = serde_json::from_str(body).unwrap();
     let input = &request["inputs"][0];
     let rows = input["shape"][0].as_i64().unwrap();
@@ -152,6 +166,7 @@ pub(crate) async fn serve(script: Script) -> String {
         started: Instant::now(),
         counted: Default::default(),
         over_grpc: AtomicU64::new(0),
+        asked: Mutex::default(),
     };
     let user = |Path(user): Path<String>| async move { json!({"name": format!("u {user}")}).to_string() };
     let app = Router::new()

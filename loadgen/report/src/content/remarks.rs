@@ -32,7 +32,9 @@ pub(crate) fn brief(run: &Run, instrument: &Instrument) -> Vec<String> {
     remarks.extend(failed_requests(&run.points));
     remarks.extend(unproven(run, instrument));
     remarks.extend(answer.and_then(ties));
-    remarks.extend(answer.and_then(unconfirmed));
+    if answer.is_some_and(|answer| answer.best.is_some() && !answer.confirmed) {
+        remarks.push("not confirmed by fresh steps: the best's figures come from the steps that chose it".to_owned());
+    }
     remarks.extend(unchecked_prices(run));
     remarks.extend(stand_ins(run));
     remarks.extend(missing_p99(run));
@@ -108,9 +110,9 @@ fn resumptions(run: &Run) -> impl Iterator<Item = String> {
     run.resumed.iter().map(|resumed| {
         let differences = resumed.differences.iter();
         let differences: String = differences.map(|difference| format!("; {difference}")).collect();
+        let (at, steps) = (&resumed.at, resumed.finished_steps);
         format!(
-            "Resumed at {} after {} finished steps, with the servers and caches as they were then{differences}",
-            resumed.at, resumed.finished_steps
+            "Resumed at {at} after {steps} finished steps, with the servers and caches as they were then{differences}"
         )
     })
 }
@@ -160,11 +162,10 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
     ];
     let outcomes = outcomes.into_iter().filter(|(count, _)| *count > 0);
     let outcomes: Vec<String> = outcomes.map(|(count, what)| format!("{count} {what}")).collect();
+    let (disturbed, all, outcomes) = (again + counts + left_out, steps().count(), outcomes.join(", "));
     Some(format!(
-        "{} of {} steps disturbed: {by}. Of these {}. Stop the other activity, or raise the limit in the plan's [limits]: {DISTURBANCE_KEYS}",
-        again + counts + left_out,
-        steps().count(),
-        outcomes.join(", ")
+        "{disturbed} of {all} steps disturbed: {by}. Of these {outcomes}. Stop the other activity, or raise the \
+         limit in the plan's [limits]: {DISTURBANCE_KEYS}"
     ))
 }
 
@@ -244,10 +245,8 @@ fn resumed_between(run: &Run, point: &Point) -> String {
         resumed.find(|resumed| last.started_at < resumed.at && resumed.at <= first.started_at)
     });
     resumed.next().map_or_else(String::new, |resumed| {
-        format!(
-            "; the run was resumed between the two ({}): the server or the machine changed, measure again",
-            resumed.at
-        )
+        let at = &resumed.at;
+        format!("; the run was resumed between the two ({at}): the server or the machine changed, measure again")
     })
 }
 
@@ -282,12 +281,11 @@ fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
             true => format!(", of which it was {} late", latency(worst.late_us)),
             false => String::new(),
         };
+        let (agents, agent) = (names.len(), &worst.agent);
+        let [skew, limit] = [worst.skew_us(), limits.start_skew_us as f64].map(latency);
         sentences.push(format!(
-            "Sent by {} agents, each with a share of one schedule: at worst {} started within {} of the common start{late} (limit {})",
-            names.len(),
-            worst.agent,
-            latency(worst.skew_us()),
-            latency(limits.start_skew_us as f64),
+            "Sent by {agents} agents, each with a share of one schedule: at worst {agent} started within {skew} \
+             of the common start{late} (limit {limit})"
         ));
     }
     let lost: Vec<&Repeat> = repeats().filter(|repeat| !repeat.lost_before.is_empty()).collect();
@@ -305,11 +303,6 @@ fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
 fn undecided(answer: Option<&Answer>) -> impl Iterator<Item = String> {
     let open = answer.into_iter().flat_map(|answer| &answer.open);
     open.map(|open| format!("open: {}", labels::open(open)))
-}
-
-fn unconfirmed(answer: &Answer) -> Option<String> {
-    (answer.best.is_some() && !answer.confirmed)
-        .then(|| "not confirmed by fresh steps: the best's figures come from the steps that chose it".to_owned())
 }
 
 /// Variants that cost as much as the best, within the tie margin.
@@ -421,12 +414,11 @@ fn wide_medians(run: &Run) -> Option<String> {
     let halves = medians.map(|us| (us.hi / us.lo.max(1e-9)).sqrt() - 1.0);
     let widths: Vec<f64> = halves.filter(|half| *half > WIDE && half.is_finite()).collect();
     let widest = widths.iter().copied().fold(0.0, f64::max);
-    (!widths.is_empty()).then(|| {
+    let (percent, wide, valid) = (100.0 * widest, widths.len(), valid.len());
+    (wide > 0).then(|| {
         format!(
-            "The p50 is known only within ±{:.0} % at {} of {} valid points because repeats differ: raise `repeats`; longer ones do not help",
-            100.0 * widest,
-            widths.len(),
-            valid.len()
+            "The p50 is known only within ±{percent:.0} % at {wide} of {valid} valid points because repeats differ: \
+             raise `repeats`; longer ones do not help"
         )
     })
 }
@@ -444,12 +436,10 @@ pub(super) fn missing_p99(run: &Run) -> Option<String> {
         true => format!("{least} to {most}"),
         false => most.to_string(),
     };
+    let (without, valid, needed) = (without.len(), valid.len(), thousands(needed));
     Some(format!(
-        "No p99 at {} of {} valid points. It needs {} requests over all repeats, {times} times as many as there were. Raise \
-         `repeats` or `step_s` in the plan, or run the long lab (`make lab-full`)",
-        without.len(),
-        valid.len(),
-        thousands(needed)
+        "No p99 at {without} of {valid} valid points. It needs {needed} requests over all repeats, {times} times \
+         as many as there were. Raise `repeats` or `step_s` in the plan, or run the long lab (`make lab-full`)"
     ))
 }
 

@@ -10,7 +10,17 @@ use maud::{Markup, html};
 pub fn findings(lines: &[String]) -> Markup {
     html! {
         @if !lines.is_empty() {
-            ul.findings { @for line in lines { li { (line) "." } } }
+            ul.findings { @for line in lines { li { (prose(line)) "." } } }
+        }
+    }
+}
+
+/// Text of a sentence: parts between backticks become code, and a backtick without a second one stays.
+pub fn prose(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if index % 2 == 0 { (part) } @else if index + 1 < parts.len() { code { (part) } } @else { "`" (part) }
         }
     }
 }
@@ -43,7 +53,7 @@ pub fn scroll(label: &str, body: &Markup) -> Markup {
 
 /// Explanation of the figures below it; nothing for no text.
 pub(super) fn soft(text: &str) -> Markup {
-    html! { @if !text.is_empty() { p.soft { (text) } } }
+    html! { @if !text.is_empty() { p.soft { (prose(text)) } } }
 }
 
 /// A table of a class in `page.css`; nothing without rows. On a narrow screen rows of the class `brief` become cards.
@@ -72,11 +82,10 @@ pub fn table(table: &Table, class: &str) -> Markup {
 }
 
 fn cell(cell: &Cell) -> Markup {
-    let tip = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let value = html! {
-        @if cell.is_file { a href={ "./" (cell.value) } { (cell.value) } } @else { (cell.value) }
+        @if cell.is_file { a href={ "./" (cell.value) } { (cell.value) } } @else { (prose(&cell.value)) }
         @if let Some(badge) = &cell.badge {
-            " " span.badge.(badge.class) data-tip=[tip(&badge.tip)] { (badge.label) }
+            " " span.badge.(badge.class) data-tip=[(!badge.tip.is_empty()).then_some(&badge.tip)] { (badge.label) }
         }
     };
     html! {
@@ -91,7 +100,7 @@ fn cell(cell: &Cell) -> Markup {
 pub(super) fn side_table(side: &Table) -> Markup {
     html! {
         h3 { (side.title) }
-        p.soft { (side.intro) "." }
+        p.soft { (prose(&side.intro)) "." }
         (table(side, ""))
         (findings(&side.notes))
     }
@@ -147,6 +156,38 @@ mod tests {
     }
 
     #[test]
+    fn backticks_mark_code_in_sentences_notes_and_cells() {
+        for (text, markup) in [
+            ("raise `repeats`", "raise <code>repeats</code>"),
+            ("`a` and `<b>`; c", "<code>a</code> and <code>&lt;b&gt;</code>; c"),
+            ("one ` alone", "one ` alone"),
+            (
+                "`a` and one ` alone & more",
+                "<code>a</code> and one ` alone &amp; more",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(prose(text).into_string(), markup);
+        }
+        let line = "raise `repeats`".to_owned();
+        let side = Table {
+            intro: line.clone(),
+            notes: vec![line.clone()],
+            ..Table::default()
+        };
+        for markup in [
+            findings(std::slice::from_ref(&line)),
+            soft(&line),
+            side_table(&side),
+            cell(&Cell::plain(&line)),
+        ] {
+            let markup = markup.into_string();
+            assert!(markup.contains("raise <code>repeats</code>"), "{markup}");
+            assert!(!markup.contains('`'), "{markup}");
+        }
+    }
+
+    #[test]
     fn a_file_is_a_link_into_the_folder_of_the_page() {
         for (file, link) in [
             (
@@ -171,6 +212,8 @@ mod tests {
         #[test]
         fn nothing_escapes(text in ".{0,80}") {
             let out = with_links(&text.replace("https://", "")).into_string();
+            prop_assert!(!out.contains(['<', '>', '"']));
+            let out = prose(&text).into_string().replace("<code>", "").replace("</code>", "");
             prop_assert!(!out.contains(['<', '>', '"']));
         }
     }

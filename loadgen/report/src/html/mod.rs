@@ -15,7 +15,7 @@ use crate::content::Report;
 use crate::content::group::{self, Group};
 use crate::content::highest_rate::EXPLANATION;
 use chart::Series;
-use markup::{findings, soft, table, with_links};
+use markup::{findings, prose, soft, table, with_links};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tierlab_analysis::record::Run;
 
@@ -93,11 +93,11 @@ fn first_screen(report: &Report<'_>) -> Markup {
         @match &report.answer {
             Some(answer) => {
                 @let (class, word) = answer.badge();
-                div.answer.(class) { p.said { (answer.sentence) ". " span.badge.(class) { (word) } } }
+                div.answer.(class) { p.said { (prose(&answer.sentence)) ". " span.badge.(class) { (word) } } }
                 (table(&answer.decision_columns(), "brief ranking"))
             }
             None => {
-                p.said { (report.sentence) "." }
+                p.said { (prose(&report.sentence)) "." }
                 (table(&group::table(group), "brief"))
             }
         }
@@ -115,10 +115,10 @@ fn sections(report: &Report<'_>) -> Vec<RunSection> {
     let points = |group: &Group<'_>| html! { h3 { (group.name) } (table(&report.points(group), "full")) };
     let points = joined(report.groups.iter().map(points));
     let time = html! { (soft(STAGES_NOTE)) (stages::legend(&report.parts)) };
-    let time = with_intro(&time, over(|group, series| stages::cards(series, group.common_rps)));
+    let time = with_intro(&time, &over(|group, series| stages::cards(series, group.common_rps)));
     let heat = html! { (soft(HEAT_NOTE)) (heat::legend()) };
-    let heat = with_intro(&heat, over(|group, series| heat::cards(series, group.common_rps)));
-    let curves = with_intro(&outcome(report), over(|group, _| curves(group)));
+    let heat = with_intro(&heat, &over(|group, series| heat::cards(series, group.common_rps)));
+    let curves = with_intro(&outcome(report), &over(|group, _| curves(group)));
     vec![
         ("answer", "How the answer was found", answer_details(report)),
         ("curves", "Side by side", curves),
@@ -128,7 +128,7 @@ fn sections(report: &Report<'_>) -> Vec<RunSection> {
         ("costs", "Costs", over(costs::of_group)),
         ("beside", "Streams, cold starts, loops and fleets", joined(side_tables)),
         ("gpus", "GPUs", gpus.unwrap_or_default()),
-        ("points", "Every point", with_intro(&soft(POINTS_NOTE), points)),
+        ("points", "Every point", with_intro(&soft(POINTS_NOTE), &points)),
         ("evidence", "Evidence and environment", evidence(report)),
     ]
 }
@@ -143,7 +143,7 @@ fn answer_details(report: &Report<'_>) -> Markup {
         return Markup::default();
     };
     html! {
-        p { (answer.terms) "." }
+        p { (prose(&answer.terms)) "." }
         (table(&answer.ranking, "brief ranking reasons"))
         @for (title, lines) in answer.lists() {
             @if !lines.is_empty() { h3 { (title) } (findings(lines)) }
@@ -182,11 +182,8 @@ fn over_groups(report: &Report<'_>, part: GroupPart) -> Markup {
 }
 
 /// Explanation before a body; nothing without a body.
-fn with_intro(intro: &Markup, body: Markup) -> Markup {
-    match body.0.is_empty() {
-        true => body,
-        false => html! { (intro) (body) },
-    }
+fn with_intro(intro: &Markup, body: &Markup) -> Markup {
+    html! { @if !body.0.is_empty() { (intro) (body) } }
 }
 
 /// Explanation of the figures, with the advice for a missing p99.
@@ -199,7 +196,7 @@ fn outcome(report: &Report<'_>) -> Markup {
             em { "saturated" } ": the server could not keep up or failed too many requests; "
             em { "invalid" } ": the instrument or the machine failed."
         }
-        @if let Some(missing) = &report.missing_p99 { p.missing { (missing) "." } }
+        @if let Some(missing) = &report.missing_p99 { p.missing { (prose(missing)) "." } }
     }
 }
 
@@ -248,7 +245,7 @@ fn evidence(report: &Report<'_>) -> Markup {
         @if let Some(checks) = &report.instrument.checks { (table(checks, "")) }
         @if !report.requests.is_empty() { h3 { "The requests" } (findings(&report.requests)) }
         h3 { "The machine" }
-        dl { @for (name, value) in &report.environment { dt { (name) } dd { (value) } } }
+        dl { @for (name, value) in &report.environment { dt { (name) } dd { (prose(value)) } } }
         h3 { "Prices" }
         (prices(report))
         h3 { "The plan" }

@@ -255,12 +255,11 @@ fn check_answerable(
             true => String::new(),
             false => format!(", {} of it for the plan's own loads", wait(loads_time)),
         };
+        let [budget, least] = [Duration::from_secs_f64(question.budget_s), min_time + loads_time].map(wait);
         let problem = format!(
-            "{} is too short for {variants} variants at {:.1} s per step: they take at least {}{loads_note}; \
-             raise it, or remove variants",
-            wait(Duration::from_secs_f64(question.budget_s)),
-            step.as_secs_f64(),
-            wait(min_time + loads_time)
+            "{budget} is too short for {variants} variants at {:.1} s per step: they take at least \
+             {least}{loads_note}; raise it, or remove variants",
+            step.as_secs_f64()
         );
         return Err(plan.refuse("question.budget", problem).into());
     }
@@ -269,12 +268,10 @@ fn check_answerable(
     let Some((objective, floor_us)) = too_low else {
         return Ok(());
     };
+    let (rate, figure, floor_ms) = (question_load(question).rate, objective.figure(), floor_us / 1e3);
     let problem = format!(
-        "{objective} is below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
-         ms on this machine, so no variant can meet it; raise its limit, or measure on a quieter machine",
-        question_load(question).rate,
-        objective.figure(),
-        floor_us / 1e3
+        "{objective} is below the noise floor: at {rate:.0}/s a server that does nothing has a {figure} of \
+         {floor_ms:.3} ms on this machine, so no variant can meet it; raise its limit, or measure on a quieter machine"
     );
     Err(plan.refuse("question.slo", problem).into())
 }

@@ -140,10 +140,9 @@ pub(super) async fn settle(target: &Target) -> Result<u64, RunError> {
 /// worthless, and evicts the popular ones, which came first.
 pub(super) async fn fill_cache(plan: &Plan, target: &Target, interrupt: &Interrupt) -> Result<(), RunError> {
     let Content::Joined(population) = &target.content else {
-        return Err(RunError::Usage(format!(
-            "`lab.cache.prefill`: model `{}` joins no features, so there is nothing to cache",
-            plan.model
-        )));
+        let model = &plan.model;
+        let problem = format!("`lab.cache.prefill`: model `{model}` joins no features, so there is nothing to cache");
+        return Err(RunError::Usage(problem));
     };
     let count = population.count();
     let ids_from = |rank: u64| -> Vec<i64> {
