@@ -480,6 +480,10 @@ fn mistakes_of_a_plan_are_named() {
             "[[cross]]\ntier = [\"memory\"]\nblock = [1]\nway = [\"mmap\"]\n",
             "cross.way",
         ),
+        (
+            "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\nrate = [4000000000]\n",
+            "cross.rate: at most 20000000 calls",
+        ),
     ] {
         plan(folder.path(), cross);
         let output = run(folder.path(), &[]);
