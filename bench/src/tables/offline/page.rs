@@ -33,22 +33,17 @@ fn idle_causes(one: &OfflineStatement) -> String {
     causes.map(percent).join(", ")
 }
 
-const ACCELERATOR_COLUMNS: [Column<AcceleratorFigures>; 4] = [
+const ACCELERATOR_COLUMNS: [Column<AcceleratorFigures>; 3] = [
     ("accelerators", |row| row.count.to_string()),
-    ("utilisation", |row| tenths(row.utilisation.value)),
-    ("95 %", |row| {
-        format!("{} to {}", tenths(row.utilisation.lo), tenths(row.utilisation.hi))
+    ("utilisation in %", |row| {
+        spread(&row.utilisation.map(|share| 100.0 * share))
     }),
     ("rows/s", |row| spread(&row.rows_per_s)),
 ];
 
-/// Percent with one decimal.
-fn tenths(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-const ACCELERATOR_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take without waiting. Accelerators are emulated: each \
-takes a batch of the loader and sleeps for `compute_ms_per_batch`, like DLIO.";
+const ACCELERATOR_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take \
+without waiting, with its 95 % interval over the repeats. Accelerators are emulated: each takes a batch of the loader \
+and sleeps for `compute_ms_per_batch`, like DLIO.";
 
 /// Dollars with at least two significant digits: a million samples can cost far less than a cent.
 fn usd_text(usd: f64) -> String {
