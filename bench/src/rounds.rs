@@ -44,7 +44,7 @@ impl<'a> Rounds<'a> {
         let total = u32::try_from(steps).unwrap_or(u32::MAX);
         let bar = bar(total);
         if bar.is_none() {
-            eprintln!("{total} repeats, about {}", wait(expected.saturating_mul(total)));
+            eprintln!("repeats: {total}, about {}", wait(expected.saturating_mul(total)));
         }
         Self {
             count,
@@ -95,7 +95,7 @@ impl<'a> Rounds<'a> {
         match &self.bar {
             Some(bar) => bar.inc(1),
             None if self.done.is_multiple_of((self.total / 10).max(1)) => {
-                eprintln!("{}/{} repeats, {}", self.done, self.total, self.eta());
+                eprintln!("repeat {} of {}, {}", self.done, self.total, self.eta());
             }
             None => {}
         }

@@ -3,6 +3,7 @@
 //! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Independent of their origin.
 
 use anyhow::{Result, anyhow, bail};
+use std::fmt::Display;
 use std::time::Duration;
 use tierlab_analysis::record::Interval;
 
@@ -190,6 +191,12 @@ pub fn wait(time: Duration) -> String {
     }
 }
 
+/// A count with its noun: `1 row`, `2 rows`. The plural adds an `s`.
+pub fn count_of<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// A count with separators: `12,345`.
 pub fn thousands(count: u64) -> String {
     match (count / 1_000, count % 1_000) {
@@ -287,6 +294,10 @@ mod tests {
         assert_eq!(
             [1_200, 200_000, 7_265_000].map(|ms| wait(Duration::from_millis(ms))),
             ["2s", "3m20s", "2h01m"]
+        );
+        assert_eq!(
+            [0_u32, 1, 2].map(|count| count_of(count, "row")),
+            ["0 rows", "1 row", "2 rows"]
         );
         let interval = |lo, hi| Interval { value: 1_234.0, lo, hi };
         assert_eq!(spread(&interval(1_200.0, 1_274.0)), "1234 [1200–1274]");

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use tierlab_instrument::units::{bytes, parse_bytes};
+use tierlab_instrument::units::{bytes, count_of, parse_bytes};
 
 /// Ways of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -236,8 +236,7 @@ impl Point {
         };
         let threads = match self.threads {
             0 => String::new(),
-            1 => ", 1 thread".to_owned(),
-            threads => format!(", {threads} threads"),
+            threads => format!(", {}", count_of(threads, "thread")),
         };
         format!("{cache}{sync}{threads}")
     }

@@ -101,7 +101,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let is_failed = |point: &&Summary| matches!(point.verdict, Verdict::Failed(_));
     match points.iter().filter(is_failed).count() {
         0 => Ok(()),
-        failed => bail!("{failed} of {} points failed; the report says why", points.len()),
+        failed => bail!("failed points: {failed} of {}; the report says why", points.len()),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::runner::{Figures, PointSeconds};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
+use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
 const COLUMNS: [Column<Summary, Cell>; 18] = [
@@ -112,7 +112,7 @@ fn answer(points: &[Summary]) -> String {
             fastest.point,
             spread(&fastest.mb_per_s)
         ),
-        None => format!("{} of {} points are valid", valid(points).count(), points.len()),
+        None => format!("valid points: {} of {}", valid(points).count(), points.len()),
     };
     let fio = beside_fio(points).map(|range| format!("; calls/s are {range} times fio's"));
     text + &fio.unwrap_or_default()
@@ -385,10 +385,10 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
 
 /// Facts about the measurement.
 fn facts(run: &RunFacts, access: &Access, figures: &Figures) -> Vec<String> {
-    let points = figures.points.len();
+    let points = count_of(figures.points.len(), "point");
     let (window, warmup) = (access.window.as_secs_f64(), access.warmup.as_secs_f64());
     let mut facts = vec![
-        format!("{points} points, windows of {window} s after {warmup} s"),
+        format!("{points}, windows of {window} s after {warmup} s"),
         format!("{} of data, seed {}", bytes(access.size), access.seed),
         format!("load average {} at the start", run.environment.load_average),
     ];

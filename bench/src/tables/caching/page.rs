@@ -85,7 +85,7 @@ pub(super) fn page<'a>(run: &'a RunFacts, plan: &CachingPlan, figures: &CachingF
 
 fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
     let mut facts = vec![format!(
-        "{} rows of {} bytes, {} rounds of {} look-ups; computed over {}",
+        "rows: {}, bytes of each: {}; rounds: {}, look-ups of each: {}; computed over {}",
         plan.rows, plan.row_bytes.0, run.repeats, plan.lookups, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {

@@ -185,7 +185,7 @@ fn case_findings(group: &[CachingStatement], prices: Option<&CachingPrices>) -> 
     }));
     out.extend(group.iter().filter(|one| one.left_out > 0).map(|one| {
         let (name, count) = (&one.name, one.left_out);
-        format!("{case}, {name}: repeats ended after `seconds`; {count} look-ups were skipped")
+        format!("{case}, {name}: repeats ended after `seconds`; look-ups skipped: {count}")
     }));
     out
 }

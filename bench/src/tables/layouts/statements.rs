@@ -170,7 +170,7 @@ pub(super) fn page<'a>(run: &'a RunFacts, plan: &LayoutsPlan, row_bytes: u64, la
     Page {
         run,
         facts: vec![format!(
-            "{} rows of {row_bytes} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
+            "rows: {}, of {row_bytes} bytes; rounds: {}; rows of a batch: {}; pieces of a scan at a time: {}",
             plan.rows, run.repeats, plan.batch_rows, plan.scan_depth
         )],
         badges: Vec::new(),

@@ -8,7 +8,7 @@ use crate::rounds::{geometric_mean, mean, mean_share};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{digits3, latency, spread};
+use tierlab_instrument::units::{count_of, digits3, latency, spread};
 
 /// Ratio above which two rates count as equal.
 const EQUAL_RATIO: f64 = 0.9;
@@ -228,8 +228,8 @@ impl OfflineStatement {
                     true => ", the highest number tested",
                     false => "",
                 };
-                let count = figures.count;
-                format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
+                let count = count_of(figures.count, "accelerator");
+                format!("{count} at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
         let open = open.map(|one| format!("; {} may be fed as well: raise `repeats`", one.count));
@@ -325,13 +325,13 @@ fn cause(one: &OfflineStatement, cores: usize, slower: f64) -> String {
         let [load, infer] = [one.loader_cpu_us, one.inference_cpu_us].map(latency);
         let max = digits3(max);
         format!(
-            "they share {cores} cores{others}: a row takes {load} of CPU to load and {infer} to infer, so at most {max} rows a second fit; \
-            add cores, or reduce the work per row"
+            "they share the cores ({cores}{others}): a row takes {load} of CPU to load and {infer} to infer, so at most \
+            {max} rows a second fit; add cores, or reduce the work per row"
         )
     } else if others.is_empty() {
         "the cores are not the bottleneck: raise the loader's `ready_bytes` or `depth`".to_owned()
     } else {
-        format!("they share {cores} cores{others}: the cause is unknown")
+        format!("they share the cores ({cores}{others}): the cause is unknown")
     }
 }
 
@@ -469,7 +469,7 @@ mod tests {
         let mut one = repeat(2000.0, 2000.0, 1000.0, [50.0, 50.0]);
         one.both.machine.foreign_cpu_share = Some(0.7);
         let text = of_repeats(&vec![one; 3], 4).diagnosis.remove(1);
-        assert!(text.contains("others used 70 %: the cause is unknown"), "{text}");
+        assert!(text.contains("others used 70 %): the cause is unknown"), "{text}");
     }
 
     #[test]
@@ -505,7 +505,7 @@ mod tests {
         // 1,000 us per row and one core: at most 1,000 per second, which is the measured rate.
         let one = of(2000.0, 2000.0, 1000.0, [500.0, 500.0], 1);
         assert!(
-            one.diagnosis[1].contains("they share 1 cores") && one.diagnosis[1].contains("50 %"),
+            one.diagnosis[1].contains("they share the cores (1):") && one.diagnosis[1].contains("50 %"),
             "{:?}",
             one.diagnosis
         );
