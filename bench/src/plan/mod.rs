@@ -68,9 +68,8 @@ struct RawPlan {
     /// Maximum skew of the agents' starts in an undisturbed repeat, in microseconds.
     #[serde(default = "number::<_, 2000>")]
     start_skew_us: u64,
-    /// If true, installed peers are also measured at the points they support.
-    #[serde(default = "default_true")]
-    peers: bool,
+    /// If true, the default, installed peers are also measured at the points they support.
+    peers: Option<bool>,
     /// The tiers, by name.
     tiers: BTreeMap<String, RawTier>,
     /// Tables of crossed factors; each gives a set of points.
@@ -123,10 +122,6 @@ pub(crate) enum Arrivals {
     Poisson,
     /// Equal gaps.
     Constant,
-}
-
-const fn default_true() -> bool {
-    true
 }
 
 /// A plan, checked.
@@ -210,7 +205,8 @@ impl Access {
 
     /// Warm-up of a point's repeats.
     pub(crate) fn warmup_of(&self, point: &Point) -> Duration {
-        match point.skips_warmup() {
+        // Calls before the window would use up the data, or be synced with it.
+        match point.ends_with_data() || point.sync == WriteSync::End {
             true => Duration::ZERO,
             false => self.warmup,
         }
@@ -296,7 +292,7 @@ impl Plan {
                 start_skew_us: raw.start_skew_us,
                 ..Limits::default()
             },
-            peers: raw.peers,
+            peers: raw.peers.unwrap_or(true),
             access,
         })
     }

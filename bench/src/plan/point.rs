@@ -214,11 +214,6 @@ impl Point {
         }
     }
 
-    /// True if calls before the window would change the measurement.
-    pub(crate) fn skips_warmup(&self) -> bool {
-        self.ends_with_data() || self.sync == WriteSync::End
-    }
-
     /// State of the page cache, durability of writes and number of threads, if chosen: `, cold, 2 threads`.
     pub(crate) fn state_text(&self) -> String {
         let cache = match self.cache {

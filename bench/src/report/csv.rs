@@ -44,9 +44,8 @@ impl CsvCell {
     fn columns(self, name: &str, row: &mut Vec<(String, String)>) {
         match self {
             Self::Object(Entries(entries)) => {
-                let is_open = entries
-                    .iter()
-                    .any(|(key, cell)| key == "hi" && matches!(cell, Self::Value(Value::Null)));
+                let is_open = |one: &(String, Self)| one.0 == "hi" && matches!(one.1, Self::Value(Value::Null));
+                let is_open = entries.iter().any(is_open);
                 for (key, cell) in entries {
                     match (name, key.as_str()) {
                         ("", key) => cell.columns(key, row),
