@@ -103,15 +103,15 @@ fn families(points: &[Summary]) -> Vec<Family> {
     families
 }
 
-/// Returns the fastest valid point in a sentence, or else the number of valid points.
+/// Returns the fastest valid point in a sentence, with the number of points as fast, or else the number of valid points.
 fn answer(points: &[Summary]) -> String {
-    let moving = valid(points).filter(|one| one.point.operation.moves_bytes());
-    let text = match moving.max_by(|a, b| a.mb_per_s.value.total_cmp(&b.mb_per_s.value)) {
-        Some(fastest) => format!(
-            "{} is the fastest; it moves {} MB/s",
-            fastest.point,
-            spread(&fastest.mb_per_s)
-        ),
+    let moving = || valid(points).filter(|one| one.point.operation.moves_bytes());
+    let text = match moving().max_by(|a, b| a.mb_per_s.value.total_cmp(&b.mb_per_s.value)) {
+        Some(Summary { point, mb_per_s, .. }) => {
+            let (rate, lo) = (spread(mb_per_s), mb_per_s.lo);
+            let others = moving().filter(|one| one.mb_per_s.hi >= lo).count().saturating_sub(1);
+            format!("{point} moves the most, {rate} MB/s; other points not significantly slower: {others}")
+        }
         None => format!("valid points: {} of {}", valid(points).count(), points.len()),
     };
     let fio = beside_fio(points).map(|range| format!("; calls/s are {range} times fio's"));
@@ -571,7 +571,7 @@ mod tests {
             assert!(line.chars().count() <= 100, "{line}");
         }
         assert!(
-            text.starts_with("disk by pread-direct: random mixed, not synced, 1 MiB, depth 32 is the fastest;"),
+            text.starts_with("disk by pread-direct: random mixed, not synced, 1 MiB, depth 32 moves the most,"),
             "{text}"
         );
         assert!(text.contains("calls/s are 0.909–0.909 times fio's."), "{text}");
@@ -586,6 +586,27 @@ mod tests {
             assert!(markdown.contains(&format!("\n| {name} | ")), "{name} in\n{markdown}");
         }
         assert!(markdown.contains("`report.html`") && markdown.contains("`points.csv`"));
+    }
+
+    #[test]
+    fn the_fastest_point_has_the_number_of_those_whose_intervals_overlap_its_own() {
+        let point = |depth| Point {
+            depth,
+            ..Point::reads("disk", 4096)
+        };
+        let answer_of = |speeds: &[[u64; 2]]| {
+            let of_repeat = |(depth, repeat, speed)| entry_beside_fio(&point(depth), repeat, speed);
+            let all = (1..).zip(speeds);
+            let all = all.flat_map(|(depth, [first, second])| [(depth, 0, *first), (depth, 1, *second)]);
+            answer(&summaries(&Vec::from_iter(all.map(of_repeat))))
+        };
+        let text = answer_of(&[[100, 101], [30_000, 30_001], [200, 201]]);
+        assert!(
+            text.contains("depth 2 moves the most, 123 [") && text.contains("not significantly slower: 0"),
+            "{text}"
+        );
+        let text = answer_of(&[[29_000, 31_100], [30_000, 31_000], [200, 201]]);
+        assert!(text.contains("other points not significantly slower: 1"), "{text}");
     }
 
     #[test]

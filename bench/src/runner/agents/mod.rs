@@ -320,8 +320,8 @@ impl AgentFigures {
         let starts = self.repeats.iter().flat_map(|repeat| &repeat.shares);
         let skew_ms = starts.map(|share| share.start.skew_us()).fold(0.0, f64::max) / 1e3;
         format!(
-            "{count} ({agents}), started within {skew_ms:.2} ms of the common start: calls/s and MB/s are sums, latencies are of all \
-             calls; each agent uses the full depth, data and files of a point, and its share of an offered rate"
+            "{count} ({agents}), started within {skew_ms:.2} ms of the common start: calls/s and MB/s are sums, latencies \
+             are of all calls; each agent uses the full depth, data and files of a point, and its share of an offered rate"
         )
     }
 }

@@ -96,7 +96,8 @@ fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<St
     facts
 }
 
-fn percent(of: &Interval) -> String {
+/// Percent with half of its interval.
+pub(super) fn percent(of: &Interval) -> String {
     // Longer half of the interval: the other may be cut at 0 or 1.
     let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
     match half >= 0.05 {

@@ -3,7 +3,7 @@
 use super::OfflineFigures;
 use super::statements::{AcceleratorFigures, OfflineStatement};
 use crate::report::{Bars, Column, Page, Part, RunFacts, levels, or_none, table};
-use tierlab_instrument::units::{bytes, digits3, latency, spread};
+use tierlab_instrument::units::{bytes, digits3, latency, percent, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 11] = [
     ("case", |one| one.case.to_string()),
@@ -23,10 +23,6 @@ loader's batches through the model; one by one: one read, its batch through the 
                     intervals over the repeats. of the slower: both over the slower of loader and model. idle: share of the sessions' time spent waiting \
                     for a batch in both, and its causes: time in which the batching thread waits for a piece is split like the pieces' time between \
                     reading and decoding. CPU: of the whole process, in both. $: the instance's price for that time, and the tier's charges.";
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
-}
 
 fn idle_causes(one: &OfflineStatement) -> String {
     let causes = [one.idle_reading_share, one.idle_decoding_share, one.idle_batching_share];
