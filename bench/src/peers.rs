@@ -122,9 +122,8 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
         WriteSync::End => Some("--end_fsync=1".to_owned()),
         _ => None,
     });
-    if !point.skips_warmup() {
-        args.push(format!("--ramp_time={}ms", access.warmup.as_millis()));
-    }
+    let warmup = access.warmup_of(point).as_millis();
+    args.extend((warmup > 0).then(|| format!("--ramp_time={warmup}ms")));
     match point.ends_with_data() {
         true => args.push(format!("--io_size={}", part_bytes / access.cold_parts(point.pattern))),
         false => args.extend(["--time_based", "--norandommap"].map(str::to_owned)),

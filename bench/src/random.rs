@@ -45,7 +45,7 @@ impl Picker {
         // Whole blocks only: a short block at the end would have another size.
         let blocks_per_file = file_bytes / block;
         if blocks_per_file == 0 {
-            let why = format!("{block} bytes is more than the file's {file_bytes} bytes");
+            let why = format!("{block} B is more than the file's {file_bytes} B");
             return Err(ErrorKind::Invalid.error("--block", why).into());
         }
         let blocks = blocks_per_file * u64::from(point.objects());

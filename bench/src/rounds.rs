@@ -44,7 +44,7 @@ impl<'a> Rounds<'a> {
         let total = u32::try_from(steps).unwrap_or(u32::MAX);
         let bar = bar(total);
         if bar.is_none() {
-            eprintln!("{total} repeats, about {}", wait(expected.saturating_mul(total)));
+            eprintln!("repeats: {total}, about {}", wait(expected.saturating_mul(total)));
         }
         Self {
             count,
@@ -95,7 +95,7 @@ impl<'a> Rounds<'a> {
         match &self.bar {
             Some(bar) => bar.inc(1),
             None if self.done.is_multiple_of((self.total / 10).max(1)) => {
-                eprintln!("{}/{} repeats, {}", self.done, self.total, self.eta());
+                eprintln!("repeat {} of {}, {}", self.done, self.total, self.eta());
             }
             None => {}
         }
@@ -126,9 +126,9 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
     Interval::new(of.value, of.value / factor, (of.value * factor).max(of.value + half))
 }
 
-/// Mean of shares, with an interval that does not exceed 1.
+/// Mean of shares, with an interval that does not exceed 1, and is open for a single value.
 pub(crate) fn mean_share(values: impl IntoIterator<Item = f64>) -> Interval {
-    mean(values).map(|end| end.min(1.0))
+    mean(values).map(|end| if end.is_finite() { end.min(1.0) } else { end })
 }
 
 /// Geometric mean of values above 0 that differ by factors.
@@ -188,8 +188,9 @@ mod tests {
     fn a_single_value_is_compared_with_nothing() {
         let of = mean([3.0]);
         assert_eq!((of.value, of.lo, of.hi), (3.0, 0.0, f64::INFINITY));
-        let of = geometric_mean([1.0]);
-        assert_eq!((of.value, of.lo, of.hi), (1.0, 0.0, f64::INFINITY));
+        for of in [geometric_mean([1.0]), mean_share([1.0])] {
+            assert_eq!((of.value, of.lo, of.hi), (1.0, 0.0, f64::INFINITY));
+        }
     }
 
     #[test]

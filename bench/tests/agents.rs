@@ -326,6 +326,10 @@ fn strangers_and_plans_that_are_no_work_for_agents_are_refused() {
             "set = [\"direct=false\"]\n[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n",
             "tiers.disk",
         ),
+        (
+            "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\nrate = [4000000000]\n",
+            "cross.rate",
+        ),
     ] {
         plan(path, text);
         let (code, message) = with(&[], TOKEN);

@@ -164,7 +164,7 @@ fn objects_are_looked_up_listed_removed_and_checkpoints_written_and_restored() {
             _ => assert!(calls > 0 && number("mb_per_s") == 0.0, "{point}"),
         }
     }
-    assert!(answer(&output).contains(" is the fastest; "));
+    assert!(answer(&output).contains(" moves the most, "));
     let report = markdown(&out);
     for wanted in [
         "disk by direct: checkpoint, each synced, 3 MiB, depth 2: 6 MiB in ",
@@ -479,6 +479,10 @@ fn mistakes_of_a_plan_are_named() {
         (
             "[[cross]]\ntier = [\"memory\"]\nblock = [1]\nway = [\"mmap\"]\n",
             "cross.way",
+        ),
+        (
+            "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\nrate = [4000000000]\n",
+            "cross.rate: at most 20000000 calls",
         ),
     ] {
         plan(folder.path(), cross);

@@ -3,6 +3,7 @@
 //! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Independent of their origin.
 
 use anyhow::{Result, anyhow, bail};
+use std::fmt::Display;
 use std::time::Duration;
 use tierlab_analysis::record::Interval;
 
@@ -58,8 +59,7 @@ pub fn latency_interval(interval: Option<&Interval>) -> String {
 
 /// A rate per second, without its unit.
 pub fn rate(per_s: f64) -> String {
-    let text = amount(per_s);
-    text.trim_end_matches(".0").to_owned()
+    amount(per_s).trim_end_matches(".0").to_owned()
 }
 
 /// A number of dollars, without their sign: `0.0124`, `13,014`.
@@ -76,17 +76,19 @@ pub fn dollars(usd: f64) -> String {
     format!("${}", amount(usd))
 }
 
-/// Dollars with their interval: `$0.0124 [0.0120–0.0131]`.
+/// Dollars with their interval: `$0.0124 [0.0120–0.0131]`; without the interval if that has no upper end.
 pub fn dollars_interval(interval: Option<&Interval>) -> String {
-    let shown = |usd: &Interval| format!("{} [{}–{}]", dollars(usd.value), amount(usd.lo), amount(usd.hi));
-    interval.map_or_else(|| NONE.to_owned(), shown)
+    interval.map_or_else(|| NONE.to_owned(), |usd| with_ends(dollars(usd.value), usd, amount))
 }
 
 /// A number with its 95 % interval: `1234 [1200–1274]`; without the interval if that has no upper end.
 pub fn spread(interval: &Interval) -> String {
-    let [value, lo, hi] = [interval.value, interval.lo, interval.hi].map(digits3);
-    match interval.hi.is_finite() {
-        true => format!("{value} [{lo}–{hi}]"),
+    with_ends(digits3(interval.value), interval, digits3)
+}
+
+fn with_ends(value: String, ends: &Interval, text: fn(f64) -> String) -> String {
+    match ends.hi.is_finite() {
+        true => format!("{value} [{}–{}]", text(ends.lo), text(ends.hi)),
         false => value,
     }
 }
@@ -190,6 +192,12 @@ pub fn wait(time: Duration) -> String {
     }
 }
 
+/// A count with its noun: `1 row`, `2 rows`. The plural adds an `s`.
+pub fn count_of<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// A count with separators: `12,345`.
 pub fn thousands(count: u64) -> String {
     match (count / 1_000, count % 1_000) {
@@ -288,9 +296,18 @@ mod tests {
             [1_200, 200_000, 7_265_000].map(|ms| wait(Duration::from_millis(ms))),
             ["2s", "3m20s", "2h01m"]
         );
+        assert_eq!(
+            [0_u32, 1, 2].map(|count| count_of(count, "row")),
+            ["0 rows", "1 row", "2 rows"]
+        );
         let interval = |lo, hi| Interval { value: 1_234.0, lo, hi };
         assert_eq!(spread(&interval(1_200.0, 1_274.0)), "1234 [1200–1274]");
         assert_eq!(spread(&interval(0.0, f64::INFINITY)), "1234");
+        assert_eq!(
+            [(1_200.0, 1_274.0), (f64::NEG_INFINITY, f64::INFINITY)]
+                .map(|(lo, hi)| dollars_interval(Some(&interval(lo, hi)))),
+            ["$1,234 [1,200–1,274]", "$1,234"]
+        );
     }
 
     #[test]

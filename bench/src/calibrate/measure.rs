@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use tierlab_analysis::record::Limits;
-use tierlab_instrument::units::bytes;
+use tierlab_instrument::units::{bytes, count_of};
 
 /// Results of all rounds.
 #[derive(Debug, Default)]
@@ -156,12 +156,12 @@ fn disturbed<'a>(steps: impl Iterator<Item = &'a MeasuredStep> + Clone, left_out
     let Some(first) = disturbed.peek().map(ToString::to_string) else {
         return String::new();
     };
-    let count = disturbed.count();
+    let (count, all) = (disturbed.count(), count_of(all, "step"));
     let counts = match left_out < count {
         true => "; the figures include some of them: record again on a quiet machine",
         false => "",
     };
-    format!("disturbed: {count} of {all} steps, {left_out} of them left out, such as: {first}{counts}")
+    format!("disturbed: {count} of {all}, {left_out} of them left out, such as: {first}{counts}")
 }
 
 #[cfg(test)]

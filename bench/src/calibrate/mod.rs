@@ -153,7 +153,7 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     print!("{}", describe::text(&profile, &options.out));
     removed?;
     if stop.is_requested() {
-        bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
+        bail!("interrupted: finished rounds: {}", measured.rounds_at_s.len());
     }
     Ok(())
 }

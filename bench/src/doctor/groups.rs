@@ -3,7 +3,7 @@
 use super::finding::{Finding, Tree};
 use std::path::Path;
 use tierlab_instrument::host::memory_bytes;
-use tierlab_instrument::units::bytes;
+use tierlab_instrument::units::{bytes, count_of};
 
 /// Root of the groups.
 const ROOT: &str = "sys/fs/cgroup";
@@ -58,8 +58,9 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
         (share > 0.0).then_some(share)
     };
     let share = limits.iter().filter_map(share).reduce(f64::min)?;
+    let all = count_of(cores, "core");
     (share < cores as f64).then(|| {
-        Finding::warning("CPU of the control group", format!("{share:.2} of {cores} cores"))
+        Finding::warning("CPU of the control group", format!("{share:.2} of {all}"))
             .effect("a process that has used its share waits for the next tenth of a second, which shows in the tail")
             .change("remove the CPU limit of the container or service (a request or weight keeps it fair)")
             .measured(
@@ -77,7 +78,7 @@ fn throttled(tree: &Tree, groups: &str) -> Option<String> {
         let number = |line: &str, name: &str| line.strip_prefix(name)?.trim().parse::<u64>().ok();
         let value = |name: &str| text.lines().find_map(|line| number(line, name));
         let (throttled, periods) = (value("nr_throttled ")?, value("nr_periods ")?);
-        Some(format!("throttled in {throttled} of {periods} periods so far"))
+        Some(format!("throttled periods so far: {throttled} of {periods}"))
     })
 }
 

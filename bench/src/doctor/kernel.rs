@@ -45,8 +45,8 @@ fn count_list(text: &str) -> Option<usize> {
 fn affinity(tree: &Tree, cores: usize) -> Option<Finding> {
     let status = tree.text("proc/self/status")?;
     let list = rest_of_line(&status, "Cpus_allowed_list:")?;
-    let allowed = count_list(list)?;
-    let finding = Finding::warning("CPU affinity", format!("{allowed} of {cores} CPUs, {}", list.trim()))
+    let (allowed, all) = (count_list(list)?, units::count_of(cores, "CPU"));
+    let finding = Finding::warning("CPU affinity", format!("{allowed} of {all}, {}", list.trim()))
         .effect("the measured and the measuring processes share them while others may be idle")
         .change("run without taskset, or enlarge the container's cpuset")
         .measured(format!("{:.0} % of the CPUs", 100.0 * allowed as f64 / cores as f64))
@@ -145,7 +145,7 @@ fn huge_pages(tree: &Tree) -> Finding {
         Some("always") => Finding::warning(about, "always")
             .effect("requests wait for memory compaction, which shows in the tail")
             .change("run `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`")
-            .measured(format!("{stalls} waits for compaction since the start of the machine")),
+            .measured(format!("waits for compaction since the start of the machine: {stalls}")),
         Some(word) => Finding::fine(about, word),
         None => Finding::unknown(about, text),
     }
@@ -180,7 +180,7 @@ fn numa(tree: &Tree) -> Finding {
 fn load(tree: &Tree, cores: usize) -> Option<Finding> {
     let text = tree.text("proc/loadavg")?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
-    let found = format!("{load:.2} processes ready to run on {cores} cores, mean of one minute");
+    let found = format!("{load:.2} processes ready to run (mean of one minute), cores: {cores}");
     let finding = Finding::warning("other work", found)
         .effect("it shares the cores with the measurement")
         .change("stop it, or wait until `uptime` shows a low load")

@@ -99,13 +99,16 @@ fn measure_way(tier: &mut PreparedTier, point: &Point, bytes: u64, stop: &Stop) 
     })
 }
 
-/// Adds the time of direct reads to the finding about the scheduler of their device, and the figures of buffered reads to that about
-/// its read-ahead. A large read-ahead is not the cause if slow reads fetch no more than requested.
+/// Adds the time of direct reads to the findings about access times and about the scheduler of their device, and the figures of buffered
+/// reads to that about its read-ahead. A large read-ahead is not the cause if slow reads fetch no more than requested.
 pub(super) fn add_reads(found: &mut [Finding], ways: &Ways) {
-    let is_scheduler = |finding: &&mut Finding| finding.about.starts_with("I/O scheduler");
-    if let (Some(finding), Ok(direct)) = (found.iter_mut().find(is_scheduler), &ways.small_direct) {
-        let (settings, time) = (finding.measured.take().unwrap_or_default(), latency(direct.p50_us));
-        finding.measured = Some(format!("{settings}; direct reads of 4 KiB take {time}"));
+    let is_slow_read = |one: &&mut Finding| one.about == "access times" || one.about.starts_with("I/O scheduler");
+    if let Ok(direct) = &ways.small_direct {
+        let time = latency(direct.p50_us);
+        for one in found.iter_mut().filter(is_slow_read) {
+            let figure = one.measured.take();
+            one.measured = figure.map(|figure| format!("{figure}; direct reads of 4 KiB take {time}"));
+        }
     }
     let random = both_ok(&ways.small_direct, &ways.small_buffered);
     let in_order = both_ok(&ways.large_direct, &ways.large_buffered);
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheduler_has_the_time_of_direct_reads() {
+    fn the_scheduler_and_access_times_have_the_time_of_direct_reads() {
         let ways = |small_direct| Ways {
             small_direct,
             small_buffered: of(300.0, 13.0),
@@ -315,14 +318,20 @@ mod tests {
             large_buffered: of(2000.0, 500.0),
             small_ring: of(101.0, 40.0),
         };
-        let measured = |ways: &Ways| {
-            let mut found = [Finding::warning("I/O scheduler of vda", "bfq").measured("nr_requests 64")];
+        let measured = |about: &str, ways: &Ways| {
+            let mut found = [Finding::warning(about, "bfq").measured("nr_requests 64")];
             add_reads(&mut found, ways);
             found[0].measured.clone().unwrap()
         };
-        let text = measured(&ways(of(100.0, 40.0)));
-        assert_eq!(text, "nr_requests 64; direct reads of 4 KiB take 100 µs");
-        assert_eq!(measured(&ways(Err(anyhow::anyhow!("refused")))), "nr_requests 64");
+        for about in ["I/O scheduler of vda", "access times"] {
+            let text = measured(about, &ways(of(100.0, 40.0)));
+            assert_eq!(text, "nr_requests 64; direct reads of 4 KiB take 100 µs");
+            assert_eq!(
+                measured(about, &ways(Err(anyhow::anyhow!("refused")))),
+                "nr_requests 64"
+            );
+        }
+        assert_eq!(measured("discard", &ways(of(100.0, 40.0))), "nr_requests 64");
     }
 
     #[test]

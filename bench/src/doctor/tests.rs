@@ -255,11 +255,14 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
             "I/O scheduler",
             "NUMA",
             "PCIe",
+            "access times",
+            "discard",
             "locked memory",
             "memory of",
             "other work",
             "read-ahead of the mount",
             "rsize",
+            "synchronous mount",
             "transparent",
         ];
         let has_figure = with_figure.iter().any(|about| finding.about.starts_with(about));

@@ -1,8 +1,8 @@
 //! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or the reason why a point cannot be
 //! measured. Pure.
 
-use super::RawCross;
 use super::point::{CacheState, MAX_ZIPF_BLOCKS, Operation, Pattern, Point, Way, WriteSync, toml_name};
+use super::{Access, RawCross};
 use anyhow::{Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,22 +20,27 @@ pub(crate) enum TierKind {
     ReadOnly(&'static str),
 }
 
+/// Kind of each tier, by name.
+type Kinds = BTreeMap<String, TierKind>;
+
 /// Maximum number of points: more are a mistake in the plan.
 const MAX_POINTS: usize = 5000;
 /// Maximum objects of a point.
 const MAX_FILES: u32 = 1_000_000;
+/// Maximum calls of an open loop in one repeat, by one process, which holds their due times in memory.
+const MAX_CALLS: f64 = 20e6;
 
 /// Returns every combination. Combinations that differ only in factors without effect (an unused page cache, threads of a way without a
 /// runtime) are merged.
 ///
 /// # Errors
 /// The factor and the value, and why they cannot be measured.
-pub(super) fn points(cross: &[RawCross], kinds: &BTreeMap<String, TierKind>, size: u64) -> Result<BTreeSet<Point>> {
+pub(super) fn points(cross: &[RawCross], kinds: &Kinds, access: &Access) -> Result<BTreeSet<Point>> {
     let mut points = BTreeSet::new();
     for table in cross {
         for point in combinations(table) {
             let point = resolve(point, kinds)?;
-            check(&point, size)?;
+            check(&point, access)?;
             points.insert(point);
             if points.len() > MAX_POINTS {
                 bail!("cross: more than {MAX_POINTS} points: remove some values");
@@ -76,7 +81,7 @@ fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
 }
 
 /// Resolves the way at the tier, and the state of the page cache there.
-fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point> {
+fn resolve(mut point: Point, kinds: &Kinds) -> Result<Point> {
     let tier = &point.tier;
     let Some(kind) = kinds.get(tier) else {
         let names = Vec::from_iter(kinds.keys().map(String::as_str)).join(", ");
@@ -133,12 +138,16 @@ fn resolve(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point
     Ok(point)
 }
 
-fn check(point: &Point, size: u64) -> Result<()> {
-    let file_bytes = size / u64::from(point.files.max(1));
+fn check(point: &Point, access: &Access) -> Result<()> {
+    let file_bytes = access.size / u64::from(point.files.max(1));
     let takes_objects = point.operation.takes_objects();
     let is_aligned = point.block_bytes.is_multiple_of(4096) && file_bytes.is_multiple_of(4096);
     let (block, files) = (point.block_bytes, point.files);
     let ends = takes_objects && point.ends_with_data();
+    let repeat = access.warmup_of(point) + access.window;
+    // Only writes are preconditioned.
+    let longest = repeat.max(access.precondition * u32::from(point.operation.writes()));
+    let calls = longest.as_secs_f64() * f64::from(point.rate) / f64::from(access.share.of);
     let fault = match (point.way, point.depth) {
         (_, 0) => "depth: must be at least 1",
         (_, 4097..) => "depth: at most 4096",
@@ -146,6 +155,9 @@ fn check(point: &Point, size: u64) -> Result<()> {
         _ if files == 0 || files > MAX_FILES => "files: from 1 to 1000000",
         _ if block == 0 => "block: must be at least one byte",
         _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
+        _ if calls > MAX_CALLS => {
+            "rate: at most 20000000 calls in a repeat, its warm-up or its preconditioning; lower `rate` or `seconds`"
+        }
         _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
         _ if point.writes_in_place() && point.sync > WriteSync::End => "sync: must be `none`, `each` or `end`",
         _ if block > file_bytes && !takes_objects => "block: larger than a file, which has `size` divided by `files`",
@@ -164,6 +176,11 @@ fn check(point: &Point, size: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    fn access(size: u64) -> Access {
+        Access::reads(size, Duration::from_secs(1), Duration::from_secs(1))
+    }
 
     fn crossed(text: &str) -> Result<Vec<String>> {
         let table: RawCross = toml::from_str(text).unwrap();
@@ -173,7 +190,7 @@ mod tests {
             ("filer".to_owned(), TierKind::Other("nfs")),
             ("tables".to_owned(), TierKind::ReadOnly("flight")),
         ];
-        let points = points(&[table], &kinds.into(), 1 << 20)?;
+        let points = points(&[table], &kinds.into(), &access(1 << 20))?;
         Ok(points.iter().map(ToString::to_string).collect())
     }
 
@@ -255,7 +272,7 @@ mod tests {
                 pattern: Pattern::Zipf,
                 ..Point::reads("disk", 4096)
             };
-            check(&point, size)
+            check(&point, &access(size))
         };
         of(64 << 30).unwrap();
         assert!(
@@ -264,6 +281,35 @@ mod tests {
                 .to_string()
                 .contains("cross.pattern: at most 16777216 blocks")
         );
+    }
+
+    #[test]
+    fn an_open_loop_has_a_maximum_of_calls_for_each_process() {
+        let is_allowed = |rate, operation, access: Access| {
+            let point = Point {
+                rate,
+                operation,
+                ..Point::reads("disk", 4096)
+            };
+            let error = check(&point, &access).err().map(|error| error.to_string());
+            assert!(
+                error
+                    .iter()
+                    .all(|text| text.starts_with("cross.rate: at most 20000000 calls")),
+                "{error:?}"
+            );
+            error.is_none()
+        };
+        let one = access(1 << 20);
+        // The window and the warm-up are two seconds.
+        assert!(is_allowed(10_000_000, Operation::Read, one) && !is_allowed(10_000_001, Operation::Read, one));
+        let mut two = one;
+        two.share.of = 2;
+        assert!(is_allowed(20_000_000, Operation::Read, two) && !is_allowed(20_000_001, Operation::Read, two));
+        let mut preconditioned = one;
+        preconditioned.precondition = Duration::from_secs(20);
+        assert!(is_allowed(10_000_000, Operation::Read, preconditioned));
+        assert!(!is_allowed(10_000_000, Operation::Write, preconditioned));
     }
 
     #[test]

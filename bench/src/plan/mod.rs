@@ -68,9 +68,8 @@ struct RawPlan {
     /// Maximum skew of the agents' starts in an undisturbed repeat, in microseconds.
     #[serde(default = "number::<_, 2000>")]
     start_skew_us: u64,
-    /// If true, installed peers are also measured at the points they support.
-    #[serde(default = "default_true")]
-    peers: bool,
+    /// If true, the default, installed peers are also measured at the points they support.
+    peers: Option<bool>,
     /// The tiers, by name.
     tiers: BTreeMap<String, RawTier>,
     /// Tables of crossed factors; each gives a set of points.
@@ -125,10 +124,6 @@ pub(crate) enum Arrivals {
     Constant,
 }
 
-const fn default_true() -> bool {
-    true
-}
-
 /// A plan, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -140,8 +135,6 @@ pub(crate) struct Plan {
     /// Maximum CPU use of others in an undisturbed repeat.
     pub(crate) limits: Limits,
     pub(crate) peers: bool,
-    /// Duration of writes before the first repeat of a point that writes.
-    pub(crate) precondition: Duration,
     pub(crate) access: Access,
 }
 
@@ -155,6 +148,9 @@ pub(crate) struct Access {
     pub(crate) window: Duration,
     #[serde(serialize_with = "seconds")]
     pub(crate) warmup: Duration,
+    /// Duration of writes before the first repeat of a point that writes.
+    #[serde(skip)]
+    pub(crate) precondition: Duration,
     pub(crate) exponent: f64,
     pub(crate) stride: u32,
     pub(crate) write_share: f64,
@@ -207,6 +203,15 @@ impl Access {
         }
     }
 
+    /// Warm-up of a point's repeats.
+    pub(crate) fn warmup_of(&self, point: &Point) -> Duration {
+        // Calls before the window would use up the data, or be synced with it.
+        match point.ends_with_data() || point.sync == WriteSync::End {
+            true => Duration::ZERO,
+            false => self.warmup,
+        }
+    }
+
     /// Seed of a repeat's positions and arrivals.
     pub(crate) fn seed_of(&self, repeat: u32) -> u64 {
         self.seed.wrapping_add(u64::from(repeat).wrapping_mul(0x9E37_79B9))
@@ -214,13 +219,14 @@ impl Access {
 }
 
 impl Plan {
-    /// Reads a plan and the tiers that it names. `seconds` replaces the plan's.
+    /// Reads a plan and the tiers that it names, measured by this process or by several agents. `seconds` replaces the plan's.
     ///
     /// # Errors
     /// The file and the key, and its allowed values.
-    pub(crate) fn read(flags: &Flags, seconds: Option<f64>) -> Result<Self> {
+    pub(crate) fn read(flags: &Flags, seconds: Option<f64>, agents: usize) -> Result<Self> {
         let (source, raw) = Source::read(&flags.plan)?;
-        Self::of(source, raw, flags, seconds)
+        let of = agents.max(1) as u32;
+        Self::of(source, raw, flags, seconds, Share { number: 0, of })
     }
 
     /// Reads the text of a run's plan for an agent. Tiers are the files of the same names in the agent's own `folder`, and the scratch
@@ -237,9 +243,8 @@ impl Plan {
         raw.scratch = None;
         let folder = folder.display();
         let own = || format!("--tiers {folder} must contain the plan's tiers, as this agent reaches them");
-        let mut plan = Self::of(source, raw, flags, seconds).with_context(own)?;
+        let mut plan = Self::of(source, raw, flags, seconds, share).with_context(own)?;
         plan.check_agents()?;
-        plan.access.share = share;
         // Agents with equal positions and arrivals would act as one caller.
         plan.access.seed = plan.access.seed.wrapping_add(u64::from(share.number) << 32);
         Ok(plan)
@@ -263,13 +268,13 @@ impl Plan {
         Ok(())
     }
 
-    fn of(mut source: Source, mut raw: RawPlan, flags: &Flags, seconds: Option<f64>) -> Result<Self> {
+    fn of(mut source: Source, mut raw: RawPlan, flags: &Flags, seconds: Option<f64>, share: Share) -> Result<Self> {
         raw.seconds = seconds.unwrap_or(raw.seconds);
         let mut tiers = source.tiers(&raw.tiers)?;
         let kinds = tiers.iter().map(|(name, config)| (name.clone(), kind_of(config)));
         let kinds = kinds.collect();
-        let access = access(&raw).map_err(|why| source.invalid(why))?;
-        let points = cross::points(&raw.cross, &kinds, access.size).map_err(|why| source.invalid(why))?;
+        let access = access(&raw, share).map_err(|why| source.invalid(why))?;
+        let points = cross::points(&raw.cross, &kinds, &access).map_err(|why| source.invalid(why))?;
         tiers.retain(|name, _| points.iter().any(|point| point.tier == *name));
         // A run is resumed with the same plan and the same seconds.
         if let Some(seconds) = seconds {
@@ -287,14 +292,13 @@ impl Plan {
                 start_skew_us: raw.start_skew_us,
                 ..Limits::default()
             },
-            peers: raw.peers,
-            precondition: Duration::from_secs_f64(raw.precondition_seconds),
+            peers: raw.peers.unwrap_or(true),
             access,
         })
     }
 }
 
-fn access(raw: &RawPlan) -> Result<Access> {
+fn access(raw: &RawPlan, share: Share) -> Result<Access> {
     check_name("name", &raw.name)?;
     check_counts(&[
         ("repeats", u64::from(raw.repeats), 1000),
@@ -312,10 +316,12 @@ fn access(raw: &RawPlan) -> Result<Access> {
         size: raw.size.0,
         window: Duration::from_secs_f64(raw.seconds),
         warmup: Duration::from_secs_f64(raw.warmup_seconds),
+        precondition: Duration::from_secs_f64(raw.precondition_seconds),
         exponent: raw.exponent,
         stride: raw.stride,
         write_share: raw.write_share,
         arrivals: raw.arrivals,
+        share,
         ..Access::default()
     })
 }

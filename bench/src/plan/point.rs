@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use tierlab_instrument::units::{bytes, parse_bytes};
+use tierlab_instrument::units::{bytes, count_of, parse_bytes};
 
 /// Ways of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -214,11 +214,6 @@ impl Point {
         }
     }
 
-    /// True if calls before the window would change the measurement.
-    pub(crate) fn skips_warmup(&self) -> bool {
-        self.ends_with_data() || self.sync == WriteSync::End
-    }
-
     /// State of the page cache, durability of writes and number of threads, if chosen: `, cold, 2 threads`.
     pub(crate) fn state_text(&self) -> String {
         let cache = match self.cache {
@@ -236,8 +231,7 @@ impl Point {
         };
         let threads = match self.threads {
             0 => String::new(),
-            1 => ", 1 thread".to_owned(),
-            threads => format!(", {threads} threads"),
+            threads => format!(", {}", count_of(threads, "thread")),
         };
         format!("{cache}{sync}{threads}")
     }

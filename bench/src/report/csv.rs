@@ -44,10 +44,14 @@ impl CsvCell {
     fn columns(self, name: &str, row: &mut Vec<(String, String)>) {
         match self {
             Self::Object(Entries(entries)) => {
+                let is_open = |one: &(String, Self)| one.0 == "hi" && matches!(one.1, Self::Value(Value::Null));
+                let is_open = entries.iter().any(is_open);
                 for (key, cell) in entries {
                     match (name, key.as_str()) {
                         ("", key) => cell.columns(key, row),
                         (name, "value") => cell.columns(name, row),
+                        // An estimate from a single repeat has no interval.
+                        (name, "lo") if is_open => row.push((format!("{name}_lo"), String::new())),
                         (name, key) => cell.columns(&format!("{name}_{key}"), row),
                     }
                 }
@@ -132,9 +136,16 @@ mod tests {
             p50_us,
             via: vec!["direct", "memory"],
         };
+        // From a single repeat.
+        let open = Interval {
+            lo: 0.0,
+            hi: f64::INFINITY,
+            ..interval
+        };
         assert_eq!(
-            csv([row(None), row(Some(interval))]).unwrap(),
-            "tier,p50_us,via,p50_us_lo,p50_us_hi\n\"a,b\",,direct; memory,,\n\"a,b\",2.5,direct; memory,2.0,3.0\n"
+            csv([None, Some(interval), Some(open)].map(row)).unwrap(),
+            "tier,p50_us,via,p50_us_lo,p50_us_hi\n\"a,b\",,direct; memory,,\n\"a,b\",2.5,direct; memory,2.0,3.0\n\
+             \"a,b\",2.5,direct; memory,,\n"
         );
     }
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tierlab_instrument::units::NONE;
+use tierlab_instrument::units::{NONE, count_of};
 use tierlab_report::parts::{Axis, Cell, Chart, Line, Table, Unit};
 
 /// Facts of every run, in `run.json`.
@@ -119,7 +119,7 @@ impl Page<'_> {
 
     fn all_facts(&self) -> Vec<String> {
         let Environment { date, host, .. } = &self.run.environment;
-        let machine = format!("{}, {} cores, Linux {}", host.cpu, host.cores, host.kernel);
+        let machine = format!("{}, {}, Linux {}", host.cpu, count_of(host.cores, "core"), host.kernel);
         let tiers = self.run.tiers.iter();
         let tiers = tiers.map(|(tier, notes)| format!("{tier}: {}", notes.join(", ")));
         let all = [machine, date.clone()].into_iter();

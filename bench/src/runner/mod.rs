@@ -49,7 +49,7 @@ pub(crate) struct RunOptions {
 /// # Errors
 /// The plan is invalid, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
-    let mut plan = Plan::read(&options.flags, options.seconds)?;
+    let mut plan = Plan::read(&options.flags, options.seconds, options.agents.len())?;
     plan.peers &= !options.no_peers;
     let fleet = fleet(&mut plan, options)?;
     let fingerprint = fingerprint(&plan, fleet.is_some());
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let is_failed = |point: &&Summary| matches!(point.verdict, Verdict::Failed(_));
     match points.iter().filter(is_failed).count() {
         0 => Ok(()),
-        failed => bail!("{failed} of {} points failed; the report says why", points.len()),
+        failed => bail!("failed points: {failed} of {}; the report says why", points.len()),
     }
 }
 
@@ -254,11 +254,11 @@ fn measure(plan: &Plan, tier: &mut PreparedTier, fio: &Fio, (point, repeat): (&P
 fn prepare_repeat(plan: &Plan, tier: &mut PreparedTier, point: &Point, stop: &Stop) -> Result<()> {
     tier.prepare(point, &plan.access, stop)?;
     let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
-    if plan.precondition.is_zero() || !writes || !tier.preconditioned.insert(point.clone()) {
+    if plan.access.precondition.is_zero() || !writes || !tier.preconditioned.insert(point.clone()) {
         return Ok(());
     }
     let access = Access {
-        window: plan.precondition,
+        window: plan.access.precondition,
         warmup: Duration::ZERO,
         ..plan.access
     };

@@ -11,7 +11,7 @@ use crate::runner::{Figures, PointSeconds};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
+use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
 const COLUMNS: [Column<Summary, Cell>; 18] = [
@@ -103,16 +103,16 @@ fn families(points: &[Summary]) -> Vec<Family> {
     families
 }
 
-/// Returns the fastest valid point in a sentence, or else the number of valid points.
+/// Returns the fastest valid point in a sentence, with the number of points as fast, or else the number of valid points.
 fn answer(points: &[Summary]) -> String {
-    let moving = valid(points).filter(|one| one.point.operation.moves_bytes());
-    let text = match moving.max_by(|a, b| a.mb_per_s.value.total_cmp(&b.mb_per_s.value)) {
-        Some(fastest) => format!(
-            "{} is the fastest; it moves {} MB/s",
-            fastest.point,
-            spread(&fastest.mb_per_s)
-        ),
-        None => format!("{} of {} points are valid", valid(points).count(), points.len()),
+    let moving = || valid(points).filter(|one| one.point.operation.moves_bytes());
+    let text = match moving().max_by(|a, b| a.mb_per_s.value.total_cmp(&b.mb_per_s.value)) {
+        Some(Summary { point, mb_per_s, .. }) => {
+            let (rate, lo) = (spread(mb_per_s), mb_per_s.lo);
+            let others = moving().filter(|one| one.mb_per_s.hi >= lo).count().saturating_sub(1);
+            format!("{point} moves the most, {rate} MB/s; other points not significantly slower: {others}")
+        }
+        None => format!("valid points: {} of {}", valid(points).count(), points.len()),
     };
     let fio = beside_fio(points).map(|range| format!("; calls/s are {range} times fio's"));
     text + &fio.unwrap_or_default()
@@ -385,10 +385,10 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
 
 /// Facts about the measurement.
 fn facts(run: &RunFacts, access: &Access, figures: &Figures) -> Vec<String> {
-    let points = figures.points.len();
+    let points = count_of(figures.points.len(), "point");
     let (window, warmup) = (access.window.as_secs_f64(), access.warmup.as_secs_f64());
     let mut facts = vec![
-        format!("{points} points, windows of {window} s after {warmup} s"),
+        format!("{points}, windows of {window} s after {warmup} s"),
         format!("{} of data, seed {}", bytes(access.size), access.seed),
         format!("load average {} at the start", run.environment.load_average),
     ];
@@ -571,7 +571,7 @@ mod tests {
             assert!(line.chars().count() <= 100, "{line}");
         }
         assert!(
-            text.starts_with("disk by pread-direct: random mixed, not synced, 1 MiB, depth 32 is the fastest;"),
+            text.starts_with("disk by pread-direct: random mixed, not synced, 1 MiB, depth 32 moves the most,"),
             "{text}"
         );
         assert!(text.contains("calls/s are 0.909–0.909 times fio's."), "{text}");
@@ -586,6 +586,27 @@ mod tests {
             assert!(markdown.contains(&format!("\n| {name} | ")), "{name} in\n{markdown}");
         }
         assert!(markdown.contains("`report.html`") && markdown.contains("`points.csv`"));
+    }
+
+    #[test]
+    fn the_fastest_point_has_the_number_of_those_whose_intervals_overlap_its_own() {
+        let point = |depth| Point {
+            depth,
+            ..Point::reads("disk", 4096)
+        };
+        let answer_of = |speeds: &[[u64; 2]]| {
+            let of_repeat = |(depth, repeat, speed)| entry_beside_fio(&point(depth), repeat, speed);
+            let all = (1..).zip(speeds);
+            let all = all.flat_map(|(depth, [first, second])| [(depth, 0, *first), (depth, 1, *second)]);
+            answer(&summaries(&Vec::from_iter(all.map(of_repeat))))
+        };
+        let text = answer_of(&[[100, 101], [30_000, 30_001], [200, 201]]);
+        assert!(
+            text.contains("depth 2 moves the most, 123 [") && text.contains("not significantly slower: 0"),
+            "{text}"
+        );
+        let text = answer_of(&[[29_000, 31_100], [30_000, 31_000], [200, 201]]);
+        assert!(text.contains("other points not significantly slower: 1"), "{text}");
     }
 
     #[test]

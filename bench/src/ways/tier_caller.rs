@@ -87,7 +87,7 @@ impl TierCaller {
         let path = &self.object(pick.file).path;
         let (found, call) = timed("a look-up failed", 0, self.tier.stat(path)).await?;
         let (found, wanted) = (found.size, self.data.file_bytes);
-        ensure!(found == wanted, "{path}: has {found} bytes, not {wanted}");
+        ensure!(found == wanted, "{path}: the size is {found} B, not {wanted} B");
         Ok(call)
     }
 
@@ -95,7 +95,7 @@ impl TierCaller {
         let list = self.tier.list(Some(&self.folder));
         let (found, call) = timed("a listing failed", 0, list).await?;
         let (found, wanted, folder) = (found.len(), self.data.objects.len(), &self.folder);
-        ensure!(found == wanted, "{folder}: {found} objects are listed, not {wanted}");
+        ensure!(found == wanted, "{folder}: objects listed: {found}, not {wanted}");
         Ok(call)
     }
 
@@ -123,7 +123,7 @@ impl TierCaller {
         let ((found, sum, cost), mut call) = timed("a restore failed", bytes as usize, read).await?;
         ensure!(
             (found, sum) == (bytes, written),
-            "{path}: read {found} bytes with checksum {sum:08x}, but {bytes} bytes with {written:08x} were written"
+            "{path}: read {found} B with checksum {sum:08x}, but {bytes} B with {written:08x} were written"
         );
         call.cost = cost;
         Ok(call)

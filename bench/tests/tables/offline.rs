@@ -117,7 +117,7 @@ fn a_model_and_a_table_that_were_brought_are_taken() {
     run_json(folder.path(), &output);
     let text = output_file(folder.path(), "report.md");
     assert!(
-        text.contains("own: 2000 rows") && text.contains("drawn among 0"),
+        text.contains("own: rows: 2000") && text.contains("drawn among 0"),
         "{text}"
     );
 }

@@ -31,11 +31,12 @@ impl<'a, R: 'a> Columns<'a, R> {
         self.0.push((text(name), Box::new(cell)));
     }
 
-    /// Adds three columns: the value, and the ends of its interval.
+    /// Adds three columns: the value, and the ends of its interval. 0 without an upper end is no interval.
     fn interval(&mut self, name: &str, of: impl Fn(&R) -> Option<Interval> + Copy + 'a) {
+        let ends = move |row: &R| of(row).filter(|interval| interval.lo > 0.0 || interval.hi.is_finite());
         self.number(name, move |row| of(row).map(|interval| interval.value));
-        self.number(&format!("{name}_lo"), move |row| of(row).map(|interval| interval.lo));
-        self.number(&format!("{name}_hi"), move |row| of(row).map(|interval| interval.hi));
+        self.number(&format!("{name}_lo"), move |row| ends(row).map(|interval| interval.lo));
+        self.number(&format!("{name}_hi"), move |row| ends(row).map(|interval| interval.hi));
     }
 
     fn write(&self, rows: impl Iterator<Item = R>) -> csv::Result<Vec<u8>> {
@@ -277,6 +278,16 @@ mod tests {
         let texts = [0.0, 200.0, 1_234_567.0, 0.1 + 0.2, 0.000_012_345_678, 41_234.567_8].map(number);
         assert_eq!(texts, ["0", "200", "1234567", "0.3", "0.0000123457", "41234.6"]);
         assert_eq!([-0.0, f64::INFINITY, f64::NAN].map(number), ["0", "n/a", "n/a"]);
+    }
+
+    #[test]
+    fn an_estimate_without_an_interval_has_no_ends() {
+        let mut columns: Columns<'_, Interval> = Columns(Vec::new());
+        columns.interval("us", |row| Some(*row));
+        let open = f64::INFINITY;
+        let rows = [(0.0, open), (1.0, open), (0.0, 3.0)].map(|(lo, hi)| Interval::new(2.0, lo, hi));
+        let text = String::from_utf8(columns.write(rows.into_iter()).unwrap()).unwrap();
+        assert_eq!(text, "us,us_lo,us_hi\n2,n/a,n/a\n2,1,n/a\n2,0,3\n");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tierlab_agents::message::{ToRun, ToWorker, printable};
 use tierlab_agents::remote::Agents;
 use tierlab_agents::worker::{Worker, WorkerError, start_together};
 use tierlab_analysis::record::{AgentStart, Limits};
+use tierlab_instrument::units::count_of;
 use tokio::runtime::Runtime;
 
 /// Program name in the handshake of runs and agents.
@@ -315,12 +316,12 @@ impl AgentFigures {
     /// Fact of the report.
     pub(super) fn text(&self) -> String {
         let agents: Vec<&str> = self.hosts.iter().map(|host| host.agent.as_str()).collect();
-        let (count, agents) = (agents.len(), agents.join(", "));
+        let (count, agents) = (count_of(agents.len(), "agent"), agents.join(", "));
         let starts = self.repeats.iter().flat_map(|repeat| &repeat.shares);
         let skew_ms = starts.map(|share| share.start.skew_us()).fold(0.0, f64::max) / 1e3;
         format!(
-            "{count} agents ({agents}), started within {skew_ms:.2} ms of the common start: calls/s and MB/s are sums, latencies are of all \
-             calls; each agent uses the full depth, data and files of a point, and its share of an offered rate"
+            "{count} ({agents}), started within {skew_ms:.2} ms of the common start: calls/s and MB/s are sums, latencies \
+             are of all calls; each agent uses the full depth, data and files of a point, and its share of an offered rate"
         )
     }
 }

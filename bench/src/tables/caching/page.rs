@@ -85,7 +85,7 @@ pub(super) fn page<'a>(run: &'a RunFacts, plan: &CachingPlan, figures: &CachingF
 
 fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
     let mut facts = vec![format!(
-        "{} rows of {} bytes, {} rounds of {} look-ups; computed over {}",
+        "rows: {}, bytes of each: {}; rounds: {}, look-ups of each: {}; computed over {}",
         plan.rows, plan.row_bytes.0, run.repeats, plan.lookups, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {
@@ -96,7 +96,8 @@ fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<St
     facts
 }
 
-fn percent(of: &Interval) -> String {
+/// Percent with half of its interval.
+pub(super) fn percent(of: &Interval) -> String {
     // Longer half of the interval: the other may be cut at 0 or 1.
     let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
     match half >= 0.05 {

@@ -1,6 +1,7 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
 use super::measure::{CacheCase, CachingRepeat, ComputedHits};
+use super::page::percent;
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
@@ -9,7 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
 use tierlab_instrument::prices::HOURS_PER_MONTH;
-use tierlab_instrument::units::{dollars, dollars_interval};
+use tierlab_instrument::units::{dollars, dollars_interval, spread};
 
 /// Figures of one strategy on one tier under one law.
 #[derive(Debug, Clone, Serialize)]
@@ -155,14 +156,13 @@ pub(super) fn findings(
 fn largest_gap(computed: &[Computed]) -> Option<String> {
     let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
     let worst = computed.iter().max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
-    let percent = |of: Interval| format!("{:.1} %", of.value * 100.0);
     let (law, unit, size) = (worst.law, &worst.unit, share_text(worst.ram.share));
-    let [own, min, lru] = [worst.tiny_lfu, worst.min, worst.lru].map(percent);
+    let [own, min, lru] = [worst.tiny_lfu, worst.min, worst.lru].map(|of| percent(&of));
     // One point: a smaller gap is no reason to change anything.
     (gap(worst) > 0.01).then(|| {
         format!(
-            "{law}, {unit}: the server's policy is furthest from the best possible at {size} of the table: its hit ratio is {own}, MIN's \
-            {min}, LRU's {lru}"
+            "{law}, {unit}: the server's policy is furthest from the best possible at {size} of the table: \
+            its mean hit ratio is {own}, MIN's {min}, LRU's {lru}"
         )
     })
 }
@@ -180,12 +180,12 @@ fn case_findings(group: &[CachingStatement], prices: Option<&CachingPrices>) -> 
     let caches = group.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
     let max = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
     out.extend(max.filter(|one| over_read(one) > 1.1).map(|one| {
-        let (name, bytes) = (&one.name, over_read(&one));
-        format!("{case}: {name} reads {bytes:.2} bytes of the origin per requested byte")
+        let (name, bytes) = (&one.name, spread(&one.origin_bytes_per_byte));
+        format!("{case}: {name} reads {bytes} bytes of the origin per requested byte")
     }));
     out.extend(group.iter().filter(|one| one.left_out > 0).map(|one| {
         let (name, count) = (&one.name, one.left_out);
-        format!("{case}, {name}: repeats ended after `seconds`; {count} look-ups were skipped")
+        format!("{case}, {name}: repeats ended after `seconds`; look-ups skipped: {count}")
     }));
     out
 }

@@ -127,7 +127,7 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
         figures.decode_s += rows.cost.decode.as_secs_f64();
         ensure!(
             rows.len() == ids.len(),
-            "{} rows for {} entities",
+            "rows returned: {}, entities looked up: {}",
             rows.len(),
             ids.len()
         );

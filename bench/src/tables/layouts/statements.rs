@@ -9,7 +9,7 @@ use crate::tables::placements::{LaidOut, Placement, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
-use tierlab_instrument::units::{bytes, digits3, latency, spread};
+use tierlab_instrument::units::{bytes, digits3, latency, latency_interval, spread};
 use tierlab_layouts::Layout;
 
 /// Cost of one kind of access.
@@ -102,7 +102,7 @@ fn fastest(
     group: &[LayoutStatement],
     access: &str,
     of: impl Fn(&LayoutStatement) -> Interval,
-    text: impl Fn(f64) -> String,
+    text: impl Fn(Interval) -> String,
 ) -> String {
     let tier = &group[0].placement.tier;
     if group.iter().any(|one| one.repeats < 2) {
@@ -110,7 +110,7 @@ fn fastest(
     }
     let each = group.iter().map(|one| {
         let (layout, interval) = (one.placement.layout, of(one));
-        (format!("{layout} ({})", text(interval.value)), interval)
+        (format!("{layout} ({})", text(interval)), interval)
     });
     format!("{tier}: {access} is read fastest from {}", lowest(each))
 }
@@ -118,8 +118,8 @@ fn fastest(
 /// Returns the findings in sentences: the fastest layouts for each access on each tier.
 fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
     let batch = format!("a batch of {batch_rows}");
-    let call = |us| format!("{} a call", latency(us));
-    let rate = |per_s: f64| format!("{:.0} rows a second", per_s.abs());
+    let call = |us| format!("{} a call", latency_interval(Some(&us)));
+    let rate = |per_s| format!("{} rows a second", spread(&negated(per_s)));
     let tiers = all.chunk_by(|a, b| a.placement.tier == b.placement.tier);
     let of_tier = |group: &[LayoutStatement]| {
         [
@@ -143,7 +143,9 @@ const COLUMNS: [Column<LayoutStatement>; 15] = [
     ("batch p50", |one| or_none(one.batch.p50_us, latency)),
     ("requests/row", |one| digits3(one.batch.requests_per_sample)),
     ("scan rows/s", |one| spread(&one.scan.samples_per_s)),
-    ("of files", |one| one.scan.of_files.map_or_else(String::new, ratio)),
+    ("of files", |one| {
+        one.scan.of_files.as_ref().map_or_else(String::new, spread)
+    }),
     ("bytes/row", |one| digits3(one.scan.bytes_per_sample)),
     ("decode/row", |one| latency(one.scan.decode_us_per_sample)),
     ("CPU/row", |one| latency(one.scan.cpu_us_per_sample)),
@@ -151,12 +153,8 @@ const COLUMNS: [Column<LayoutStatement>; 15] = [
 const NOTE: &str = "stored: all objects, including indexes. open: time to read every index or footer into memory. one: \
 calls for a single entity, one after another, and their requests; batch: the same, with one call per batch. scan: rows \
 in order, with the 95 % interval over the repeats, and the costs per row: bytes moved by the tier, time from these bytes to a \
-checked row, and CPU of the whole process. of files: rows per second relative to a file per entity in the same repeat. n/a: too few \
-calls.";
-
-fn ratio(of: Interval) -> String {
-    format!("{}x", digits3(of.value))
-}
+checked row, and CPU of the whole process. of files: ratio of rows per second to a file per entity in the same repeat, \
+with its 95 % interval. n/a: too few calls.";
 
 /// A table of all layouts, on each tier the fastest for a scan first.
 pub(super) fn page<'a>(run: &'a RunFacts, plan: &LayoutsPlan, row_bytes: u64, layouts: &[LayoutStatement]) -> Page<'a> {
@@ -170,7 +168,7 @@ pub(super) fn page<'a>(run: &'a RunFacts, plan: &LayoutsPlan, row_bytes: u64, la
     Page {
         run,
         facts: vec![format!(
-            "{} rows of {row_bytes} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
+            "rows: {}, of {row_bytes} bytes; rounds: {}; rows of a batch: {}; pieces of a scan at a time: {}",
             plan.rows, run.repeats, plan.batch_rows, plan.scan_depth
         )],
         badges: Vec::new(),
@@ -244,10 +242,16 @@ mod tests {
         let (tar, rows) = ("tar".parse().unwrap(), "rows".parse().unwrap());
         let arrow = "arrow-lz4".parse().unwrap();
         let text = fastest_of([(tar, 306.0, 4.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
-        assert_eq!(text, "disk: one entity is read fastest from arrow-lz4 (125 µs a call)");
+        assert_eq!(
+            text,
+            "disk: one entity is read fastest from arrow-lz4 (125 µs [121–129] a call)"
+        );
         let text = fastest_of([(tar, 130.0, 9.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
         assert!(
-            text.ends_with("arrow-lz4 (125 µs a call) or, without a significant difference, tar (130 µs a call)"),
+            text.ends_with(
+                "arrow-lz4 (125 µs [121–129] a call) or, without a significant difference, \
+                 tar (130 µs [121–139] a call)"
+            ),
             "{text}"
         );
         let text = fastest_of([(tar, 306.0, 0.0), (rows, 200.0, 0.0), (arrow, 125.0, 0.0)], 1);

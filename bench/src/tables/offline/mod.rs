@@ -135,7 +135,7 @@ fn facts(
     run: &RunFacts,
 ) -> Vec<String> {
     let mut facts = vec![format!(
-        "{} rounds of {} s; sessions: {}, threads of each: {}",
+        "rounds: {}, of {} s; sessions: {}, threads of each: {}",
         run.repeats,
         plan.window().as_secs_f64(),
         plan.sessions,
@@ -144,7 +144,7 @@ fn facts(
     facts.extend(workloads.iter().map(|(name, OpenWorkload { workload, .. })| {
         let (rows, row) = (workload.table.header.rows, bytes(workload.table.header.stride.into()));
         let (batch, drawn) = (workload.batch_rows, workload.shuffle_rows);
-        format!("{name}: {rows} rows of {row}, batches of {batch}, drawn among {drawn}")
+        format!("{name}: rows: {rows}, of {row}; batches of {batch}, drawn among {drawn}")
     }));
     let memory = run.environment.host.memory_bytes;
     for (name, OpenWorkload { workload, .. }) in workloads {

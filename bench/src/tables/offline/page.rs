@@ -3,7 +3,7 @@
 use super::OfflineFigures;
 use super::statements::{AcceleratorFigures, OfflineStatement};
 use crate::report::{Bars, Column, Page, Part, RunFacts, levels, or_none, table};
-use tierlab_instrument::units::{bytes, digits3, latency, spread};
+use tierlab_instrument::units::{bytes, digits3, latency, percent, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 11] = [
     ("case", |one| one.case.to_string()),
@@ -24,31 +24,22 @@ loader's batches through the model; one by one: one read, its batch through the 
                     for a batch in both, and its causes: time in which the batching thread waits for a piece is split like the pieces' time between \
                     reading and decoding. CPU: of the whole process, in both. $: the instance's price for that time, and the tier's charges.";
 
-fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
-}
-
 fn idle_causes(one: &OfflineStatement) -> String {
     let causes = [one.idle_reading_share, one.idle_decoding_share, one.idle_batching_share];
     causes.map(percent).join(", ")
 }
 
-const ACCELERATOR_COLUMNS: [Column<AcceleratorFigures>; 4] = [
+const ACCELERATOR_COLUMNS: [Column<AcceleratorFigures>; 3] = [
     ("accelerators", |row| row.count.to_string()),
-    ("utilisation", |row| tenths(row.utilisation.value)),
-    ("95 %", |row| {
-        format!("{} to {}", tenths(row.utilisation.lo), tenths(row.utilisation.hi))
+    ("utilisation in %", |row| {
+        spread(&row.utilisation.map(|share| 100.0 * share))
     }),
     ("rows/s", |row| spread(&row.rows_per_s)),
 ];
 
-/// Percent with one decimal.
-fn tenths(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-const ACCELERATOR_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take without waiting. Accelerators are emulated: each \
-takes a batch of the loader and sleeps for `compute_ms_per_batch`, like DLIO.";
+const ACCELERATOR_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take \
+without waiting, with its 95 % interval over the repeats. Accelerators are emulated: each takes a batch of the loader \
+and sleeps for `compute_ms_per_batch`, like DLIO.";
 
 /// Dollars with at least two significant digits: a million samples can cost far less than a cent.
 fn usd_text(usd: f64) -> String {

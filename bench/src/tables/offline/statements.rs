@@ -8,7 +8,7 @@ use crate::rounds::{geometric_mean, mean, mean_share};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{digits3, latency, spread};
+use tierlab_instrument::units::{count_of, digits3, latency, spread};
 
 /// Ratio above which two rates count as equal.
 const EQUAL_RATIO: f64 = 0.9;
@@ -49,7 +49,7 @@ pub(super) struct OfflineStatement {
     pub(super) naive_idle_share: f64,
     /// Ratio of a concurrent read's time to a single read's, scaled if the single read is larger: more than 1 if the tier is at its
     /// limit.
-    pub(super) read_slowdown: f64,
+    pub(super) read_slowdown: Interval,
     pub(super) requests_per_row: f64,
     pub(super) bytes_per_row: f64,
     /// CPU time of the whole process per row.
@@ -124,15 +124,14 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 /// Ratio of a concurrent read's time to a single read's, scaled if the single read is larger.
-fn read_slowdown(own: &[OfflineRepeat]) -> f64 {
-    let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
+fn read_slowdown(one: &OfflineRepeat) -> f64 {
     // Time and bytes of a read, without decoding.
-    let read = |of: FiguresOf| {
-        let reads = all(&|one| of(one).loaded.reads as f64).max(1.0);
-        let time = all(&|one| of(one).loaded.reading_s - of(one).loaded.decoding_s);
-        (time / reads, all(&|one| of(one).loaded.wire_bytes as f64) / reads)
+    let read = |StreamFigures { loaded, .. }: &StreamFigures| {
+        let reads = (loaded.reads as f64).max(1.0);
+        let time = loaded.reading_s - loaded.decoding_s;
+        (time / reads, loaded.wire_bytes as f64 / reads)
     };
-    let (ahead, alone) = (read(|one| &one.loader), read(|one| &one.naive));
+    let (ahead, alone) = (read(&one.loader), read(&one.naive));
     let larger = share(ahead.1, alone.1).max(1.0);
     share(ahead.0, alone.0 * larger)
 }
@@ -183,7 +182,7 @@ fn statement(
         idle_decoding_share: decoding,
         idle_batching_share: idle_share - for_pieces,
         naive_idle_share: idle(|one| &one.naive),
-        read_slowdown: read_slowdown(own),
+        read_slowdown: mean(own.iter().map(read_slowdown)),
         requests_per_row,
         bytes_per_row,
         loader_cpu_us: cpu_us(|one| &one.loader),
@@ -228,13 +227,13 @@ impl OfflineStatement {
                     true => ", the highest number tested",
                     false => "",
                 };
-                let count = figures.count;
-                format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
+                let count = count_of(figures.count, "accelerator");
+                format!("{count} at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
         let open = open.map(|one| format!("; {} may be fed as well: raise `repeats`", one.count));
         let open = open.unwrap_or_default();
-        let text = format!("it feeds {what}{open}; the loader's own rate would suffice for {max}");
+        let text = format!("it feeds {what}{open}; the loader's own rate would suffice for about {max}");
         self.diagnosis = vec![text];
         self.accelerators_at_90 = best.map(|one| one.count);
         self.accelerators = figures;
@@ -244,15 +243,16 @@ impl OfflineStatement {
 /// Derives from the three rates the slower part, the advice, and the limit of an improvement.
 fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     let mut out = vec![slower_part(one)];
-    let slower = one.loader_per_s.value.min(one.inference_per_s.value);
-    if one.both_per_s.value < EQUAL_RATIO * slower {
-        let (percent, cause) = (100.0 * one.both_per_s.value / slower, cause(one, cores, slower));
-        out.push(format!(
-            "together they reach {percent:.0} % of the slower one alone: {cause}"
-        ));
+    if one.of_slower.value < EQUAL_RATIO && one.of_slower.hi < 1.0 {
+        let (percent, cause) = (spread(&one.of_slower.map(|ratio| 100.0 * ratio)), cause(one, cores));
+        out.push(format!("together they reach {percent} % of the slower alone: {cause}"));
     }
+    let gives = match one.of_naive.lo > 1.0 || one.of_naive.hi < 1.0 {
+        true => "gives",
+        false => "may give",
+    };
     out.push(format!(
-        "read-ahead gives {} times the rate of one read at a time, in which sessions wait {:.0} % of their time",
+        "read-ahead {gives} {} times the rate of one read at a time; without it, sessions wait {:.0} % of their time",
         spread(&one.of_naive),
         100.0 * one.naive_idle_share
     ));
@@ -268,7 +268,7 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
 /// Returns the part with the lower rate, if the intervals of the two rates do not overlap, with advice.
 fn slower_part(one: &OfflineStatement) -> String {
     let (loader, inference, gain) = (one.loader_per_s, one.inference_per_s, spread(&one.max_gain));
-    let [delivers, takes] = [loader, inference].map(|rate| digits3(rate.value));
+    let [delivers, takes] = [loader, inference].map(|rate| spread(&rate));
     let is_limit = |of: Interval, other: Interval| of.value < EQUAL_RATIO * other.value && of.hi < other.lo;
     if is_limit(loader, inference) {
         let advice = loader_advice(one);
@@ -289,8 +289,7 @@ fn slower_part(one: &OfflineStatement) -> String {
         (_, true) => ("are equally fast", "speed up both"),
         (_, false) => ("do not differ significantly", "raise `repeats`"),
     };
-    let (loader, inference) = (spread(&loader), spread(&inference));
-    format!("loader and model {what}, {loader} and {inference} rows a second: {advice}")
+    format!("loader and model {what}, {delivers} and {takes} rows a second: {advice}")
 }
 
 fn loader_advice(one: &OfflineStatement) -> String {
@@ -300,11 +299,11 @@ fn loader_advice(one: &OfflineStatement) -> String {
     if !is_reading {
         "it waits for decoding and batching: raise `loader.workers` if cores are free, or use a layout without decoding (rows)"
             .to_owned()
-    } else if is_idle && one.read_slowdown > MIN_QUEUE_SLOWDOWN {
+    } else if is_idle && one.read_slowdown.lo > MIN_QUEUE_SLOWDOWN {
         format!(
             "the tier is at its limit: concurrent reads take {} times as long as single ones. Read fewer bytes (a layout with compression, fewer columns), \
             then use fewer requests, or stage the table nearer",
-            digits3(one.read_slowdown)
+            spread(&one.read_slowdown)
         )
     } else {
         "it waits for the tier: raise `loader.depth` or `piece_bytes`, choose a layout with fewer requests, or stage the table nearer"
@@ -313,7 +312,8 @@ fn loader_advice(one: &OfflineStatement) -> String {
 }
 
 /// Returns the reason why loader and model together are slower than the slower of them.
-fn cause(one: &OfflineStatement, cores: usize, slower: f64) -> String {
+fn cause(one: &OfflineStatement, cores: usize) -> String {
+    let slower = one.loader_per_s.value.min(one.inference_per_s.value);
     let together_us = one.loader_cpu_us + one.inference_cpu_us;
     let own_cores = cores as f64 * (1.0 - one.both_taken_share).max(0.0);
     let max = own_cores * 1e6 / together_us.max(1e-9);
@@ -325,13 +325,13 @@ fn cause(one: &OfflineStatement, cores: usize, slower: f64) -> String {
         let [load, infer] = [one.loader_cpu_us, one.inference_cpu_us].map(latency);
         let max = digits3(max);
         format!(
-            "they share {cores} cores{others}: a row takes {load} of CPU to load and {infer} to infer, so at most {max} rows a second fit; \
-            add cores, or reduce the work per row"
+            "they share the cores ({cores}{others}): a row takes {load} of CPU to load and {infer} to infer, so at \
+            most {max} rows a second fit; add cores, or reduce the work per row"
         )
     } else if others.is_empty() {
         "the cores are not the bottleneck: raise the loader's `ready_bytes` or `depth`".to_owned()
     } else {
-        format!("they share {cores} cores{others}: the cause is unknown")
+        format!("they share the cores ({cores}{others}): the cause is unknown")
     }
 }
 
@@ -444,7 +444,7 @@ mod tests {
         one.naive.loaded.decoding_s = 0.0;
         let text = of_repeats(&vec![one; 3], 8).diagnosis.remove(0);
         assert!(
-            text.contains("5.00 times as long as single ones. Read fewer bytes"),
+            text.contains("5.00 [5.00–5.00] times as long as single ones. Read fewer bytes"),
             "{text}"
         );
     }
@@ -465,11 +465,23 @@ mod tests {
     }
 
     #[test]
+    fn a_single_repeat_shows_neither_a_gain_nor_a_loss() {
+        let text = of_repeats(&[repeat(2000.0, 2000.0, 1000.0, [50.0; 2])], 4)
+            .diagnosis
+            .join("; ");
+        assert!(!text.contains("together they reach"), "{text}");
+        assert!(
+            text.contains("read-ahead may give 2.00 times the rate of one read at a time"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn cores_are_not_excused_while_others_use_them() {
         let mut one = repeat(2000.0, 2000.0, 1000.0, [50.0, 50.0]);
         one.both.machine.foreign_cpu_share = Some(0.7);
         let text = of_repeats(&vec![one; 3], 4).diagnosis.remove(1);
-        assert!(text.contains("others used 70 %: the cause is unknown"), "{text}");
+        assert!(text.contains("others used 70 %): the cause is unknown"), "{text}");
     }
 
     #[test]
@@ -494,7 +506,10 @@ mod tests {
             one.diagnosis
         );
         assert!(
-            one.diagnosis.last().unwrap().contains("2.00 [2.00–2.00] times"),
+            one.diagnosis
+                .last()
+                .unwrap()
+                .contains("gives 2.00 [2.00–2.00] times the rate of one read at a time"),
             "{:?}",
             one.diagnosis
         );
@@ -507,7 +522,8 @@ mod tests {
         // 1,000 us per row and one core: at most 1,000 per second, which is the measured rate.
         let one = of(2000.0, 2000.0, 1000.0, [500.0, 500.0], 1);
         assert!(
-            one.diagnosis[1].contains("they share 1 cores") && one.diagnosis[1].contains("50 %"),
+            one.diagnosis[1].contains("they share the cores (1):")
+                && one.diagnosis[1].contains("reach 50.0 [50.0–50.0] %"),
             "{:?}",
             one.diagnosis
         );

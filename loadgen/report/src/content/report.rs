@@ -6,7 +6,7 @@ use super::instrument::Instrument;
 use super::point_row::{self, Tier};
 use super::table::{Cell, Table, text};
 use super::{best, labels, remarks, requests, side_tables};
-use crate::units::{bytes, latency_interval, rate, thousands};
+use crate::units::{bytes, count_of, latency_interval, rate, thousands};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{Point, Run};
 use tierlab_protocol::timing::Stage;
@@ -54,8 +54,7 @@ impl<'a> Report<'a> {
         let groups: Vec<Group<'_>> = groups.map(|(name, curves)| Group::of(run, name, curves)).collect();
         let summaries = remarks::of_requests(&run.points).filter_map(|point| point.summary.as_ref());
         let samples = summaries.map(|summary| summary.samples);
-        let points = run.points.len();
-        let plural = if points == 1 { "" } else { "s" };
+        let points = count_of(run.points.len(), "point");
         Self {
             run,
             sentence: match &answer {
@@ -64,7 +63,7 @@ impl<'a> Report<'a> {
             },
             remarks: remarks::brief(run, &instrument),
             answer,
-            amount: format!("{points} point{plural}, {} good replies", thousands(samples.sum())),
+            amount: format!("{points}, {} good replies", thousands(samples.sum())),
             requests: requests::sentences(run),
             verdicts: verdicts(run),
             is_emulated: labels::tiers(run).iter().any(|tier| labels::is_emulated(run, tier)),
