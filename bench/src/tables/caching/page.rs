@@ -2,7 +2,7 @@
 
 use super::CachingFigures;
 use super::plan::CachingPlan;
-use super::statements::{CachingStatement, Computed, case_label, findings};
+use super::statements::{CachingStatement, Computed, case_label, findings, percent};
 use super::strategy::{Strategy, share_text};
 use crate::report::{Column, Page, Part, RunFacts, curves, table};
 use maud::Markup;
@@ -94,18 +94,6 @@ fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<St
         format!("savings at {rate} look-ups a second on a table of {table}, if hit ratios at equal shares are equal; {sources}")
     }));
     facts
-}
-
-/// Percent with half of its interval.
-pub(super) fn percent(of: &Interval) -> String {
-    // Longer half of the interval: the other may be cut at 0 or 1.
-    let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
-    match half >= 0.05 {
-        // A single repeat.
-        _ if of.lo <= 0.0 && of.hi >= 1.0 => format!("{:.1} % ±{NONE}", of.value * 100.0),
-        true => format!("{:.1} % ±{half:.1}", of.value * 100.0),
-        false => format!("{:.1} %", of.value * 100.0),
-    }
 }
 
 fn time(of: Option<Interval>) -> String {

@@ -1,7 +1,6 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
 use super::measure::{CacheCase, CachingRepeat, ComputedHits};
-use super::page::percent;
 use super::plan::{CachingPrices, Settings};
 use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
@@ -10,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
 use tierlab_instrument::prices::HOURS_PER_MONTH;
-use tierlab_instrument::units::{dollars, dollars_interval, spread};
+use tierlab_instrument::units::{NONE, dollars, dollars_interval, spread};
 
 /// Figures of one strategy on one tier under one law.
 #[derive(Debug, Clone, Serialize)]
@@ -150,6 +149,18 @@ pub(super) fn findings(
     let cases = measured.chunk_by(|a, b| case_label(a) == case_label(b));
     let of_cases = cases.flat_map(|group| case_findings(group, prices));
     gaps.filter_map(largest_gap).chain(of_cases).collect()
+}
+
+/// Percent with half of its interval.
+pub(super) fn percent(of: &Interval) -> String {
+    // Longer half of the interval: the other may be cut at 0 or 1.
+    let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
+    match half >= 0.05 {
+        // A single repeat.
+        _ if of.lo <= 0.0 && of.hi >= 1.0 => format!("{:.1} % ±{NONE}", of.value * 100.0),
+        true => format!("{:.1} % ±{half:.1}", of.value * 100.0),
+        false => format!("{:.1} %", of.value * 100.0),
+    }
 }
 
 /// Returns the finding for the size at which the real cache is furthest from the best, for one law and unit; `None` if it is nowhere far.
