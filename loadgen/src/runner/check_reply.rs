@@ -118,7 +118,7 @@ impl Check<'_> {
             } else if is_declared && let Some((name, _)) = unmet.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
             {
                 let problem = format!("output `{name}` has another number of rows than the request");
-                return Err(self.refusal(problem));
+                return Err(self.refusal(&problem));
             }
             first_unmet.get_or_insert_with(|| unmet.clone());
             for (name, found) in unmet {
@@ -210,7 +210,7 @@ impl Check<'_> {
             }
         };
         if reply.outputs.is_empty() {
-            return Err(self.refusal("the reply to a checked request has no outputs".into()));
+            return Err(self.refusal("the reply to a checked request has no outputs"));
         }
         Ok(reply)
     }
@@ -218,12 +218,12 @@ impl Check<'_> {
     fn check_one_row(&self, reply: &InferReply) -> Result<(), RunError> {
         if let Some(output) = reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
             let (name, shape) = (&output.name, &output.shape);
-            return Err(self.refusal(format!("in the reply to one row, output `{name}` has shape {shape:?}")));
+            return Err(self.refusal(&format!("in the reply to one row, output `{name}` has shape {shape:?}")));
         }
         Ok(())
     }
 
-    fn refusal(&self, problem: String) -> RunError {
+    fn refusal(&self, problem: &str) -> RunError {
         let control = &self.target.control;
         let url = match &control.grpc {
             Some(endpoint) if self.plan.protocol == Protocol::Grpc => endpoint.address.url(),
@@ -232,7 +232,7 @@ impl Check<'_> {
                 Err(error) => return error.into(),
             },
         };
-        control::refusal(&url, &problem).into()
+        control::refusal(&url, problem).into()
     }
 
     /// Sends one request of the plan, and checks the reply by the plan's rule.
