@@ -219,7 +219,7 @@ mod tests {
         }
         // The removed object is missing from the next listing, and cannot be looked up.
         for (operation, wanted) in [
-            (Operation::List, "1 objects are listed, not 2"),
+            (Operation::List, "objects listed: 1, not 2"),
             (Operation::Stat, "look-up"),
         ] {
             let error = caller(&tier, &data, operation).call(PICK).await.unwrap_err();
