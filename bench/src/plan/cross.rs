@@ -156,7 +156,7 @@ fn check(point: &Point, access: &Access) -> Result<()> {
         _ if block == 0 => "block: must be at least one byte",
         _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
         _ if calls > MAX_CALLS => {
-            "rate: at most 20000000 calls in a repeat, its warm-up or its preconditioning; lower `rate` or `seconds`"
+            "rate: at most 20000000 calls in a repeat, its warm-up or its preconditioning; lower `rate` or their seconds"
         }
         _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
         _ if point.writes_in_place() && point.sync > WriteSync::End => "sync: must be `none`, `each` or `end`",

@@ -277,13 +277,6 @@ impl Plan {
         searched.chain(of_question).chain(self.slo.clone()).collect()
     }
 
-    /// Sets the limit of latency to the least of its objectives.
-    fn set_objective_limit(&mut self) {
-        let objectives = self.objectives();
-        let limits_us = objectives.iter().filter_map(|objective| objective.limit_since_due_us());
-        self.limits.objective_us = limits_us.min_by(f64::total_cmp);
-    }
-
     /// True for each of its servers whose replies stream.
     fn streams(&self) -> Vec<bool> {
         let streams = |target: Option<&TargetPlan>| {
@@ -307,7 +300,6 @@ impl Plan {
     /// An objective on streams of replies that do not stream.
     pub fn with_slo(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
         self.slo.extend_from_slice(objectives);
-        self.set_objective_limit();
         let checked = self.check_streams().map_err(|fault| fault.of_option("--slo"));
         self.located(checked).map(|()| self)
     }
@@ -479,7 +471,9 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         prices,
         limits: raw.limits.clone(),
     };
-    plan.set_objective_limit();
+    let objectives = plan.objectives();
+    let limits_us = objectives.iter().filter_map(|objective| objective.limit_since_due_us());
+    plan.limits.objective_us = limits_us.min_by(f64::total_cmp);
     plan.limits.allow(plan.question.as_ref());
     plan.check_streams()?;
     plan.check_sending()?;

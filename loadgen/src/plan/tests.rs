@@ -195,21 +195,6 @@ fn paths_are_relative_to_the_plan_and_short() {
 }
 
 #[test]
-fn the_least_objective_of_a_sweep_is_the_limit_of_its_latency() {
-    let plan = || parse(&format!("{HEAD}{LOAD}")).unwrap();
-    assert_eq!(plan().with_slo(&[]).unwrap().limits.objective_us, None);
-    for (objectives, limit_us) in [
-        (&["p99 < 50 ms"][..], 50_000.0),
-        (&["99.5 % within 20 ms"], 20_000.0),
-        (&["p99 < 50 ms", "mean < 5 ms"], 5_000.0),
-    ] {
-        let objectives: Vec<Objective> = objectives.iter().map(|text| objective(text).unwrap()).collect();
-        let plan = plan().with_slo(&objectives).unwrap();
-        assert_eq!(plan.limits.objective_us, Some(limit_us), "{objectives:?}");
-    }
-}
-
-#[test]
 fn streams_and_their_objectives_need_each_other_and_open_loops() {
     let target = "[target]\nkind = \"http\"\npath = \"/x\"\nbody = '{}'\n";
     let search = "[search]\nslo = \"ttft p99 < 300 ms\"\nmin_rate = 200\n";

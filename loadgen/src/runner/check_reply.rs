@@ -107,7 +107,10 @@ impl Check<'_> {
         let mut loosened = Unmet::new();
         let mut first_unmet = None;
         for body in &probes {
-            let (reply, unmet) = match self.probe(body, &expected_of(body, inputs)).await {
+            let (reply, unmet) = match self
+                .probe(body, &expected_of(body, inputs), first_unmet.is_none())
+                .await
+            {
                 Ok(probed) => probed,
                 Err(error) if first_unmet.is_none() => return Err(error),
                 // Some models take one row at a time. The steps find and count any other fault.
@@ -153,14 +156,18 @@ impl Check<'_> {
         Ok(notes)
     }
 
-    /// Sends one request until each output has had the expected shape, up to the maximum. Returns the last reply.
-    async fn probe(&self, body: &Body, expected: &Expected) -> Result<(InferReply, Unmet), RunError> {
+    /// Sends one request until each output has had the expected shape, up to the maximum. Returns the last reply. The first request of a
+    /// check waits until the server accepts requests.
+    async fn probe(&self, body: &Body, expected: &Expected, is_first: bool) -> Result<(InferReply, Unmet), RunError> {
         let any_shape = expected.clone().with_any_shape(|_| true);
         let start = Instant::now();
         let mut fits = Unmet::new();
         let mut sent = 0;
         loop {
-            let reply = until_accepted(|| self.request(body, &any_shape)).await?;
+            let reply = match is_first {
+                true => until_accepted(|| self.request(body, &any_shape)).await?,
+                false => self.request(body, &any_shape).await?,
+            };
             sent += 1;
             for output in &reply.outputs {
                 let found = (expected.fit(&output.name, &output.shape), output.shape.clone());

@@ -17,8 +17,10 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tokio::time::{Instant, sleep};
 
 /// Time after which a refused request is not sent again.
-const REFUSAL_LIMIT: Duration = Duration::from_secs(30);
-/// Pause before a request is sent again.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(10);
+/// First pause before a refused request is sent again, and the longest: each is twice the one before.
+const REFUSAL_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(2)];
+/// Pause before a request without a reply is sent again.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Sends a request again, for a limited time, while a server that just started or sheds load refuses it.
@@ -29,6 +31,7 @@ pub(crate) async fn until_accepted<T, E: Into<RunError>, F: Future<Output = Resu
     mut send: impl FnMut() -> F,
 ) -> Result<T, RunError> {
     let start = Instant::now();
+    let [mut pause, longest] = REFUSAL_PAUSES;
     loop {
         let refusal = match send().await.map_err(Into::into) {
             Err(RunError::Control(error)) if error.is_transient => error,
@@ -36,10 +39,12 @@ pub(crate) async fn until_accepted<T, E: Into<RunError>, F: Future<Output = Resu
         };
         if start.elapsed() >= REFUSAL_LIMIT {
             let (problem, tried) = (refusal.problem, wait(start.elapsed()));
-            let problem = format!("{problem}; refused for {tried}: start again once the server is ready");
+            let advice = "fix the request, or start again once the server accepts it";
+            let problem = format!("{problem}; refused for {tried}: {advice}");
             return Err(ControlError { problem, ..refusal }.into());
         }
-        sleep(RETRY_INTERVAL).await;
+        sleep(pause).await;
+        pause = longest.min(2 * pause);
     }
 }
 
@@ -239,8 +244,8 @@ mod tests {
         }
         let never = until_accepted(refusing(u32::MAX, Failure::Status(503))).await;
         let never = never.unwrap_err().to_string();
-        assert!(never.starts_with("http://h: answered 503; refused for 3"), "{never}");
-        assert!(sent.take() > 10);
+        assert!(never.starts_with("http://h: answered 503; refused for 1"), "{never}");
+        assert!((8..20).contains(&sent.take()));
         for failure in [Failure::Status(500), Failure::Rpc(3), Failure::Connect] {
             assert!(until_accepted(refusing(1, failure)).await.is_err(), "{failure}");
             assert_eq!(sent.take(), 1, "{failure}");

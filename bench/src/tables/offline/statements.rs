@@ -245,7 +245,9 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     let mut out = vec![slower_part(one)];
     if one.of_slower.value < EQUAL_RATIO && one.of_slower.hi < 1.0 {
         let (percent, cause) = (spread(&one.of_slower.map(|ratio| 100.0 * ratio)), cause(one, cores));
-        out.push(format!("together they reach {percent} % of the slower alone: {cause}"));
+        out.push(format!(
+            "together they reach {percent} % of the slower one alone: {cause}"
+        ));
     }
     let gives = match one.of_naive.lo > 1.0 || one.of_naive.hi < 1.0 {
         true => "gives",
