@@ -164,9 +164,11 @@ impl Check<'_> {
         let mut fits = Unmet::new();
         let mut sent = 0;
         loop {
-            let reply = match is_first {
-                true => until_accepted(|| self.request(body, &any_shape)).await?,
-                false => self.request(body, &any_shape).await?,
+            let request = || self.request(body, &any_shape);
+            let reply = if is_first {
+                until_accepted(request).await?
+            } else {
+                request().await?
             };
             sent += 1;
             for output in &reply.outputs {

@@ -39,8 +39,7 @@ pub(crate) async fn until_accepted<T, E: Into<RunError>, F: Future<Output = Resu
         };
         if start.elapsed() >= REFUSAL_LIMIT {
             let (problem, tried) = (refusal.problem, wait(start.elapsed()));
-            let advice = "fix the request, or start again once the server accepts it";
-            let problem = format!("{problem}; refused for {tried}: {advice}");
+            let problem = format!("{problem}; refused for {tried}: fix the request, or wait until the server is ready");
             return Err(ControlError { problem, ..refusal }.into());
         }
         sleep(pause).await;
