@@ -107,10 +107,8 @@ impl Check<'_> {
         let mut loosened = Unmet::new();
         let mut first_unmet = None;
         for body in &probes {
-            let (reply, unmet) = match self
-                .probe(body, &expected_of(body, inputs), first_unmet.is_none())
-                .await
-            {
+            let (expected, is_first) = (expected_of(body, inputs), first_unmet.is_none());
+            let (reply, unmet) = match self.probe(body, &expected, is_first).await {
                 Ok(probed) => probed,
                 Err(error) if first_unmet.is_none() => return Err(error),
                 // Some models take one row at a time. The steps find and count any other fault.
@@ -164,11 +162,9 @@ impl Check<'_> {
         let mut fits = Unmet::new();
         let mut sent = 0;
         loop {
-            let request = || self.request(body, &any_shape);
-            let reply = if is_first {
-                until_accepted(request).await?
-            } else {
-                request().await?
+            let reply = match is_first {
+                true => until_accepted(|| self.request(body, &any_shape)).await?,
+                false => self.request(body, &any_shape).await?,
             };
             sent += 1;
             for output in &reply.outputs {
