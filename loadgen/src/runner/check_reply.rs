@@ -110,7 +110,7 @@ impl Check<'_> {
             let (expected, is_first) = (expected_of(body, inputs), first_unmet.is_none());
             let (reply, unmet) = match self.probe(body, &expected, is_first).await {
                 Ok(probed) => probed,
-                Err(error) if first_unmet.is_none() => return Err(error),
+                Err(error) if is_first => return Err(error),
                 // Some models take one row at a time. The steps find and count any other fault.
                 Err(_) => continue,
             };
