@@ -102,7 +102,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         repeats: Vec::new(),
         summary: None,
     };
-    // As many repeats as collect the samples of a p99, at most the plan's.
+    // Enough repeats for the samples of a p99, at most those of the plan.
     let per_repeat = (load.rate * plan.window.as_secs_f64()).max(1.0);
     let repeats = ((Percentile::P99.samples_needed() as f64 / per_repeat).ceil() as u32).clamp(1, plan.repeats);
     for index in 0..repeats {
