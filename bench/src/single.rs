@@ -171,7 +171,7 @@ fn measure(
 }
 
 impl Caller for ObjectCaller {
-    async fn call(&mut self, pick: Pick) -> Result<Call> {
+    async fn call(&mut self, pick: Pick, _: Instant) -> Result<Call> {
         let range = |pick: Pick| pick.offset..pick.offset + pick.len as u64;
         let mut ranges = vec![range(pick)];
         ranges.extend((1..self.ranges).map(|_| range(self.run.pick(&mut self.random))));

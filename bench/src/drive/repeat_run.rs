@@ -64,8 +64,8 @@ pub(crate) struct Call {
 
 /// Caller of a tier, run as a task.
 pub(crate) trait Caller: Send + 'static {
-    /// Makes a call. Checks its bytes after its end time is taken.
-    fn call(&mut self, pick: Pick) -> impl Future<Output = Result<Call>> + Send;
+    /// Makes a call, whose time begins at `at` if it needs no preparation. Checks its bytes after its end time is taken.
+    fn call(&mut self, pick: Pick, at: Instant) -> impl Future<Output = Result<Call>> + Send;
 }
 
 /// Call to make.
@@ -240,12 +240,14 @@ impl RepeatRun {
         if self.is_over() {
             return None;
         }
-        let now = Instant::now();
         let number = self.next_index.fetch_add(1, Ordering::Relaxed);
         if self.max_calls.is_some_and(|max_calls| number >= max_calls) {
             self.out_of_data.store(true, Ordering::Relaxed);
             return None;
         }
+        let pick = self.picker.pick(random);
+        // Read last: the call begins at this time.
+        let now = Instant::now();
         let due = match &self.due {
             None if now >= self.window_end => return None,
             None => None,
@@ -255,7 +257,6 @@ impl RepeatRun {
             self.count_unfinished(due, tally);
             return None;
         }
-        let pick = self.picker.pick(random);
         Some(NextCall { pick, due, at: now })
     }
 

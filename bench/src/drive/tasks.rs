@@ -91,7 +91,7 @@ async fn call(
         };
         let ended = tokio::select! {
             biased;
-            ended = caller.call(next.pick) => ended,
+            ended = caller.call(next.pick, next.at) => ended,
             _ = &mut given_up => return run.give_up(next, &mut tally).map(|()| tally),
         };
         match ended {
@@ -116,7 +116,7 @@ mod tests {
     struct Hung;
 
     impl Caller for Hung {
-        async fn call(&mut self, _: Pick) -> Result<Call> {
+        async fn call(&mut self, _: Pick, _: Instant) -> Result<Call> {
             std::future::pending().await
         }
     }

@@ -63,49 +63,49 @@ impl TierCaller {
         &self.data.objects[number as usize]
     }
 
-    async fn read(&self, pick: Pick) -> Result<Call> {
+    async fn read(&self, pick: Pick, at: Instant) -> Result<Call> {
         let range = range(pick);
         let read = self.tier.read(self.object(pick.file), range.clone());
-        let (read, mut call) = timed("a read failed", pick.len, read).await?;
+        let (read, mut call) = timed("a read failed", pick.len, at, read).await?;
         self.data.check(pick.file, &range, &read.bytes, read.bytes.len())?;
         call.cost = read.cost;
         Ok(call)
     }
 
-    async fn put(&mut self, pick: Pick) -> Result<Call> {
+    async fn put(&mut self, pick: Pick, at: Instant) -> Result<Call> {
         let name = format!("written/{}-{}.bin", self.caller, self.written % OBJECTS_PER_CALLER);
         self.written += 1;
-        self.write(&self.folder.join(&name)?, pick.len).await
+        self.write(&self.folder.join(&name)?, pick.len, at).await
     }
 
-    async fn write(&self, path: &ObjectPath, len: usize) -> Result<Call> {
+    async fn write(&self, path: &ObjectPath, len: usize, at: Instant) -> Result<Call> {
         let put = self.tier.put(path, Body::Bytes(self.content.slice(..len)));
-        Ok(timed("a write failed", len, put).await?.1)
+        Ok(timed("a write failed", len, at, put).await?.1)
     }
 
-    async fn stat(&self, pick: Pick) -> Result<Call> {
+    async fn stat(&self, pick: Pick, at: Instant) -> Result<Call> {
         let path = &self.object(pick.file).path;
-        let (found, call) = timed("a look-up failed", 0, self.tier.stat(path)).await?;
+        let (found, call) = timed("a look-up failed", 0, at, self.tier.stat(path)).await?;
         let (found, wanted) = (found.size, self.data.file_bytes);
         ensure!(found == wanted, "{path}: the size is {found} B, not {wanted} B");
         Ok(call)
     }
 
-    async fn list(&self) -> Result<Call> {
+    async fn list(&self, at: Instant) -> Result<Call> {
         let list = self.tier.list(Some(&self.folder));
-        let (found, call) = timed("a listing failed", 0, list).await?;
+        let (found, call) = timed("a listing failed", 0, at, list).await?;
         let (found, wanted, folder) = (found.len(), self.data.objects.len(), &self.folder);
         ensure!(found == wanted, "{folder}: objects listed: {found}, not {wanted}");
         Ok(call)
     }
 
-    async fn delete(&self, pick: Pick) -> Result<Call> {
+    async fn delete(&self, pick: Pick, at: Instant) -> Result<Call> {
         let delete = self.tier.delete(&self.object(pick.file).path);
-        Ok(timed("a removal failed", 0, delete).await?.1)
+        Ok(timed("a removal failed", 0, at, delete).await?.1)
     }
 
     /// Looks the object up, because each checkpoint is a new version, and reads it as a server loads a model.
-    async fn restore(&self) -> Result<Call> {
+    async fn restore(&self, at: Instant) -> Result<Call> {
         let path = &self.object(self.caller).path;
         let read = async {
             let object = self.tier.stat(path).await?;
@@ -120,7 +120,7 @@ impl TierCaller {
             Ok((object.size, sum, cost))
         };
         let (bytes, written) = (self.data.file_bytes, self.sum);
-        let ((found, sum, cost), mut call) = timed("a restore failed", bytes as usize, read).await?;
+        let ((found, sum, cost), mut call) = timed("a restore failed", bytes as usize, at, read).await?;
         ensure!(
             (found, sum) == (bytes, written),
             "{path}: read {found} B with checksum {sum:08x}, but {bytes} B with {written:08x} were written"
@@ -130,13 +130,13 @@ impl TierCaller {
     }
 }
 
-/// Makes a call that moves `bytes` bytes, with its time as cost.
+/// Makes a call that moves `bytes` bytes, with its time since `started` as cost.
 async fn timed<T>(
     failed: &'static str,
     bytes: usize,
+    started: Instant,
     act: impl Future<Output = Result<T, StorageError>>,
 ) -> Result<(T, Call)> {
-    let started = Instant::now();
     let done = act.await;
     let ended = Instant::now();
     let cost = ReadCost {
@@ -155,15 +155,18 @@ async fn timed<T>(
 }
 
 impl Caller for TierCaller {
-    async fn call(&mut self, pick: Pick) -> Result<Call> {
+    async fn call(&mut self, pick: Pick, at: Instant) -> Result<Call> {
         match self.operation {
-            Operation::Stat => self.stat(pick).await,
-            Operation::List => self.list().await,
-            Operation::Delete => self.delete(pick).await,
-            Operation::Checkpoint => self.write(&self.object(self.caller).path, self.content.len()).await,
-            Operation::Restore => self.restore().await,
-            _ if pick.write => self.put(pick).await,
-            _ => self.read(pick).await,
+            Operation::Stat => self.stat(pick, at).await,
+            Operation::List => self.list(at).await,
+            Operation::Delete => self.delete(pick, at).await,
+            Operation::Checkpoint => {
+                let path = &self.object(self.caller).path;
+                self.write(path, self.content.len(), at).await
+            }
+            Operation::Restore => self.restore(at).await,
+            _ if pick.write => self.put(pick, at).await,
+            _ => self.read(pick, at).await,
         }
     }
 }
@@ -198,14 +201,14 @@ mod tests {
     async fn a_restore_reads_what_the_checkpoint_wrote_and_nothing_else() {
         let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let data = data(&tier).await;
-        let written = caller(&tier, &data, Operation::Checkpoint).call(PICK).await.unwrap();
-        let restored = caller(&tier, &data, Operation::Restore).call(PICK).await.unwrap();
+        let written = caller(&tier, &data, Operation::Checkpoint).call(PICK, Instant::now()).await.unwrap();
+        let restored = caller(&tier, &data, Operation::Restore).call(PICK, Instant::now()).await.unwrap();
         assert_eq!((written.bytes, restored.bytes), (4096, 4096));
         let mut bytes = data.bytes(1, 0..4096);
         bytes[4095] ^= 1;
         let path = &data.objects[1].path;
         tier.put(path, Body::Bytes(bytes.into())).await.unwrap();
-        let error = caller(&tier, &data, Operation::Restore).call(PICK).await.unwrap_err();
+        let error = caller(&tier, &data, Operation::Restore).call(PICK, Instant::now()).await.unwrap_err();
         assert!(error.to_string().contains("checksum"), "{error}");
     }
 
@@ -214,7 +217,7 @@ mod tests {
         let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let data = data(&tier).await;
         for operation in [Operation::Stat, Operation::List, Operation::Delete] {
-            let call = caller(&tier, &data, operation).call(PICK).await.unwrap();
+            let call = caller(&tier, &data, operation).call(PICK, Instant::now()).await.unwrap();
             assert_eq!((call.bytes, call.cost.requests), (0, 0));
         }
         // The removed object is missing from the next listing, and cannot be looked up.
@@ -222,7 +225,7 @@ mod tests {
             (Operation::List, "objects listed: 1, not 2"),
             (Operation::Stat, "look-up"),
         ] {
-            let error = caller(&tier, &data, operation).call(PICK).await.unwrap_err();
+            let error = caller(&tier, &data, operation).call(PICK, Instant::now()).await.unwrap_err();
             assert!(error.to_string().contains(wanted), "{error}");
         }
     }

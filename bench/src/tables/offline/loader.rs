@@ -7,7 +7,7 @@
 
 use super::workload::{Batch, Workload};
 use crate::random::Random;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, stream};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -117,6 +117,7 @@ impl LoaderSource {
         let mut shuffle = ShuffleBuffer::new(self.workload.shuffle_rows, self.seed);
         let mut loaded = LoaderFigures::default();
         let mut batch = self.workload.batch();
+        let used_bytes = self.workload.used_bytes();
         let mut is_running = true;
         loop {
             let waiting = Instant::now();
@@ -129,7 +130,8 @@ impl LoaderSource {
             loaded.add(&rows, took);
             let mut working = Instant::now();
             for row in rows.iter() {
-                shuffle.push(row, |row| match is_running {
+                let used = row.get(..used_bytes).context("a row is shorter than its columns")?;
+                shuffle.push(used, |row| match is_running {
                     true => self.workload.add(&mut batch, row),
                     false => Ok(()),
                 })?;

@@ -10,6 +10,7 @@ use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
 use ort::session::{Session, SessionInputValue};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{JoinedInput, MODEL_FILE, ModelConfig, WarmupTensor};
 use tierlab_formats::table::{Column, TableSchema};
@@ -43,6 +44,19 @@ enum Graph {
 struct Filled {
     input: String,
     column: Column,
+    /// Position of the column in a row.
+    in_row: Range<usize>,
+}
+
+impl Filled {
+    fn new(input: &str, column: &Column) -> Self {
+        let start = column.offset as usize;
+        Self {
+            input: input.to_owned(),
+            column: column.clone(),
+            in_row: start..start + column.byte_len().unwrap_or(0),
+        }
+    }
 }
 
 /// Inputs of one run.
@@ -69,11 +83,8 @@ impl Workload {
             Some(config) => filled(&config, &table, raw, &invalid)?,
             // Samples fill batches and no model.
             None => {
-                let fill = |column: &Column| Filled {
-                    input: column.name.clone(),
-                    column: column.clone(),
-                };
-                table.header.schema.columns.iter().map(fill).collect()
+                let columns = table.header.schema.columns.iter();
+                columns.map(|column| Filled::new(&column.name, column)).collect()
             }
         };
         Ok(Self {
@@ -115,7 +126,7 @@ impl Workload {
     pub(super) fn batch(&self) -> Batch {
         let inputs = self.filled.iter().map(|filled| WarmupTensor {
             shape: [&[0], &filled.column.shape[..]].concat(),
-            data: Vec::with_capacity(self.batch_rows * filled.column.byte_len().unwrap_or(0)),
+            data: Vec::with_capacity(self.batch_rows * filled.in_row.len()),
         });
         Batch {
             rows: 0,
@@ -125,15 +136,21 @@ impl Workload {
 
     /// Returns the number of batches in `bytes`; at least one.
     pub(super) fn batches_in(&self, bytes: u64) -> usize {
-        let row: usize = self.filled.iter().filter_map(|filled| filled.column.byte_len()).sum();
+        let row: usize = self.filled.iter().map(|filled| filled.in_row.len()).sum();
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         bytes.div_ceil((row * self.batch_rows).max(1)).max(1)
     }
 
-    /// Adds a row in the rows format.
+    /// Bytes at the start of a row that hold everything that fills inputs.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.filled.iter().map(|filled| filled.in_row.end).max().unwrap_or(0)
+    }
+
+    /// Adds a row in the rows format, at least its used bytes.
     pub(super) fn add(&self, batch: &mut Batch, row: &[u8]) -> Result<()> {
         for (filled, input) in self.filled.iter().zip(&mut batch.inputs) {
-            let bytes = filled.column.of_row(row).context("a row is shorter than its columns")?;
+            let bytes = row.get(filled.in_row.clone());
+            let bytes = bytes.context("a row is shorter than its columns")?;
             input.data.extend_from_slice(bytes);
             input.shape[0] += 1;
         }
@@ -194,14 +211,11 @@ fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, invalid: In
     let columns = &table.header.schema.columns;
     let fill = |(input, joined): (&String, &JoinedInput)| {
         let name = joined.column.as_deref().unwrap_or(input);
-        let column = columns.iter().find(|of| of.name == name).cloned().ok_or_else(|| {
+        let column = columns.iter().find(|of| of.name == name).ok_or_else(|| {
             let names = Vec::from_iter(columns.iter().map(|of| of.name.as_str())).join(", ");
             invalid(format!("input `{input}` needs column `{name}`; the table has {names}"))
         })?;
-        anyhow::Ok(Filled {
-            input: input.clone(),
-            column,
-        })
+        anyhow::Ok(Filled::new(input, column))
     };
     match config.joined.is_empty() {
         false => config.joined.iter().map(fill).collect(),
