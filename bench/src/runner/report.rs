@@ -39,7 +39,7 @@ const COLUMNS: [Column<Summary, Cell>; 18] = [
         fio(one, |fio| or_none(fio.cpu_us_per_call, digits3)).into()
     }),
     ("verdict", |one| {
-        Cell::badge(class(one.verdict.name()), one.verdict_name())
+        Cell::badge(class(one.verdict.name()), one.verdict.name())
     }),
 ];
 const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point \
@@ -149,14 +149,14 @@ fn badges(points: &[Summary]) -> Vec<(&'static str, String)> {
         let count = points.iter().filter(|point| point.verdict.name() == verdict).count();
         (count > 0).then(|| (class(verdict), format!("{count} {verdict}")))
     };
-    let verdicts = ["valid", "saturated", "unknown", "failed"];
+    let verdicts = ["valid", "drifts", "saturated", "unknown", "failed"];
     verdicts.into_iter().filter_map(badge).collect()
 }
 
 /// Colour of a verdict.
 fn class(verdict: &'static str) -> &'static str {
     match verdict {
-        "unknown" | "failed" => "invalid",
+        "drifts" | "unknown" | "failed" => "invalid",
         verdict => verdict,
     }
 }
@@ -365,7 +365,7 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
                 point.rate,
                 summary.unfinished
             )),
-            Verdict::Valid => {}
+            Verdict::Valid | Verdict::Drifts(_) => {}
         }
         all.extend(summary.drift.iter().map(|drift| format!("{point}: {drift}")));
         // Each error names the command, whose seed differs by repeat: one of them stands for all.

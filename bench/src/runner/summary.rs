@@ -31,6 +31,8 @@ const MIN_DIRECT_SHARE: f64 = 0.5;
 pub(crate) enum Verdict {
     /// Measured as planned.
     Valid,
+    /// The latency changed during the run, so that it has no percentile.
+    Drifts(String),
     /// The tier could not keep up with the offered rate.
     Saturated,
     /// The instrument or the machine failed: the point is no evidence about the tier.
@@ -44,6 +46,7 @@ impl Verdict {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Valid => "valid",
+            Self::Drifts(_) => "drifts",
             Self::Saturated => "saturated",
             Self::Unknown(_) => "unknown",
             Self::Failed(_) => "failed",
@@ -97,16 +100,6 @@ pub(crate) struct Summary {
     pub(crate) peer_faults: Vec<String>,
 }
 
-impl Summary {
-    /// Name of the verdict; `drifts` for a valid point with drifting latencies.
-    pub(crate) fn verdict_name(&self) -> &'static str {
-        match self.verdict {
-            Verdict::Valid if !self.drift.is_empty() => "drifts",
-            ref verdict => verdict.name(),
-        }
-    }
-}
-
 /// Figures of another tool for a point.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Peer {
@@ -154,7 +147,9 @@ struct Measurement<'a> {
 fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let all: Vec<Measurement<'_>> = entries.iter().filter_map(|entry| measurement(entry)).collect();
     let repeats: Vec<Repeat> = all.iter().map(|one| one.repeat.clone()).collect();
-    let used: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
+    let repeats = counted(&repeats);
+    let drift: Vec<String> = drifts(&repeats).iter().map(drift_text).collect();
+    let used: BTreeSet<u32> = repeats.iter().map(|repeat| repeat.index).collect();
     let used: Vec<&Measurement<'_>> = all.iter().filter(|one| used.contains(&one.repeat.index)).collect();
     let each = |of: fn(&MeasuredRepeat) -> f64| mean(used.iter().map(|one| of(one.measured)));
     // A repeat without calls has no costs of a call.
@@ -176,7 +171,10 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let requests = sum(|m| m.sums.requests);
     let calls = sum(|m| m.sums.calls);
     Summary {
-        verdict: verdict(point, entries, &used),
+        verdict: match verdict(point, entries, &used) {
+            Verdict::Valid if !drift.is_empty() => Verdict::Drifts(drift.join(", ")),
+            verdict => verdict,
+        },
         repeats: all.len(),
         left_out: all.len() - used.len(),
         calls,
@@ -201,7 +199,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         nfs: machines().filter_map(|machine| machine.nfs).reduce(Traffic::plus),
         share_of_best_mb: 0.0,
         peers: peers(&used),
-        drift: drifts(&repeats).iter().map(drift_text).collect(),
+        drift,
         peer_faults: entries.iter().flat_map(|entry| entry.peer_faults.clone()).collect(),
         point: point.clone(),
     }
@@ -330,6 +328,39 @@ mod tests {
         };
         assert_eq!(verdict(900_000), Verdict::Saturated);
         assert!(matches!(verdict(0), Verdict::Unknown(_)));
+    }
+
+    #[test]
+    fn a_point_that_drifts_is_not_valid_and_repeats_that_are_left_out_do_not_drift() {
+        let summary = |disturbed: Option<&str>| {
+            let entry = |repeat: u32| {
+                // The last four of 12 repeats are four times as slow.
+                let is_slow = repeat >= 8;
+                let ns = if is_slow { 4000 } else { 1000 };
+                let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+                latencies.record_n(ns + u64::from(repeat % 3) * 10, 1000).unwrap();
+                let measured = serde_json::json!({
+                    "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 1000, "ended": 1000, "writes": 0,
+                    "asked_bytes": 4_096_000, "ended_bytes": 4_096_000, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0,
+                    "via": "", "machine": {"own_cpu_s": 0.1}, "disturbed": disturbed.filter(|_| is_slow)
+                });
+                Entry {
+                    measured: serde_json::from_value(measured).unwrap(),
+                    ..Entry::new(&Point::reads("disk", 4096), repeat)
+                }
+            };
+            summaries(&Vec::from_iter((0..12).map(entry))).remove(0)
+        };
+        let drifting = summary(None);
+        assert!(
+            matches!(&drifting.verdict, Verdict::Drifts(why) if why.contains("p50 moved from 1.01 µs to 4.0")),
+            "{:?}",
+            drifting.verdict
+        );
+        assert_eq!(drifting.verdict.name(), "drifts");
+        let steady = summary(Some("foreign processes used 47 % of the CPUs"));
+        assert_eq!((&steady.verdict, steady.left_out), (&Verdict::Valid, 4));
+        assert!(steady.drift.is_empty(), "{:?}", steady.drift);
     }
 
     #[test]
