@@ -323,17 +323,17 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
     curves(title.to_owned(), axis, y, lines)
 }
 
-/// Returns a sentence for each checkpoint and each restore.
+/// Returns a sentence for each valid checkpoint and restore.
 fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
-        let took = summary.took_s.filter(|_| summary.calls > 0)?;
+        let took = summary.took_s?;
         // Each agent has all callers of the point.
         let calls = summary.calls / (summary.repeats - summary.left_out) as u64;
         let (point, all) = (&summary.point, bytes(summary.point.block_bytes * calls));
         let [took, rate] = [took, summary.mb_per_s].map(|of| spread(&of));
         Some(format!("{point}: {all} in {took} s, {rate} MB/s"))
     };
-    points.iter().filter_map(sentence).collect()
+    valid(points).filter_map(sentence).collect()
 }
 
 /// Commands of the other tools, one per line.
@@ -408,7 +408,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_checkpoint_of_several_agents_has_the_bytes_of_all() {
+    fn a_checkpoint_of_several_agents_has_the_bytes_of_all_if_it_is_valid() {
         let mut latencies = hdrhistogram::Histogram::<u64>::new(3).unwrap();
         latencies.record_n(1_500_000_000, 3).unwrap();
         let point = Point {
@@ -426,8 +426,12 @@ mod tests {
                 ..Entry::new(&point, repeat)
             }
         };
-        let sentence = checkpoints(&summaries(&[entry(0), entry(1)])).remove(0);
+        let mut points = summaries(&[entry(0), entry(1)]);
+        let sentence = checkpoints(&points).remove(0);
         assert!(sentence.contains("3 MiB in 2.00 [2.00–2.00] s, 1.57 ["), "{sentence}");
+        // The table has its figures, with the verdict.
+        points[0].verdict = Verdict::Unknown("not cold".to_owned());
+        assert!(checkpoints(&points).is_empty());
     }
 
     fn run_facts() -> RunFacts {
