@@ -14,7 +14,7 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
-const COLUMNS: [Column<Summary, Cell>; 18] = [
+const COLUMNS: [Column<Summary, Cell>; 19] = [
     ("block", |one| one.point.block_text().into()),
     ("depth", |one| one.point.depth.to_string().into()),
     ("calls/s", |one| spread(&one.iops).into()),
@@ -26,6 +26,7 @@ const COLUMNS: [Column<Summary, Cell>; 18] = [
     ("p95", |one| time(one.p95_us).into()),
     ("p99", |one| time(one.p99_us).into()),
     ("p99.9", |one| time(one.p999_us).into()),
+    ("send lag p99", |one| or_none(one.late_p99_us, latency).into()),
     ("CPU s/GB", |one| {
         or_none(one.cpu_s_per_gb.map(|cpu| cpu.value), digits3).into()
     }),
@@ -42,12 +43,13 @@ const COLUMNS: [Column<Summary, Cell>; 18] = [
         Cell::badge(class(one.verdict.name()), one.verdict.name())
     }),
 ];
-const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point \
-                    reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
-                    bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
-                    bytes that the kernel fetched from storage per requested byte. of fio's: mean ratio of calls/s over the repeats, \
-                    each paired with fio's run of the same job. Writes: synced, on the disk at the reply; committed, by the NFS \
-                    server's COMMIT; acknowledged, durable by the settings of the server.";
+const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point reached on \
+                    the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. send lag: from the due \
+                    time to the call, part of the latency; the highest of the repeats. CPU: of the bench's own process, per GB read or \
+                    written, and per call. moved: bytes moved by the tier per requested byte. fetched: bytes that the kernel fetched from \
+                    storage per requested byte. of fio's: mean ratio of calls/s over the repeats, each paired with fio's run of the same job. \
+                    Writes: synced, on the disk at the reply; committed, by the NFS server's COMMIT; acknowledged, durable by the settings of \
+                    the server.";
 
 /// Content of the report.
 pub(super) fn page<'a>(run: &'a RunFacts, access: &Access, figures: &Figures) -> Page<'a> {
@@ -360,7 +362,7 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
                 unknown.entry(reason).or_insert((point, why.as_str(), 0)).2 += 1;
             }
             Verdict::Saturated => all.push(format!(
-                "{point}: the tier did not keep up ({} of {} calls/s, {} unfinished)",
+                "{point}: the tier did not keep up at this depth ({} of {} calls/s, {} unfinished)",
                 digits3(summary.iops.value),
                 point.rate,
                 summary.unfinished
@@ -456,6 +458,24 @@ mod tests {
         };
         let run = run_facts();
         cautions(&run, &figures)
+    }
+
+    #[test]
+    fn open_loops_show_their_send_lag_and_the_depth_that_a_rate_lacks() {
+        let point = Point {
+            rate: 2000,
+            ..Point::reads("bucket", 4096)
+        };
+        let mut entry = entry_beside_fio(&point, 0, 200);
+        entry.measured.as_mut().unwrap().late_p99_us = Some(1500.0);
+        let mut points = summaries(&[entry]);
+        points[0].verdict = Verdict::Saturated;
+        let table = table("", &COLUMNS, 0, &points).named(|name| name == "send lag p99");
+        let markdown = tierlab_report::parts::markdown_table(&table);
+        assert!(markdown.contains("1.50 ms"), "{markdown}");
+        let cautions = cautions_of(points);
+        let said = "depth 1: the tier did not keep up at this depth (200 of 2000 calls/s, 0 unfinished)";
+        assert!(cautions.iter().any(|line| line.ends_with(said)), "{cautions:?}");
     }
 
     #[test]
