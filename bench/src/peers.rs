@@ -2,6 +2,7 @@
 
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way, WriteSync};
 use crate::prepared_tier::runtime;
+use crate::ways::sync;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -60,6 +61,8 @@ impl Fio {
         prepare_file()?;
         let command = format!("{FIO} {}", arguments.join(" "));
         let output = output(program, &arguments, access.warmup + access.window + GRACE);
+        // Pages that it leaves to the kernel would be written during later repeats.
+        sync(&[file.to_owned()])?;
         let figures = output.and_then(|output| figures(&output));
         let mut figures = figures.with_context(|| command.clone())?;
         figures.command = command;
