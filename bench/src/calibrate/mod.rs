@@ -153,7 +153,8 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
     print!("{}", describe::text(&profile, &options.out));
     removed?;
     if stop.is_requested() {
-        bail!("interrupted: finished rounds: {}", measured.rounds_at_s.len());
+        let finished = measured.cells.iter().map(|cell| cell.by_round.len()).min();
+        bail!("interrupted: finished rounds: {}", finished.unwrap_or(0));
     }
     Ok(())
 }
