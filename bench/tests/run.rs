@@ -434,6 +434,19 @@ fn fio_runs_beside_reads_and_writes() {
 }
 
 #[test]
+fn a_run_without_local_files_lacks_no_fio() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"memory\"]\nblock = [\"4KiB\"]\n");
+    change(folder.path(), "peers = false\n", "");
+    let out = folder.path().join("out");
+    let mut command = command(folder.path(), &["--out", out.to_str().unwrap()]);
+    let output = command.env("PATH", "").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    assert_eq!(run["peer_notes"], serde_json::json!([]));
+}
+
+#[test]
 fn a_resumed_run_is_preconditioned_again() {
     let folder = folder();
     plan(

@@ -50,7 +50,7 @@ pub(crate) struct RunOptions {
 /// The plan is invalid, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds, options.agents.len())?;
-    plan.peers &= !options.no_peers;
+    plan.peers &= !options.no_peers && plan.points.iter().any(|point| point.way != Way::Tier);
     let fleet = fleet(&mut plan, options)?;
     let fingerprint = fingerprint(&plan, fleet.is_some());
     plan.common.text += &fingerprint;
