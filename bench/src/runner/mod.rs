@@ -110,7 +110,7 @@ fn fingerprint(plan: &Plan, is_by_agents: bool) -> String {
     let common = &plan.common;
     let tiers = crc32c::crc32c(format!("{:?}", common.tiers).as_bytes());
     let scratch = common.scratch.clone().unwrap_or_else(std::env::temp_dir);
-    let is_local = !is_by_agents && plan.points.iter().any(|point| point.way != Way::Tier);
+    let is_local = !is_by_agents && common.tiers.values().any(|config| config.kind() == "nvme");
     let disk = std::fs::metadata(&scratch).ok().filter(|_| is_local);
     let disk = disk.map(|disk| format!(", scratch on device {}: {}", disk.dev(), filesystem(&scratch)));
     format!("# tiers {tiers:08x}{}\n", disk.unwrap_or_default())
