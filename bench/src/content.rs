@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum number of objects written at the same time.
-const MAX_WRITES: usize = 16;
+pub(crate) const MAX_WRITES: u32 = 16;
 /// Maximum number of objects removed at the same time.
 const MAX_DELETES: usize = 64;
 /// Bytes of content generated at a time.
@@ -61,8 +62,8 @@ impl Data {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
             write(tier.as_ref(), &path, seed ^ u64::from(number), file_bytes, stop).await
         };
-        let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(MAX_WRITES).try_collect().await;
-        Ok(Self::of(objects?, Some(seed)))
+        let written = stream::iter(0..files).map(put).buffered(MAX_WRITES as usize);
+        Ok(Self::of(written.try_collect().await?, Some(seed)))
     }
 
     /// Creates data of at least one object.
@@ -104,7 +105,7 @@ impl Data {
     }
 }
 
-/// Writes an object of seeded content: from memory if it is small, else from a temporary file.
+/// Writes an object of seeded content: from memory if it is small, else from a temporary file, which is on a local tier's disk.
 ///
 /// # Errors
 /// The tier fails, or an interrupt.
@@ -123,10 +124,12 @@ pub(crate) async fn write(tier: &dyn Tier, path: &ObjectPath, seed: u64, bytes: 
     if bytes <= PIECE_BYTES {
         return put(Body::Bytes(piece(0)?.into())).await;
     }
-    let cannot = "cannot write the data to a temporary file";
-    let mut file = tempfile::NamedTempFile::new().context(cannot)?;
+    let root = PathBuf::from(tier.info().location);
+    let folder = if root.is_dir() { root } else { std::env::temp_dir() };
+    let cannot = || format!("cannot write {bytes} bytes of data to a temporary file in {}", folder.display());
+    let mut file = tempfile::NamedTempFile::new_in(&folder).with_context(cannot)?;
     for at in (0..bytes).step_by(PIECE_BYTES as usize) {
-        file.write_all(&piece(at)?).context(cannot)?;
+        file.write_all(&piece(at)?).with_context(cannot)?;
     }
     put(Body::File(file.path().to_owned())).await
 }

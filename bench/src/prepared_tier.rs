@@ -1,7 +1,7 @@
 //! A tier of a run, opened on a runtime of its own, with its data. In: a tier's configuration. Out: repeats of points, or the open tier
 //! for other measurements. Everything written is in one folder, and is removed at the end.
 
-use crate::content::{Data, remove, unique_run_name, with_retries};
+use crate::content::{Data, MAX_WRITES, remove, unique_run_name, with_retries};
 use crate::drive::{RepeatResult, RepeatRun, run_tasks, run_threads};
 use crate::machine::{Environment, MachineMonitor};
 use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, bad_usage, toml_name};
@@ -174,6 +174,9 @@ impl PreparedTier {
             Operation::Write | Operation::Checkpoint => key.bytes(size).saturating_mul(2),
             _ => key.bytes(size),
         });
+        // Temporary files of the objects that are written at the same time.
+        let temporary = |key: &DataKey| key.bytes(size) / u64::from(key.files) * u64::from(key.files.min(MAX_WRITES));
+        let copies = copies.chain(keys.iter().map(temporary).max());
         let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
         let written = objects.map(|point| point.in_flight_bytes().saturating_mul(OBJECTS_PER_CALLER));
@@ -404,6 +407,19 @@ mod tests {
         let scratch = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
         let tier = PreparedTier::new("disk", &config, Some(scratch.path()), 1).unwrap();
         (scratch, tier)
+    }
+
+    #[test]
+    fn data_needs_room_for_the_temporary_files_that_it_is_written_from() {
+        let (_scratch, tier) = disk();
+        let needed = |files| {
+            let point = Point {
+                files,
+                ..Point::reads("disk", 4096)
+            };
+            tier.local_bytes([point].iter(), SIZE)
+        };
+        assert_eq!([1, 32].map(needed), [2 * SIZE, SIZE + SIZE / 2]);
     }
 
     #[test]

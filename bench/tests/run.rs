@@ -549,6 +549,18 @@ fn data_that_does_not_fit_the_disk_is_refused_before_it_is_written() {
 }
 
 #[test]
+fn data_of_a_disk_is_written_beside_it_and_not_in_the_temporary_folder() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [\"4KiB\"]\n");
+    change(folder.path(), "size = \"1MiB\"", "size = \"2MiB\"");
+    let out = folder.path().join("out");
+    let mut command = command(folder.path(), &["--out", out.to_str().unwrap()]);
+    let output = command.env("TMPDIR", "/no/such/folder").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+}
+
+#[test]
 fn calls_that_do_not_fit_into_memory_are_refused_before_data_is_written() {
     let folder = folder();
     for cross in [
