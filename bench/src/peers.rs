@@ -178,16 +178,14 @@ fn figures(output: &str) -> Result<PeerFigures> {
     // CPU shares in percent of the threads' total run time, which is in milliseconds.
     let busy_us = |key: &str| Some(job[key].as_f64()? * job["job_runtime"].as_f64()? * 10.0);
     let calls = both["total_ios"].as_f64().filter(|calls| *calls > 0.0);
+    let cpu_us_of = |calls: f64| Some((busy_us("usr_cpu")? + busy_us("sys_cpu")?) / calls);
     let percentile = |name: &str| both["lat_ns"]["percentile"][name].as_f64().map(|ns| ns / 1e3);
     Ok(PeerFigures {
         iops: number("iops")?,
         mb_per_s: number("bw_bytes")? / 1e6,
         p50_us: percentile("50.000000"),
         p99_us: percentile("99.000000"),
-        cpu_us_per_call: busy_us("usr_cpu")
-            .zip(busy_us("sys_cpu"))
-            .zip(calls)
-            .map(|((user, system), calls)| (user + system) / calls),
+        cpu_us_per_call: calls.and_then(cpu_us_of),
         command: String::new(),
     })
 }

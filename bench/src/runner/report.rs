@@ -11,17 +11,15 @@ use crate::runner::{Figures, PointSeconds};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, spread};
+use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, percent, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
 const COLUMNS: [Column<Summary, Cell>; 19] = [
     ("block", |one| one.point.block_text().into()),
     ("depth", |one| one.point.depth.to_string().into()),
     ("calls/s", |one| spread(&one.iops).into()),
-    ("MB/s", |one| if_moves_bytes(one, spread(&one.mb_per_s)).into()),
-    ("of best", |one| {
-        if_moves_bytes(one, format!("{:.0} %", one.share_of_best_mb * 100.0)).into()
-    }),
+    ("MB/s", |one| if_moves_bytes(one, spread(&one.mb_per_s))),
+    ("of best", |one| if_moves_bytes(one, percent(one.share_of_best_mb))),
     ("p50", |one| time(one.p50_us).into()),
     ("p95", |one| time(one.p95_us).into()),
     ("p99", |one| time(one.p99_us).into()),
@@ -168,11 +166,9 @@ fn time(us: Option<Interval>) -> String {
 }
 
 /// Text about the bytes that calls move; `n/a` if they move none.
-fn if_moves_bytes(one: &Summary, text: String) -> String {
-    match one.point.operation.moves_bytes() {
-        true => text,
-        false => NONE.to_owned(),
-    }
+fn if_moves_bytes(one: &Summary, text: String) -> Cell {
+    let moving = Some(text).filter(|_| one.point.operation.moves_bytes());
+    moving.unwrap_or_else(|| NONE.to_owned()).into()
 }
 
 /// Text about fio's figures of a point; `n/a` without any.
