@@ -156,9 +156,8 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
     for folder in folders.iter().rev() {
         _ = tier.remove_folder(&ObjectPath::new(folder)?).await;
     }
-    done.into_iter()
-        .collect::<Result<(), _>>()
-        .context("cannot remove the written objects")
+    let done: Result<(), StorageError> = done.into_iter().collect();
+    done.context("cannot remove the written objects")
 }
 
 /// Retries a call while its error is transient.

@@ -126,8 +126,7 @@ fn resolve(mut point: Point, kinds: &Kinds) -> Result<Point> {
     }
     if !point.writes_in_place() {
         point.sync = match kind {
-            _ if !point.operation.writes() => WriteSync::None,
-            TierKind::Other("memory") => WriteSync::None,
+            _ if !point.operation.writes() || *kind == TierKind::Other("memory") => WriteSync::None,
             TierKind::Other("nfs") => WriteSync::Commit,
             TierKind::Local { .. } | TierKind::Other("nvme" | "gds") => WriteSync::Each,
             TierKind::Other(_) | TierKind::ReadOnly(_) => WriteSync::Acknowledged,

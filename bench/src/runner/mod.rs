@@ -274,7 +274,7 @@ fn measure_fio(plan: &Plan, tier: &PreparedTier, fio: &Fio, entry: &mut Entry, s
         return;
     };
     let prepare_file = || tier.prepare_peer_file(&entry.point, file.clone());
-    match fio.run((&entry.point, entry.repeat), &plan.access, &file, prepare_file) {
+    match fio.run((&entry.point, entry.repeat), &plan.access, &file, prepare_file, stop) {
         Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
         Err(error) => entry.peer_faults.push(format!("{error:#}")),
     }
