@@ -170,10 +170,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let requests = sum(|m| m.sums.requests);
     let calls = sum(|m| m.sums.calls);
     Summary {
-        verdict: match verdict(point, entries, &used) {
-            Verdict::Valid if !drift.is_empty() => Verdict::Drifts(drift.join(", ")),
-            verdict => verdict,
-        },
+        verdict: verdict(point, entries, &used, &drift),
         repeats: all.len(),
         left_out: all.len() - used.len(),
         calls,
@@ -221,7 +218,7 @@ fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
     })
 }
 
-fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verdict {
+fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>], drift: &[String]) -> Verdict {
     if let Some(why) = entries.iter().find_map(|entry| entry.failed.clone()) {
         return Verdict::Failed(why);
     }
@@ -262,11 +259,14 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
     };
     match point.rate > 0 && used.iter().filter(is_behind).count() * 2 > used.len() {
         true => Verdict::Saturated,
-        false => Verdict::Valid,
+        false if drift.is_empty() => Verdict::Valid,
+        false => Verdict::Drifts(drift.join(", ")),
     }
 }
 
 fn peers(used: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
+    // A repeat without calls has no ratio.
+    let used = Vec::from_iter(used.iter().filter(|one| one.measured.sums.ended > 0));
     let tools: BTreeSet<&String> = used.iter().flat_map(|one| one.peers.keys()).collect();
     let peer = |tool: &String| {
         let pairs = used.iter().filter_map(|one| Some((one.measured, one.peers.get(tool)?)));
@@ -276,9 +276,7 @@ fn peers(used: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
             let values: Vec<f64> = pairs.iter().filter_map(|(_, figures)| of(figures)).collect();
             (!values.is_empty()).then(|| mean(values).value)
         };
-        let ratios = pairs
-            .iter()
-            .map(|(own, figures)| own.sums.ended as f64 / own.window_s / figures.iops);
+        let ratio = |(own, of): &(&MeasuredRepeat, &PeerFigures)| own.sums.ended as f64 / own.window_s / of.iops;
         Peer {
             command: pairs[0].1.command.clone(),
             iops: each(|figures| figures.iops),
@@ -286,7 +284,7 @@ fn peers(used: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
             p50_us: some(|figures| figures.p50_us),
             p99_us: some(|figures| figures.p99_us),
             cpu_us_per_call: some(|figures| figures.cpu_us_per_call),
-            ratio: geometric_mean(ratios),
+            ratio: geometric_mean(pairs.iter().map(ratio)),
         }
     };
     tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()
@@ -395,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_without_calls_has_no_cpu_time_of_a_call() {
+    fn a_repeat_without_calls_has_no_cpu_time_of_a_call_and_no_ratio_to_a_peer() {
         let summary = |calls: &[u64]| {
             let entry = |(repeat, calls): (u32, &u64)| {
                 let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
@@ -405,8 +403,13 @@ mod tests {
                     "asked_bytes": calls * 1000, "ended_bytes": calls * 1000, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0,
                     "via": "", "machine": {"own_cpu_s": 0.001}
                 });
+                let fio = PeerFigures {
+                    iops: 20.0,
+                    ..PeerFigures::default()
+                };
                 Entry {
                     measured: serde_json::from_value(measured).unwrap(),
+                    peers: BTreeMap::from([("fio".to_owned(), fio)]),
                     ..Entry::new(&Point::reads("disk", 1000), repeat)
                 }
             };
@@ -420,7 +423,10 @@ mod tests {
             (per_gb - 100.0).abs() < 1e-6 && (both.cpu_us_per_call.value - 100.0).abs() < 1e-6,
             "{both:?}"
         );
-        assert!(summary(&[0]).cpu_s_per_gb.is_none());
+        let ratio = both.peers["fio"].ratio.value;
+        assert!((ratio - 0.5).abs() < 1e-9, "{ratio}");
+        let none = summary(&[0]);
+        assert!(none.cpu_s_per_gb.is_none() && none.peers.is_empty());
     }
 
     #[test]
