@@ -85,6 +85,7 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
     assert!(output.status.success(), "{}", stderr(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
+    assert_eq!(run["settings"]["precondition"], 0.02);
     // Two writes through the tier, and each of four in place with three durabilities.
     assert_eq!(points.len(), 20 + (2 + 4 * 3) + 3 + 4);
     let mut measured = 0;
