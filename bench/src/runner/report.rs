@@ -217,6 +217,7 @@ fn seconds(points: &[PointSeconds]) -> Vec<(String, Markup)> {
     points.chunk_by(|a, b| name(a) == name(b)).map(figure).collect()
 }
 
+/// Draws a figure of each second; `None` if it is always 0, as the bytes of look-ups are.
 fn by_second(
     title: &str,
     (name, unit): (&'static str, Unit),
@@ -237,7 +238,7 @@ fn by_second(
     };
     let lines: Vec<Line> = group.iter().enumerate().map(line).collect();
     let highest = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
-    let y = Axis::linear(name, unit, (0.0, highest * 1.1));
+    let y = (highest > 0.0).then(|| Axis::linear(name, unit, (0.0, highest * 1.1)))?;
     let mut chart = curves(title.to_owned(), ("second", Unit::Count), y, lines)?;
     (chart.x.log, chart.x.range.0) = (false, 0.0);
     Some(chart)
@@ -454,6 +455,27 @@ mod tests {
         };
         let run = run_facts();
         cautions(&run, &figures)
+    }
+
+    #[test]
+    fn calls_that_move_no_bytes_have_no_chart_of_bytes() {
+        let html_of = |operation, mb_per_s| {
+            let second = SecondFigures {
+                calls: 1000,
+                mb_per_s,
+                p99_us: None,
+            };
+            let point = Point {
+                operation,
+                ..Point::reads("disk", 4096)
+            };
+            let repeats = vec![vec![second; 3]];
+            let (_, html) = seconds(&[PointSeconds { point, repeats }]).remove(0);
+            html.0
+        };
+        let [stat, read] = [(Operation::Stat, 0.0), (Operation::Read, 4.1)].map(|(kind, mb)| html_of(kind, mb));
+        assert!(stat.contains("calls ended each second") && !stat.contains("MB each second"));
+        assert!(read.contains("MB each second"));
     }
 
     #[test]
