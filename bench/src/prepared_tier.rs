@@ -37,9 +37,9 @@ pub(crate) fn with_tiers<T>(
     let environment = environment(&tiers);
     let measured = measure(&mut tiers);
     let mut run = RunFacts::new(common, stop, environment, notes(&tiers));
-    let removed: Vec<Result<()>> = tiers.values().map(PreparedTier::remove).collect();
-    let failed = removed.into_iter().find_map(Result::err);
-    run.not_removed = failed.map(|error| format!("{error:#}"));
+    // All are removed, also after an error.
+    let failed = tiers.values().filter_map(|tier| tier.remove().err());
+    run.not_removed = failed.map(|error| format!("{error:#}")).reduce(|first, _| first);
     Ok((measured?, run))
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn environment(tiers: &PreparedTiers) -> Environment {
 
 /// Returns the notes of each tier.
 pub(crate) fn notes(tiers: &PreparedTiers) -> BTreeMap<String, Vec<String>> {
-    let of = |(name, tier): (&String, &PreparedTier)| (name.clone(), tier.notes.clone());
+    let of = |(name, tier): (&String, &PreparedTier)| (name.clone(), tier.notes());
     tiers.iter().map(of).collect()
 }
 
@@ -121,8 +121,6 @@ pub(crate) struct PreparedTier {
     /// Points whose writes have preconditioned the tier.
     pub(crate) preconditioned: BTreeSet<Point>,
     monitor: MachineMonitor,
-    /// Notes of the tier.
-    pub(crate) notes: Vec<String>,
 }
 
 impl PreparedTier {
@@ -146,7 +144,6 @@ impl PreparedTier {
         let base = TierKey { threads, direct: None };
         let opened = OpenTier::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
         Ok(Self {
-            notes: tier_notes(&opened.tier.info()),
             config,
             root,
             folder: format!("storage-bench/{}", unique_run_name()),
@@ -156,6 +153,14 @@ impl PreparedTier {
             preconditioned: BTreeSet::new(),
             monitor: MachineMonitor(watched_folder),
         })
+    }
+
+    /// Distinct notes of the opened tiers, also about their calls so far. That the way `buffered` is buffered needs no note.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let opened = self.opened.iter().filter(|(key, _)| key.direct != Some(false));
+        let all = opened.flat_map(|(_, opened)| tier_notes(&opened.tier.info()));
+        let mut seen = BTreeSet::new();
+        all.filter(|note| seen.insert(note.clone())).collect()
     }
 
     /// Folder of a local tier.
@@ -403,7 +408,7 @@ mod tests {
 
     /// Local tier below the test program: a temporary folder may lie in memory.
     fn disk() -> (tempfile::TempDir, PreparedTier) {
-        let config = TierConfig::parse_with("nvme.toml", "kind = \"nvme\"\nroot = \"anywhere\"\n", &[]).unwrap();
+        let config = TierConfig::parse_with::<&str>("nvme.toml", "kind = \"nvme\"\nroot = \"anywhere\"\n", &[]).unwrap();
         let scratch = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
         let tier = PreparedTier::new("disk", &config, Some(scratch.path()), 1).unwrap();
         (scratch, tier)

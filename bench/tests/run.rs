@@ -486,6 +486,31 @@ fn a_local_tier_behind_a_wrapper_is_measured_in_the_scratch_folder() {
 }
 
 #[test]
+fn a_disk_slower_than_the_recorded_one_is_named_in_the_results() {
+    let folder = folder();
+    let profile = folder.path().join("fast.toml");
+    // No disk answers within 10 ns.
+    let text = "schema = 1\nshares = [0.0, 1.0]\n[origin]\ndate = \"2026-11-23T10:00:00Z\"\nplace = \"x\"\ntier = \"nvme\"\n\
+                [origin.environment]\nkernel = \"x\"\ncpu = \"x\"\ncpus = 1\nmemory_bytes = 1\nclient = \"x\"\n\
+                [limits]\ntotal_bytes_per_s = 1\ntotal_is_limit = false\nrequests_per_s = 1\nrequests_is_limit = false\n\
+                [[points]]\nbytes = 4096\ndepth = 1\ncalls = 100\ncalls_per_s = 50.0\nlatency_us = [0.01, 0.01]\n";
+    std::fs::write(&profile, text).unwrap();
+    let set = format!("set = [\"emulated.profile={}\"]", profile.display());
+    plan(
+        folder.path(),
+        &format!(
+            "[[cross]]\ntier = [\"replay\"]\nblock = [\"4KiB\"]\n[tiers.replay]\nfile = \"nvme.toml\"\n{set}\n"
+        ),
+    );
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let notes = run["tiers"]["replay"].to_string();
+    assert!(notes.contains("took longer than recorded"), "{notes}");
+}
+
+#[test]
 fn mistakes_of_a_plan_are_named() {
     let folder = folder();
     for (cross, named) in [
