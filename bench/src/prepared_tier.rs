@@ -155,7 +155,7 @@ impl PreparedTier {
         })
     }
 
-    /// Distinct notes of the opened tiers, also about their calls so far. That the way `buffered` is buffered needs no note.
+    /// Distinct notes of the opened tiers, also about their calls so far. The way `buffered` needs no note that it is buffered.
     pub(crate) fn notes(&self) -> Vec<String> {
         let opened = self.opened.iter().filter(|(key, _)| key.direct != Some(false));
         let all = opened.flat_map(|(_, opened)| tier_notes(&opened.tier.info()));
@@ -408,7 +408,8 @@ mod tests {
 
     /// Local tier below the test program: a temporary folder may lie in memory.
     fn disk() -> (tempfile::TempDir, PreparedTier) {
-        let config = TierConfig::parse_with::<&str>("nvme.toml", "kind = \"nvme\"\nroot = \"anywhere\"\n", &[]).unwrap();
+        let text = "kind = \"nvme\"\nroot = \"anywhere\"\n";
+        let config = TierConfig::parse_with::<&str>("nvme.toml", text, &[]).unwrap();
         let scratch = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
         let tier = PreparedTier::new("disk", &config, Some(scratch.path()), 1).unwrap();
         (scratch, tier)
