@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum number of objects written at the same time.
-const MAX_WRITES: usize = 16;
+pub(crate) const MAX_WRITES: u32 = 16;
 /// Maximum number of objects removed at the same time.
 const MAX_DELETES: usize = 64;
 /// Bytes of content generated at a time.
@@ -59,11 +60,10 @@ impl Data {
         let file_bytes = size / u64::from(files);
         let put = |number: u32| async move {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
-            ensure!(!stop.is_requested(), "interrupted before all data was written");
-            write(tier, &path, seed ^ u64::from(number), file_bytes).await
+            write(tier.as_ref(), &path, seed ^ u64::from(number), file_bytes, stop).await
         };
-        let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(MAX_WRITES).try_collect().await;
-        Ok(Self::of(objects?, Some(seed)))
+        let written = stream::iter(0..files).map(put).buffered(MAX_WRITES as usize);
+        Ok(Self::of(written.try_collect().await?, Some(seed)))
     }
 
     /// Creates data of at least one object.
@@ -105,11 +105,11 @@ impl Data {
     }
 }
 
-/// Writes an object of seeded content: from memory if it is small, else from a temporary file.
+/// Writes an object of seeded content: from memory if it is small, else from a temporary file, which is on a local tier's disk.
 ///
 /// # Errors
-/// The tier fails.
-pub(crate) async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -> Result<Object> {
+/// The tier fails, or an interrupt.
+pub(crate) async fn write(tier: &dyn Tier, path: &ObjectPath, seed: u64, bytes: u64, stop: &Stop) -> Result<Object> {
     let put = async |body: Body| {
         let object = with_retries(async || tier.put(path, body.clone()).await).await;
         if object.is_err() {
@@ -117,14 +117,19 @@ pub(crate) async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, by
         }
         object.context("cannot write the data to measure")
     };
+    let piece = |at: u64| {
+        ensure!(!stop.is_requested(), "interrupted before all data was written");
+        Ok(content(seed, at..(at + PIECE_BYTES).min(bytes)))
+    };
     if bytes <= PIECE_BYTES {
-        return put(Body::Bytes(content(seed, 0..bytes).into())).await;
+        return put(Body::Bytes(piece(0)?.into())).await;
     }
-    let cannot = "cannot write the data to a temporary file";
-    let mut file = tempfile::NamedTempFile::new().context(cannot)?;
+    let root = PathBuf::from(tier.info().location);
+    let folder = if root.is_dir() { root } else { std::env::temp_dir() };
+    let cannot = || format!("cannot write {bytes} bytes of data to a temporary file in {}", folder.display());
+    let mut file = tempfile::NamedTempFile::new_in(&folder).with_context(cannot)?;
     for at in (0..bytes).step_by(PIECE_BYTES as usize) {
-        let piece = content(seed, at..(at + PIECE_BYTES).min(bytes));
-        file.write_all(&piece).context(cannot)?;
+        file.write_all(&piece(at)?).with_context(cannot)?;
     }
     put(Body::File(file.path().to_owned())).await
 }
@@ -151,9 +156,8 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
     for folder in folders.iter().rev() {
         _ = tier.remove_folder(&ObjectPath::new(folder)?).await;
     }
-    done.into_iter()
-        .collect::<Result<(), _>>()
-        .context("cannot remove the written objects")
+    let done: Result<(), StorageError> = done.into_iter().collect();
+    done.context("cannot remove the written objects")
 }
 
 /// Retries a call while its error is transient.
@@ -180,6 +184,22 @@ mod tests {
         let stop = Stop::default();
         stop.request();
         let written = Data::write(&tier, "bench/x", (1000, 4_096_000), 1, &stop).await;
+        assert!(written.unwrap_err().to_string().contains("interrupted"));
+        assert!(tier.list(None).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_ends_the_writing_of_a_large_object() {
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
+        let stop = Stop::default();
+        let later = stop.clone();
+        let interrupt = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            later.request();
+        });
+        // Takes seconds.
+        let written = Data::write(&tier, "bench/x", (1, 16 << 30), 1, &stop).await;
+        interrupt.join().unwrap();
         assert!(written.unwrap_err().to_string().contains("interrupted"));
         assert!(tier.list(None).await.unwrap().is_empty());
     }

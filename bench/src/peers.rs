@@ -2,7 +2,9 @@
 
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way, WriteSync};
 use crate::prepared_tier::runtime;
-use anyhow::{Context, Result, ensure};
+use crate::stop::Stop;
+use crate::ways::sync;
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -45,13 +47,14 @@ impl Fio {
     /// without such a job.
     ///
     /// # Errors
-    /// fio fails, hangs, or prints output that cannot be parsed.
+    /// fio fails, hangs, or prints output that cannot be parsed, or an interrupt.
     pub(crate) fn run(
         &self,
         (point, repeat): (&Point, u32),
         access: &Access,
         file: &Path,
         prepare_file: impl FnOnce() -> Result<()>,
+        stop: &Stop,
     ) -> Result<Option<PeerFigures>> {
         let arguments = arguments((point, repeat), access, file);
         let Some((program, arguments)) = self.0.as_deref().zip(arguments) else {
@@ -59,25 +62,31 @@ impl Fio {
         };
         prepare_file()?;
         let command = format!("{FIO} {}", arguments.join(" "));
-        let output = output(program, &arguments, access.warmup + access.window + GRACE);
+        let output = output(program, &arguments, access.warmup + access.window + GRACE, stop);
+        // Pages that it leaves to the kernel would be written during later repeats.
+        sync(&[file.to_owned()])?;
         let figures = output.and_then(|output| figures(&output));
-        let mut figures = figures.with_context(|| command.clone())?;
-        figures.command = command;
-        Ok(Some(figures))
+        let figures = figures.with_context(|| command.clone())?;
+        Ok(Some(PeerFigures { command, ..figures }))
     }
 }
 
 /// Returns the standard output of a program, if it ends in time.
-fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<String> {
+fn output(program: &Path, arguments: &[String], limit: Duration, stop: &Stop) -> Result<String> {
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let program = program.canonicalize().context("the tool is missing")?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder.path());
     command.stdin(Stdio::null()).kill_on_drop(true);
+    let late = || format!("timed out after {} s", limit.as_secs());
     // Started within the runtime, which reads the process's pipes.
-    let ended = runtime(1)?.block_on(async { timeout(limit, command.output()).await });
-    let output = ended.with_context(|| format!("timed out after {} s", limit.as_secs()))?;
-    let output = output.context("cannot start")?;
+    let ended = runtime(1)?.block_on(async {
+        tokio::select! {
+            ended = timeout(limit, command.output()) => ended.with_context(late),
+            () = stop.requested() => Err(anyhow!("interrupted")),
+        }
+    });
+    let output = ended?.context("cannot start")?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {}", output.status, stderr.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -175,16 +184,14 @@ fn figures(output: &str) -> Result<PeerFigures> {
     // CPU shares in percent of the threads' total run time, which is in milliseconds.
     let busy_us = |key: &str| Some(job[key].as_f64()? * job["job_runtime"].as_f64()? * 10.0);
     let calls = both["total_ios"].as_f64().filter(|calls| *calls > 0.0);
+    let cpu_us_of = |calls: f64| Some((busy_us("usr_cpu")? + busy_us("sys_cpu")?) / calls);
     let percentile = |name: &str| both["lat_ns"]["percentile"][name].as_f64().map(|ns| ns / 1e3);
     Ok(PeerFigures {
         iops: number("iops")?,
         mb_per_s: number("bw_bytes")? / 1e6,
         p50_us: percentile("50.000000"),
         p99_us: percentile("99.000000"),
-        cpu_us_per_call: busy_us("usr_cpu")
-            .zip(busy_us("sys_cpu"))
-            .zip(calls)
-            .map(|((user, system), calls)| (user + system) / calls),
+        cpu_us_per_call: calls.and_then(cpu_us_of),
         command: String::new(),
     })
 }
@@ -280,6 +287,21 @@ mod tests {
         };
         let [first, second] = [0, 1].map(|repeat| args_of_repeat(&point, repeat).unwrap());
         assert_ne!(first, second);
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_tool_that_runs() {
+        let (stop, started) = (Stop::default(), std::time::Instant::now());
+        let later = stop.clone();
+        let interrupt = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            later.request();
+        });
+        let limit = Duration::from_secs(120);
+        let error = output(Path::new("/bin/sleep"), &["60".to_owned()], limit, &stop).unwrap_err();
+        interrupt.join().unwrap();
+        assert_eq!(error.to_string(), "interrupted");
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

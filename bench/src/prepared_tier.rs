@@ -1,7 +1,7 @@
 //! A tier of a run, opened on a runtime of its own, with its data. In: a tier's configuration. Out: repeats of points, or the open tier
 //! for other measurements. Everything written is in one folder, and is removed at the end.
 
-use crate::content::{Data, remove, unique_run_name, with_retries};
+use crate::content::{Data, MAX_WRITES, remove, unique_run_name, with_retries};
 use crate::drive::{RepeatResult, RepeatRun, run_tasks, run_threads};
 use crate::machine::{Environment, MachineMonitor};
 use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, bad_usage, toml_name};
@@ -37,9 +37,9 @@ pub(crate) fn with_tiers<T>(
     let environment = environment(&tiers);
     let measured = measure(&mut tiers);
     let mut run = RunFacts::new(common, stop, environment, notes(&tiers));
-    let removed: Vec<Result<()>> = tiers.values().map(PreparedTier::remove).collect();
-    let failed = removed.into_iter().find_map(Result::err);
-    run.not_removed = failed.map(|error| format!("{error:#}"));
+    // All are removed, also after an error.
+    let failed = tiers.values().filter_map(|tier| tier.remove().err());
+    run.not_removed = failed.map(|error| format!("{error:#}")).reduce(|first, _| first);
     Ok((measured?, run))
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn environment(tiers: &PreparedTiers) -> Environment {
 
 /// Returns the notes of each tier.
 pub(crate) fn notes(tiers: &PreparedTiers) -> BTreeMap<String, Vec<String>> {
-    let of = |(name, tier): (&String, &PreparedTier)| (name.clone(), tier.notes.clone());
+    let of = |(name, tier): (&String, &PreparedTier)| (name.clone(), tier.notes());
     tiers.iter().map(of).collect()
 }
 
@@ -121,8 +121,6 @@ pub(crate) struct PreparedTier {
     /// Points whose writes have preconditioned the tier.
     pub(crate) preconditioned: BTreeSet<Point>,
     monitor: MachineMonitor,
-    /// Notes of the tier.
-    pub(crate) notes: Vec<String>,
 }
 
 impl PreparedTier {
@@ -146,7 +144,6 @@ impl PreparedTier {
         let base = TierKey { threads, direct: None };
         let opened = OpenTier::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
         Ok(Self {
-            notes: tier_notes(&opened.tier.info()),
             config,
             root,
             folder: format!("storage-bench/{}", unique_run_name()),
@@ -156,6 +153,14 @@ impl PreparedTier {
             preconditioned: BTreeSet::new(),
             monitor: MachineMonitor(watched_folder),
         })
+    }
+
+    /// Distinct notes of the opened tiers, also about their calls so far. The way `buffered` needs no note that it is buffered.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let opened = self.opened.iter().filter(|(key, _)| key.direct != Some(false));
+        let all = opened.flat_map(|(_, opened)| tier_notes(&opened.tier.info()));
+        let mut seen = BTreeSet::new();
+        all.filter(|note| seen.insert(note.clone())).collect()
     }
 
     /// Folder of a local tier.
@@ -174,6 +179,9 @@ impl PreparedTier {
             Operation::Write | Operation::Checkpoint => key.bytes(size).saturating_mul(2),
             _ => key.bytes(size),
         });
+        // Temporary files of the objects that are written at the same time.
+        let temporary = |key: &DataKey| key.bytes(size) / u64::from(key.files) * u64::from(key.files.min(MAX_WRITES));
+        let copies = copies.chain(keys.iter().map(temporary).max());
         let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
         let written = objects.map(|point| point.in_flight_bytes().saturating_mul(OBJECTS_PER_CALLER));
@@ -251,10 +259,15 @@ impl PreparedTier {
             let files = Arc::new(files);
             let caller = |number| LocalCaller::new(point, files.clone(), data.clone(), number);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-            return run_threads(&start_run()?, callers, &self.monitor, || match point.sync {
+            let outcome = run_threads(&start_run()?, callers, &self.monitor, || match point.sync {
                 WriteSync::End => sync(&files),
                 _ => Ok(()),
-            });
+            })?;
+            // Otherwise the kernel writes the pages during later repeats.
+            if point.writes_in_place() && point.sync == WriteSync::None {
+                sync(&files)?;
+            }
+            return Ok(outcome);
         }
         let key = TierKey {
             threads: point.threads,
@@ -381,4 +394,67 @@ pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::
     let folder = parent.canonicalize().map_err(refused)?;
     let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder);
     folder.map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Pattern;
+    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+    use std::fs::File;
+    use std::time::Duration;
+
+    const SIZE: u64 = 8 << 20;
+
+    /// Local tier below the test program: a temporary folder may lie in memory.
+    fn disk() -> (tempfile::TempDir, PreparedTier) {
+        let text = "kind = \"nvme\"\nroot = \"anywhere\"\n";
+        let config = TierConfig::parse_with::<&str>("nvme.toml", text, &[]).unwrap();
+        let scratch = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let tier = PreparedTier::new("disk", &config, Some(scratch.path()), 1).unwrap();
+        (scratch, tier)
+    }
+
+    #[test]
+    fn data_needs_room_for_the_temporary_files_that_it_is_written_from() {
+        let (_scratch, tier) = disk();
+        let needed = |files| {
+            let point = Point {
+                files,
+                ..Point::reads("disk", 4096)
+            };
+            tier.local_bytes([point].iter(), SIZE)
+        };
+        assert_eq!([1, 32].map(needed), [2 * SIZE, SIZE + SIZE / 2]);
+    }
+
+    #[test]
+    fn pages_of_writes_that_are_not_synced_are_not_left_to_later_repeats() {
+        let (_scratch, mut tier) = disk();
+        let point = Point {
+            way: Way::Pread,
+            operation: Operation::Write,
+            pattern: Pattern::Sequential,
+            cache: CacheState::Warm,
+            ..Point::reads("disk", 65_536)
+        };
+        let access = Access::reads(SIZE, Duration::from_millis(100), Duration::ZERO);
+        let stop = Stop::default();
+        tier.prepare(&point, &access, &stop).unwrap();
+        tier.measure(&point, &access, 0, &stop, Ok).unwrap();
+        let path = tier.files(&point).remove(0);
+        let fetched = |drop_pages: &dyn Fn()| {
+            drop_pages();
+            let before = MachineMonitor::default().sample();
+            assert_eq!(std::fs::read(&path).unwrap().len() as u64, SIZE);
+            let used = MachineMonitor::default().sample().since(&before);
+            used.fetched_bytes.unwrap_or(0)
+        };
+        // Drops clean pages alone.
+        let file = File::open(&path).unwrap();
+        let clean = fetched(&|| posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap());
+        let all = fetched(&|| drop_cache(std::slice::from_ref(&path)).unwrap());
+        // Both are 0 in a folder in memory.
+        assert!(2 * clean >= all.min(SIZE), "{clean} of {all}");
+    }
 }

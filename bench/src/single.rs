@@ -63,7 +63,7 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
-    let data = runtime.block_on(prepare(&tier, options))?;
+    let data = runtime.block_on(prepare(&tier, options, &stop))?;
     let measured = measure(runtime, &tier, &data, options, &stop);
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
@@ -102,10 +102,10 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
 }
 
 /// Returns the object to read: an existing one, or one written for the measurement.
-async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> {
+async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions, stop: &Stop) -> Result<Data> {
     let Some(path) = &options.object else {
         let path = ObjectPath::new(&format!("storage-bench/{}.bin", unique_run_name()))?;
-        let object = write(tier, &path, CONTENT_SEED, options.size).await?;
+        let object = write(tier.as_ref(), &path, CONTENT_SEED, options.size, stop).await?;
         let data = Data::of(vec![object], Some(CONTENT_SEED));
         // A local file was written through the page cache.
         let file = Path::new(&tier.info().location).join(path.as_str());
@@ -163,7 +163,7 @@ fn measure(
     let callers = (0..options.depth).map(caller);
     let outcome = run_tasks(runtime, &run, callers, &MachineMonitor::default())?;
     ensure!(
-        outcome.tally.sums.calls > 0,
+        outcome.tally.sums.calls > 0 || stop.is_requested(),
         "no call finished in {:.1} s: raise --seconds",
         outcome.window.as_secs_f64()
     );

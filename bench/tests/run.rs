@@ -85,6 +85,7 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
     assert!(output.status.success(), "{}", stderr(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
+    assert_eq!(run["settings"]["precondition"], 0.02);
     // Two writes through the tier, and each of four in place with three durabilities.
     assert_eq!(points.len(), 20 + (2 + 4 * 3) + 3 + 4);
     let mut measured = 0;
@@ -434,6 +435,19 @@ fn fio_runs_beside_reads_and_writes() {
 }
 
 #[test]
+fn a_run_without_local_files_lacks_no_fio() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"memory\"]\nblock = [\"4KiB\"]\n");
+    change(folder.path(), "peers = false\n", "");
+    let out = folder.path().join("out");
+    let mut command = command(folder.path(), &["--out", out.to_str().unwrap()]);
+    let output = command.env("PATH", "").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    assert_eq!(run["peer_notes"], serde_json::json!([]));
+}
+
+#[test]
 fn a_resumed_run_is_preconditioned_again() {
     let folder = folder();
     plan(
@@ -463,6 +477,37 @@ fn a_local_tier_behind_a_wrapper_is_measured_in_the_scratch_folder() {
     let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+    // It is resumed on the same disk alone.
+    let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    elsewhere.arg("run").arg(folder.path().join("plan.toml"));
+    let output = elsewhere.args(["--scratch", "/proc", "--resume"]).arg(&out).output();
+    let message = stderr(&output.unwrap());
+    assert!(message.contains("plan, tiers or scratch disk differ"), "{message}");
+}
+
+#[test]
+fn a_disk_slower_than_the_recorded_one_is_named_in_the_results() {
+    let folder = folder();
+    let profile = folder.path().join("fast.toml");
+    // No disk answers within 10 ns.
+    let text = "schema = 1\nshares = [0.0, 1.0]\n[origin]\ndate = \"2026-11-23T10:00:00Z\"\nplace = \"x\"\ntier = \"nvme\"\n\
+                [origin.environment]\nkernel = \"x\"\ncpu = \"x\"\ncpus = 1\nmemory_bytes = 1\nclient = \"x\"\n\
+                [limits]\ntotal_bytes_per_s = 1\ntotal_is_limit = false\nrequests_per_s = 1\nrequests_is_limit = false\n\
+                [[points]]\nbytes = 4096\ndepth = 1\ncalls = 100\ncalls_per_s = 50.0\nlatency_us = [0.01, 0.01]\n";
+    std::fs::write(&profile, text).unwrap();
+    let set = format!("set = [\"emulated.profile={}\"]", profile.display());
+    plan(
+        folder.path(),
+        &format!(
+            "[[cross]]\ntier = [\"replay\"]\nblock = [\"4KiB\"]\n[tiers.replay]\nfile = \"nvme.toml\"\n{set}\n"
+        ),
+    );
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let notes = run["tiers"]["replay"].to_string();
+    assert!(notes.contains("took longer than recorded"), "{notes}");
 }
 
 #[test]
@@ -526,6 +571,18 @@ fn data_that_does_not_fit_the_disk_is_refused_before_it_is_written() {
     assert!(!output.status.success() && began.elapsed() < Duration::from_secs(60));
     let text = stderr(&output);
     assert!(text.contains("the plan writes") && text.contains("--scratch"), "{text}");
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+}
+
+#[test]
+fn data_of_a_disk_is_written_beside_it_and_not_in_the_temporary_folder() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [\"4KiB\"]\n");
+    change(folder.path(), "size = \"1MiB\"", "size = \"2MiB\"");
+    let out = folder.path().join("out");
+    let mut command = command(folder.path(), &["--out", out.to_str().unwrap()]);
+    let output = command.env("TMPDIR", "/no/such/folder").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
 }
 

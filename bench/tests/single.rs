@@ -2,19 +2,23 @@
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Runs the bench on an nvme tier over `root`, for a short time.
 fn bench(root: &Path, arguments: &[&str]) -> Output {
+    let mut command = command(root);
+    command.args(["--seconds", "0.3", "--warmup", "0.1"]);
+    command.args(arguments).output().unwrap()
+}
+
+fn command(root: &Path) -> Command {
     let config = root.join("tier.toml");
     std::fs::write(&config, format!("kind = \"nvme\"\nroot = \"{}\"", root.display())).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    command.arg("--tier").arg(config);
     command
-        .arg("--tier")
-        .arg(config)
-        .args(["--seconds", "0.3", "--warmup", "0.1"]);
-    command.args(arguments).output().unwrap()
 }
 
 fn json(output: &Output) -> Value {
@@ -44,6 +48,28 @@ fn it_measures_its_own_object_and_removes_it() {
     assert!(["direct", "page-cache"].contains(&report["via"].as_str().unwrap()));
     assert!(number("p50_us") <= number("max_us"));
     assert!(!root.path().join("storage-bench").exists());
+}
+
+#[test]
+fn an_interrupt_of_the_warm_up_is_named() {
+    let root = folder();
+    let mut command = command(root.path());
+    command.args(["--size", "64KiB", "--warmup", "60"]).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let written = root.path().join("storage-bench");
+    let is_written = || std::fs::read_dir(&written).is_ok_and(|mut objects| objects.next().is_some());
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is_written() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    std::thread::sleep(Duration::from_millis(200));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("interrupted: the figures cover 0.0 s"), "{message}");
+    assert!(!written.exists());
 }
 
 #[test]

@@ -126,12 +126,16 @@ fn rounds(measured: &CalibrationResults) -> Vec<RecordedRound> {
         };
         (geometric_mean(measured.cells.iter().filter_map(ratio)).value * 1e4).round() / 1e4
     };
-    let round = |(index, at_s): (usize, &f64)| RecordedRound {
-        at_s: (at_s * 10.0).round() / 10.0,
-        p50_ratio: ratio(index, 0.5, |(p50, _)| p50),
-        p99_ratio: ratio(index, 0.99, |(_, p99)| p99),
+    // An interrupted or disturbed round may lack figures.
+    let figures = |index: usize| measured.cells.iter().find_map(|cell| *cell.by_round.get(index)?);
+    let round = |(index, at_s): (usize, &f64)| {
+        figures(index).map(|_| RecordedRound {
+            at_s: (at_s * 10.0).round() / 10.0,
+            p50_ratio: ratio(index, 0.5, |(p50, _)| p50),
+            p99_ratio: ratio(index, 0.99, |(_, p99)| p99),
+        })
     };
-    measured.rounds_at_s.iter().enumerate().map(round).collect()
+    measured.rounds_at_s.iter().enumerate().filter_map(round).collect()
 }
 
 /// Ratio between rounds from which a change is shown.
@@ -154,21 +158,18 @@ pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-fn has_p99(point: &RecordedPoint) -> bool {
-    point.calls >= samples_needed(0.99)
-}
-
 fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
     let at = |share: f64| {
         let mut quantiles = profile.shares.iter().zip(&point.latency_us);
-        quantiles.find(|(of, _)| **of >= share).map(|(_, us)| *us)
+        let found = quantiles.find(|(of, _)| **of >= share).map(|(_, us)| *us);
+        or_none(found.filter(|_| point.calls >= samples_needed(share)), latency)
     };
     vec![
         bytes(point.bytes),
         point.depth.to_string(),
-        or_none(at(0.5), latency),
-        or_none(at(0.95), latency),
-        or_none(at(0.99).filter(|_| has_p99(point)), latency),
+        at(0.5),
+        at(0.95),
+        at(0.99),
         digits3(point.calls_per_s),
         digits3(point.calls_per_s * point.bytes as f64 / 1e6),
         point.calls.to_string(),
@@ -206,9 +207,8 @@ fn summary_lines(profile: &Recorded) -> Vec<String> {
             "drift: medians of rounds range from {min:.2} to {max:.2} times the overall median; a replay draws from all rounds"
         ));
     }
-    if !profile.points.iter().all(has_p99) {
-        let needed = samples_needed(0.99);
-        summary_lines.push(format!("n/a: fewer than {needed} reads; raise --rounds or --seconds"));
+    if profile.points.iter().any(|point| point.calls < samples_needed(0.99)) {
+        summary_lines.push("n/a: fewer than 10 reads beyond the percentile; raise --rounds or --seconds".to_owned());
     }
     summary_lines
 }
@@ -271,6 +271,20 @@ mod tests {
         // 61,440 bytes in 10.5 ms.
         let rate = profile.limits.connection_bytes_per_s.unwrap() as f64;
         assert!((rate / 5.85e6 - 1.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn a_round_without_figures_is_left_out() {
+        let mut cell = cell(4096, 1, 1000, 1.0);
+        // The second round was disturbed, the third interrupted.
+        cell.by_round[1] = None;
+        let measured = CalibrationResults {
+            cells: vec![cell],
+            rounds_at_s: vec![0.0, 7.0, 14.0],
+            ..CalibrationResults::default()
+        };
+        let rounds = profile(origin(), &measured).rounds;
+        assert_eq!(Vec::from_iter(rounds.iter().map(|round| round.at_s)), [0.0]);
     }
 
     #[test]
@@ -339,6 +353,7 @@ mod tests {
             rounds: vec![round(0.9), round(1.2)],
             points: vec![point(1, 1000), point(8, 100)],
         };
+        assert_eq!(row(&profile, &profile.points[1])[2..5], ["200 µs", "n/a", "n/a"]);
         let text = text(&profile, Path::new("p.toml"));
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for wanted in [

@@ -125,10 +125,8 @@ pub(super) fn rounds(
         let result = tier.measure(point, &access, round, stop, Ok)?;
         if !stop.is_requested() {
             let disturbed = result.machine.disturbed(&Limits::default());
-            steps
-                .entry(point.clone())
-                .or_default()
-                .push(MeasuredStep { result, disturbed });
+            let of_point = steps.entry(point.clone()).or_default();
+            of_point.push(MeasuredStep { result, disturbed });
         }
         Ok(())
     })?;

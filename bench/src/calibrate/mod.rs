@@ -144,16 +144,17 @@ pub(crate) fn run(options: &CalibrateOptions) -> Result<()> {
         bail!("interrupted before every size was read at every depth: no profile was written");
     }
     measured.check()?;
-    if !measured.disturbed.is_empty() {
-        origin.notes.insert(0, printable(&measured.disturbed));
-    }
-    origin.notes.truncate(MAX_NOTES);
+    let disturbed = Some(measured.disturbed.clone()).filter(|text| !text.is_empty());
+    // The first note is the tier's address, which may be private.
+    let notes = disturbed.into_iter().chain(tier.notes().into_iter().skip(1));
+    origin.notes = notes.take(MAX_NOTES).map(|note| printable(&note)).collect();
     let profile = describe::profile(origin, &measured);
     write(&profile, file, &options.out)?;
     print!("{}", describe::text(&profile, &options.out));
     removed?;
     if stop.is_requested() {
-        bail!("interrupted: finished rounds: {}", measured.rounds_at_s.len());
+        let finished = measured.cells.iter().map(|cell| cell.by_round.len()).min();
+        bail!("interrupted: finished rounds: {}", finished.unwrap_or(0));
     }
     Ok(())
 }
@@ -169,8 +170,8 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, tier: &PreparedTier) 
         date: environment.date.clone(),
         place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
-        // The first note is the tier's address, which may be private.
-        notes: tier.notes.iter().skip(1).map(|note| printable(note)).collect(),
+        // Known after the measurement.
+        notes: Vec::new(),
         environment: RecordedEnvironment {
             kernel: printable(&environment.host.kernel),
             cpu: printable(&environment.host.cpu),
@@ -200,8 +201,6 @@ fn write(profile: &Recorded, mut file: NamedTempFile, out: &Path) -> Result<()> 
     let cannot = || format!("cannot write {}", out.display());
     let head = "# Profile of a tier, recorded by `tierlab-storage-bench calibrate`. Replay it over another tier with\n\
                 # `[emulated]` and `profile = \"THIS FILE\"` in that tier's TOML.\n";
-    file.write_all(head.as_bytes()).with_context(cannot)?;
-    file.write_all(text.as_bytes()).with_context(cannot)?;
-    file.persist_noclobber(out).with_context(cannot)?;
-    Ok(())
+    file.write_all(format!("{head}{text}").as_bytes()).with_context(cannot)?;
+    file.persist_noclobber(out).with_context(cannot).map(drop)
 }

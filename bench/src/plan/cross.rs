@@ -56,9 +56,7 @@ fn combinations(table: &RawCross) -> Vec<Point> {
     let mut all = vec![Point::reads("", 0)];
     vary(&mut all, &table.tier, |point, tier| point.tier.clone_from(tier));
     vary(&mut all, &table.pattern, |point, pattern| point.pattern = *pattern);
-    vary(&mut all, &table.operation, |point, operation| {
-        point.operation = *operation;
-    });
+    vary(&mut all, &table.operation, |point, kind| point.operation = *kind);
     vary(&mut all, &table.way, |point, way| point.way = *way);
     vary(&mut all, &table.cache, |point, cache| point.cache = *cache);
     vary(&mut all, &table.sync, |point, sync| point.sync = *sync);
@@ -128,8 +126,7 @@ fn resolve(mut point: Point, kinds: &Kinds) -> Result<Point> {
     }
     if !point.writes_in_place() {
         point.sync = match kind {
-            _ if !point.operation.writes() => WriteSync::None,
-            TierKind::Other("memory") => WriteSync::None,
+            _ if !point.operation.writes() || *kind == TierKind::Other("memory") => WriteSync::None,
             TierKind::Other("nfs") => WriteSync::Commit,
             TierKind::Local { .. } | TierKind::Other("nvme" | "gds") => WriteSync::Each,
             TierKind::Other(_) | TierKind::ReadOnly(_) => WriteSync::Acknowledged,
@@ -165,9 +162,7 @@ fn check(point: &Point, access: &Access) -> Result<()> {
             "pattern: at most 16777216 blocks for `zipf`; raise `block` or lower `size`"
         }
         (Way::Mmap, _) if point.operation != Operation::Read => "operation: `mmap` is read only; write with `pread`",
-        (Way::PreadDirect, _) if !is_aligned => {
-            "block: `pread-direct` requires blocks and files that are multiples of 4 KiB"
-        }
+        (Way::PreadDirect, _) if !is_aligned => "block: `pread-direct` requires multiples of 4 KiB, also for files",
         _ => return Ok(()),
     };
     bail!("cross.{fault} ({point})")

@@ -149,7 +149,7 @@ pub(crate) struct Access {
     #[serde(serialize_with = "seconds")]
     pub(crate) warmup: Duration,
     /// Duration of writes before the first repeat of a point that writes.
-    #[serde(skip)]
+    #[serde(serialize_with = "seconds")]
     pub(crate) precondition: Duration,
     pub(crate) exponent: f64,
     pub(crate) stride: u32,

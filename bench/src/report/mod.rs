@@ -192,9 +192,8 @@ pub(crate) fn finish(
     if let Some(why) = &page.run.not_removed {
         bail!("{why}");
     }
-    if page.run.interrupted {
-        bail!("interrupted: the report covers the finished repeats{advice}");
-    }
+    let interrupted = "interrupted: the report covers the finished repeats";
+    ensure!(!page.run.interrupted, "{interrupted}{advice}");
     Ok(())
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct RunOptions {
 /// The plan is invalid, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds, options.agents.len())?;
-    plan.peers &= !options.no_peers;
+    plan.peers &= !options.no_peers && plan.points.iter().any(|point| point.way != Way::Tier);
     let fleet = fleet(&mut plan, options)?;
     let fingerprint = fingerprint(&plan, fleet.is_some());
     plan.common.text += &fingerprint;
@@ -110,7 +110,7 @@ fn fingerprint(plan: &Plan, is_by_agents: bool) -> String {
     let common = &plan.common;
     let tiers = crc32c::crc32c(format!("{:?}", common.tiers).as_bytes());
     let scratch = common.scratch.clone().unwrap_or_else(std::env::temp_dir);
-    let is_local = !is_by_agents && plan.points.iter().any(|point| point.way != Way::Tier);
+    let is_local = !is_by_agents && common.tiers.values().any(|config| config.kind() == "nvme");
     let disk = std::fs::metadata(&scratch).ok().filter(|_| is_local);
     let disk = disk.map(|disk| format!(", scratch on device {}: {}", disk.dev(), filesystem(&scratch)));
     format!("# tiers {tiers:08x}{}\n", disk.unwrap_or_default())
@@ -274,7 +274,7 @@ fn measure_fio(plan: &Plan, tier: &PreparedTier, fio: &Fio, entry: &mut Entry, s
         return;
     };
     let prepare_file = || tier.prepare_peer_file(&entry.point, file.clone());
-    match fio.run((&entry.point, entry.repeat), &plan.access, &file, prepare_file) {
+    match fio.run((&entry.point, entry.repeat), &plan.access, &file, prepare_file, stop) {
         Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
         Err(error) => entry.peer_faults.push(format!("{error:#}")),
     }

@@ -169,12 +169,8 @@ impl Journal {
         let file = folder.join(PLAN);
         let is_same = std::fs::read_to_string(&file).with_context(why)? == plan;
         std::fs::metadata(folder.join(FILE)).with_context(why)?;
-        let advice = "restore them, or omit --resume";
-        let file = file.display();
-        ensure!(
-            is_same,
-            "{file}: plan, tiers or scratch disk differ from the run's: {advice}"
-        );
+        let differ = "plan, tiers or scratch disk differ from the run's: restore them, or omit --resume";
+        ensure!(is_same, "{}: {differ}", file.display());
         Self::open(folder)
     }
 

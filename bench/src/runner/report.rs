@@ -11,21 +11,20 @@ use crate::runner::{Figures, PointSeconds};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, spread};
+use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, percent, spread};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
-const COLUMNS: [Column<Summary, Cell>; 18] = [
+const COLUMNS: [Column<Summary, Cell>; 19] = [
     ("block", |one| one.point.block_text().into()),
     ("depth", |one| one.point.depth.to_string().into()),
     ("calls/s", |one| spread(&one.iops).into()),
-    ("MB/s", |one| if_moves_bytes(one, spread(&one.mb_per_s)).into()),
-    ("of best", |one| {
-        if_moves_bytes(one, format!("{:.0} %", one.share_of_best_mb * 100.0)).into()
-    }),
+    ("MB/s", |one| if_moves_bytes(one, spread(&one.mb_per_s))),
+    ("of best", |one| if_moves_bytes(one, percent(one.share_of_best_mb))),
     ("p50", |one| time(one.p50_us).into()),
     ("p95", |one| time(one.p95_us).into()),
     ("p99", |one| time(one.p99_us).into()),
     ("p99.9", |one| time(one.p999_us).into()),
+    ("send lag p99", |one| or_none(one.late_p99_us, latency).into()),
     ("CPU s/GB", |one| {
         or_none(one.cpu_s_per_gb.map(|cpu| cpu.value), digits3).into()
     }),
@@ -39,15 +38,16 @@ const COLUMNS: [Column<Summary, Cell>; 18] = [
         fio(one, |fio| or_none(fio.cpu_us_per_call, digits3)).into()
     }),
     ("verdict", |one| {
-        Cell::badge(class(one.verdict.name()), one.verdict_name())
+        Cell::badge(class(one.verdict.name()), one.verdict.name())
     }),
 ];
-const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point \
-                    reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
-                    bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
-                    bytes that the kernel fetched from storage per requested byte. of fio's: mean ratio of calls/s over the repeats, \
-                    each paired with fio's run of the same job. Writes: synced, on the disk at the reply; committed, by the NFS \
-                    server's COMMIT; acknowledged, durable by the settings of the server.";
+const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point reached on \
+                    the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. send lag: from the due \
+                    time to the call, part of the latency; the highest of the repeats. CPU: of the bench's own process, per GB read or \
+                    written, and per call. moved: bytes moved by the tier per requested byte. fetched: bytes that the kernel fetched from \
+                    storage per requested byte. of fio's: mean ratio of calls/s over the repeats, each paired with fio's run of the same job. \
+                    Writes: synced, on the disk at the reply; committed, by the NFS server's COMMIT; acknowledged, durable by the settings of \
+                    the server.";
 
 /// Content of the report.
 pub(super) fn page<'a>(run: &'a RunFacts, access: &Access, figures: &Figures) -> Page<'a> {
@@ -149,14 +149,14 @@ fn badges(points: &[Summary]) -> Vec<(&'static str, String)> {
         let count = points.iter().filter(|point| point.verdict.name() == verdict).count();
         (count > 0).then(|| (class(verdict), format!("{count} {verdict}")))
     };
-    let verdicts = ["valid", "saturated", "unknown", "failed"];
+    let verdicts = ["valid", "drifts", "saturated", "unknown", "failed"];
     verdicts.into_iter().filter_map(badge).collect()
 }
 
 /// Colour of a verdict.
 fn class(verdict: &'static str) -> &'static str {
     match verdict {
-        "unknown" | "failed" => "invalid",
+        "drifts" | "unknown" | "failed" => "invalid",
         verdict => verdict,
     }
 }
@@ -166,11 +166,9 @@ fn time(us: Option<Interval>) -> String {
 }
 
 /// Text about the bytes that calls move; `n/a` if they move none.
-fn if_moves_bytes(one: &Summary, text: String) -> String {
-    match one.point.operation.moves_bytes() {
-        true => text,
-        false => NONE.to_owned(),
-    }
+fn if_moves_bytes(one: &Summary, text: String) -> Cell {
+    let moving = Some(text).filter(|_| one.point.operation.moves_bytes());
+    moving.unwrap_or_else(|| NONE.to_owned()).into()
 }
 
 /// Text about fio's figures of a point; `n/a` without any.
@@ -219,6 +217,7 @@ fn seconds(points: &[PointSeconds]) -> Vec<(String, Markup)> {
     points.chunk_by(|a, b| name(a) == name(b)).map(figure).collect()
 }
 
+/// Draws a figure of each second; `None` if it is always 0, as the bytes of look-ups are.
 fn by_second(
     title: &str,
     (name, unit): (&'static str, Unit),
@@ -239,7 +238,7 @@ fn by_second(
     };
     let lines: Vec<Line> = group.iter().enumerate().map(line).collect();
     let highest = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
-    let y = Axis::linear(name, unit, (0.0, highest * 1.1));
+    let y = (highest > 0.0).then(|| Axis::linear(name, unit, (0.0, highest * 1.1)))?;
     let mut chart = curves(title.to_owned(), ("second", Unit::Count), y, lines)?;
     (chart.x.log, chart.x.range.0) = (false, 0.0);
     Some(chart)
@@ -323,17 +322,17 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
     curves(title.to_owned(), axis, y, lines)
 }
 
-/// Returns a sentence for each checkpoint and each restore.
+/// Returns a sentence for each valid checkpoint and restore.
 fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
-        let took = summary.took_s.filter(|_| summary.calls > 0)?;
+        let took = summary.took_s?;
         // Each agent has all callers of the point.
         let calls = summary.calls / (summary.repeats - summary.left_out) as u64;
         let (point, all) = (&summary.point, bytes(summary.point.block_bytes * calls));
         let [took, rate] = [took, summary.mb_per_s].map(|of| spread(&of));
         Some(format!("{point}: {all} in {took} s, {rate} MB/s"))
     };
-    points.iter().filter_map(sentence).collect()
+    valid(points).filter_map(sentence).collect()
 }
 
 /// Commands of the other tools, one per line.
@@ -360,12 +359,12 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
                 unknown.entry(reason).or_insert((point, why.as_str(), 0)).2 += 1;
             }
             Verdict::Saturated => all.push(format!(
-                "{point}: the tier did not keep up ({} of {} calls/s, {} unfinished)",
+                "{point}: the tier did not keep up at this depth ({} of {} calls/s, {} unfinished)",
                 digits3(summary.iops.value),
                 point.rate,
                 summary.unfinished
             )),
-            Verdict::Valid => {}
+            Verdict::Valid | Verdict::Drifts(_) => {}
         }
         all.extend(summary.drift.iter().map(|drift| format!("{point}: {drift}")));
         // Each error names the command, whose seed differs by repeat: one of them stands for all.
@@ -408,7 +407,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_checkpoint_of_several_agents_has_the_bytes_of_all() {
+    fn a_checkpoint_of_several_agents_has_the_bytes_of_all_if_it_is_valid() {
         let mut latencies = hdrhistogram::Histogram::<u64>::new(3).unwrap();
         latencies.record_n(1_500_000_000, 3).unwrap();
         let point = Point {
@@ -426,8 +425,12 @@ mod tests {
                 ..Entry::new(&point, repeat)
             }
         };
-        let sentence = checkpoints(&summaries(&[entry(0), entry(1)])).remove(0);
+        let mut points = summaries(&[entry(0), entry(1)]);
+        let sentence = checkpoints(&points).remove(0);
         assert!(sentence.contains("3 MiB in 2.00 [2.00–2.00] s, 1.57 ["), "{sentence}");
+        // The table has its figures, with the verdict.
+        points[0].verdict = Verdict::Unknown("not cold".to_owned());
+        assert!(checkpoints(&points).is_empty());
     }
 
     fn run_facts() -> RunFacts {
@@ -452,6 +455,45 @@ mod tests {
         };
         let run = run_facts();
         cautions(&run, &figures)
+    }
+
+    #[test]
+    fn calls_that_move_no_bytes_have_no_chart_of_bytes() {
+        let html_of = |operation, mb_per_s| {
+            let second = SecondFigures {
+                calls: 1000,
+                mb_per_s,
+                p99_us: None,
+            };
+            let point = Point {
+                operation,
+                ..Point::reads("disk", 4096)
+            };
+            let repeats = vec![vec![second; 3]];
+            let (_, html) = seconds(&[PointSeconds { point, repeats }]).remove(0);
+            html.0
+        };
+        let [stat, read] = [(Operation::Stat, 0.0), (Operation::Read, 4.1)].map(|(kind, mb)| html_of(kind, mb));
+        assert!(stat.contains("calls ended each second") && !stat.contains("MB each second"));
+        assert!(read.contains("MB each second"));
+    }
+
+    #[test]
+    fn open_loops_show_their_send_lag_and_the_depth_that_a_rate_lacks() {
+        let point = Point {
+            rate: 2000,
+            ..Point::reads("bucket", 4096)
+        };
+        let mut entry = entry_beside_fio(&point, 0, 200);
+        entry.measured.as_mut().unwrap().late_p99_us = Some(1500.0);
+        let mut points = summaries(&[entry]);
+        points[0].verdict = Verdict::Saturated;
+        let table = table("", &COLUMNS, 0, &points).named(|name| name == "send lag p99");
+        let markdown = tierlab_report::parts::markdown_table(&table);
+        assert!(markdown.contains("1.50 ms"), "{markdown}");
+        let cautions = cautions_of(points);
+        let said = "depth 1: the tier did not keep up at this depth (200 of 2000 calls/s, 0 unfinished)";
+        assert!(cautions.iter().any(|line| line.ends_with(said)), "{cautions:?}");
     }
 
     #[test]

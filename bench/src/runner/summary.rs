@@ -15,9 +15,8 @@ use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_analysis::validity::stationarity::drifts;
 use tierlab_instrument::units::latency;
 
-/// Minimum share of due calls that end in an open loop's window; with less, the queue grows and the point is
-/// saturated.
-const MIN_ENDED_SHARE: f64 = 0.95;
+/// Maximum share of due calls that do not end in an open loop's window; with more, a queue may grow, and the point is saturated.
+const MAX_MISSING_SHARE: f64 = 0.05;
 
 /// Minimum share of a cold repeat's bytes fetched from storage.
 const MIN_FETCHED_SHARE: f64 = 0.95;
@@ -31,6 +30,8 @@ const MIN_DIRECT_SHARE: f64 = 0.5;
 pub(crate) enum Verdict {
     /// Measured as planned.
     Valid,
+    /// The latency changed during the run, so that it has no percentile.
+    Drifts(String),
     /// The tier could not keep up with the offered rate.
     Saturated,
     /// The instrument or the machine failed: the point is no evidence about the tier.
@@ -44,6 +45,7 @@ impl Verdict {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Valid => "valid",
+            Self::Drifts(_) => "drifts",
             Self::Saturated => "saturated",
             Self::Unknown(_) => "unknown",
             Self::Failed(_) => "failed",
@@ -97,16 +99,6 @@ pub(crate) struct Summary {
     pub(crate) peer_faults: Vec<String>,
 }
 
-impl Summary {
-    /// Name of the verdict; `drifts` for a valid point with drifting latencies.
-    pub(crate) fn verdict_name(&self) -> &'static str {
-        match self.verdict {
-            Verdict::Valid if !self.drift.is_empty() => "drifts",
-            ref verdict => verdict.name(),
-        }
-    }
-}
-
 /// Figures of another tool for a point.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Peer {
@@ -154,7 +146,9 @@ struct Measurement<'a> {
 fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let all: Vec<Measurement<'_>> = entries.iter().filter_map(|entry| measurement(entry)).collect();
     let repeats: Vec<Repeat> = all.iter().map(|one| one.repeat.clone()).collect();
-    let used: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
+    let repeats = counted(&repeats);
+    let drift: Vec<String> = drifts(&repeats).iter().map(drift_text).collect();
+    let used: BTreeSet<u32> = repeats.iter().map(|repeat| repeat.index).collect();
     let used: Vec<&Measurement<'_>> = all.iter().filter(|one| used.contains(&one.repeat.index)).collect();
     let each = |of: fn(&MeasuredRepeat) -> f64| mean(used.iter().map(|one| of(one.measured)));
     // A repeat without calls has no costs of a call.
@@ -176,7 +170,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let requests = sum(|m| m.sums.requests);
     let calls = sum(|m| m.sums.calls);
     Summary {
-        verdict: verdict(point, entries, &used),
+        verdict: verdict(point, entries, &used, &drift),
         repeats: all.len(),
         left_out: all.len() - used.len(),
         calls,
@@ -201,7 +195,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         nfs: machines().filter_map(|machine| machine.nfs).reduce(Traffic::plus),
         share_of_best_mb: 0.0,
         peers: peers(&used),
-        drift: drifts(&repeats).iter().map(drift_text).collect(),
+        drift,
         peer_faults: entries.iter().flat_map(|entry| entry.peer_faults.clone()).collect(),
         point: point.clone(),
     }
@@ -224,7 +218,7 @@ fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
     })
 }
 
-fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verdict {
+fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>], drift: &[String]) -> Verdict {
     if let Some(why) = entries.iter().find_map(|entry| entry.failed.clone()) {
         return Verdict::Failed(why);
     }
@@ -256,16 +250,23 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verd
         ));
     }
     let is_behind = |one: &&&Measurement<'_>| {
-        let sums = one.measured.sums;
-        sums.unfinished > 0 || (sums.ended as f64) < MIN_ENDED_SHARE * sums.calls as f64
+        let (sums, latency) = (one.measured.sums, &one.repeat.histograms.latency[0]);
+        let missing = 1.0 - sums.ended as f64 / sums.calls.max(1) as f64;
+        // In a growing queue the wait grows by that share of the window. Otherwise calls are missing because each takes long after a
+        // short warm-up, or because few are due.
+        let grown_s = (latency.value_at_quantile(0.9) - latency.value_at_quantile(0.1)) as f64 / 1e9;
+        sums.unfinished > 0 || (missing > MAX_MISSING_SHARE && 2.0 * grown_s > missing * one.measured.window_s)
     };
     match point.rate > 0 && used.iter().filter(is_behind).count() * 2 > used.len() {
         true => Verdict::Saturated,
-        false => Verdict::Valid,
+        false if drift.is_empty() => Verdict::Valid,
+        false => Verdict::Drifts(drift.join(", ")),
     }
 }
 
 fn peers(used: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
+    // A repeat without calls has no ratio.
+    let used = Vec::from_iter(used.iter().filter(|one| one.measured.sums.ended > 0));
     let tools: BTreeSet<&String> = used.iter().flat_map(|one| one.peers.keys()).collect();
     let peer = |tool: &String| {
         let pairs = used.iter().filter_map(|one| Some((one.measured, one.peers.get(tool)?)));
@@ -275,9 +276,7 @@ fn peers(used: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
             let values: Vec<f64> = pairs.iter().filter_map(|(_, figures)| of(figures)).collect();
             (!values.is_empty()).then(|| mean(values).value)
         };
-        let ratios = pairs
-            .iter()
-            .map(|(own, figures)| own.sums.ended as f64 / own.window_s / figures.iops);
+        let ratio = |(own, of): &(&MeasuredRepeat, &PeerFigures)| own.sums.ended as f64 / own.window_s / of.iops;
         Peer {
             command: pairs[0].1.command.clone(),
             iops: each(|figures| figures.iops),
@@ -285,7 +284,7 @@ fn peers(used: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
             p50_us: some(|figures| figures.p50_us),
             p99_us: some(|figures| figures.p99_us),
             cpu_us_per_call: some(|figures| figures.cpu_us_per_call),
-            ratio: geometric_mean(ratios),
+            ratio: geometric_mean(pairs.iter().map(ratio)),
         }
     };
     tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()
@@ -333,7 +332,68 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_without_calls_has_no_cpu_time_of_a_call() {
+    fn calls_that_end_after_the_window_are_no_growing_queue_unless_they_wait_longer_and_longer() {
+        let verdict = |latencies_ms: std::ops::Range<u64>, ended: u64| {
+            let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+            let calls = latencies_ms.end - latencies_ms.start;
+            latencies_ms.for_each(|ms| latencies.record(ms * 1_000_000).unwrap());
+            let measured = serde_json::json!({
+                "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": calls, "ended": ended, "writes": 0,
+                "asked_bytes": calls * 4096, "ended_bytes": ended * 4096, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0,
+                "via": "", "machine": {"own_cpu_s": 0.1}
+            });
+            let point = Point {
+                rate: calls as u32,
+                ..Point::reads("bucket", 4096)
+            };
+            let entry = Entry {
+                measured: serde_json::from_value(measured).unwrap(),
+                ..Entry::new(&point, 0)
+            };
+            summaries(&[entry]).remove(0).verdict
+        };
+        // Without a warm-up, a tenth of 50 calls of about 100 ms ends after the window; of four calls, one by chance.
+        assert_eq!(verdict(75..125, 45), Verdict::Valid);
+        assert_eq!(verdict(1..5, 3), Verdict::Valid);
+        // A tier that serves 900 calls of 1,000 in a second: the last one waits for 111 ms.
+        assert_eq!(verdict(1..112, 100), Verdict::Saturated);
+    }
+
+    #[test]
+    fn a_point_that_drifts_is_not_valid_and_repeats_that_are_left_out_do_not_drift() {
+        let summary = |disturbed: Option<&str>| {
+            let entry = |repeat: u32| {
+                // The last four of 12 repeats are four times as slow.
+                let is_slow = repeat >= 8;
+                let ns = if is_slow { 4000 } else { 1000 };
+                let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+                latencies.record_n(ns + u64::from(repeat % 3) * 10, 1000).unwrap();
+                let measured = serde_json::json!({
+                    "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 1000, "ended": 1000, "writes": 0,
+                    "asked_bytes": 4_096_000, "ended_bytes": 4_096_000, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0,
+                    "via": "", "machine": {"own_cpu_s": 0.1}, "disturbed": disturbed.filter(|_| is_slow)
+                });
+                Entry {
+                    measured: serde_json::from_value(measured).unwrap(),
+                    ..Entry::new(&Point::reads("disk", 4096), repeat)
+                }
+            };
+            summaries(&Vec::from_iter((0..12).map(entry))).remove(0)
+        };
+        let drifting = summary(None);
+        assert!(
+            matches!(&drifting.verdict, Verdict::Drifts(why) if why.contains("p50 moved from 1.01 µs to 4.0")),
+            "{:?}",
+            drifting.verdict
+        );
+        assert_eq!(drifting.verdict.name(), "drifts");
+        let steady = summary(Some("foreign processes used 47 % of the CPUs"));
+        assert_eq!((&steady.verdict, steady.left_out), (&Verdict::Valid, 4));
+        assert!(steady.drift.is_empty(), "{:?}", steady.drift);
+    }
+
+    #[test]
+    fn a_repeat_without_calls_has_no_cpu_time_of_a_call_and_no_ratio_to_a_peer() {
         let summary = |calls: &[u64]| {
             let entry = |(repeat, calls): (u32, &u64)| {
                 let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
@@ -343,8 +403,13 @@ mod tests {
                     "asked_bytes": calls * 1000, "ended_bytes": calls * 1000, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0,
                     "via": "", "machine": {"own_cpu_s": 0.001}
                 });
+                let fio = PeerFigures {
+                    iops: 20.0,
+                    ..PeerFigures::default()
+                };
                 Entry {
                     measured: serde_json::from_value(measured).unwrap(),
+                    peers: BTreeMap::from([("fio".to_owned(), fio)]),
                     ..Entry::new(&Point::reads("disk", 1000), repeat)
                 }
             };
@@ -358,7 +423,10 @@ mod tests {
             (per_gb - 100.0).abs() < 1e-6 && (both.cpu_us_per_call.value - 100.0).abs() < 1e-6,
             "{both:?}"
         );
-        assert!(summary(&[0]).cpu_s_per_gb.is_none());
+        let ratio = both.peers["fio"].ratio.value;
+        assert!((ratio - 0.5).abs() < 1e-9, "{ratio}");
+        let none = summary(&[0]);
+        assert!(none.cpu_s_per_gb.is_none() && none.peers.is_empty());
     }
 
     #[test]

@@ -237,9 +237,8 @@ fn combined(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -> Result<
         if start.skew_us() > limits.start_skew_us as f64 {
             let (skew, most) = (start.skew_us() / 1e3, limits.start_skew_us as f64 / 1e3);
             let agent = &start.agent;
-            disturbed.push(format!(
-                "{agent}: start skew of up to {skew:.1} ms, more than {most} ms"
-            ));
+            let why = format!("{agent}: start skew of up to {skew:.1} ms, more than {most} ms");
+            disturbed.push(why);
         }
         agents.push(AgentShare {
             start: start.clone(),
