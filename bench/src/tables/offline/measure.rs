@@ -50,6 +50,11 @@ impl StreamFigures {
         self.rows as f64 / self.elapsed_s.max(1e-9)
     }
 
+    /// CPU time of the whole process per row, in microseconds.
+    pub(super) fn cpu_us(&self) -> f64 {
+        1e6 * self.machine.own_cpu_s / (self.rate() * self.window_s).max(1.0)
+    }
+
     /// Share of all cores used by others.
     pub(super) fn others_share(&self) -> f64 {
         let machine = &self.machine;

@@ -149,13 +149,7 @@ fn statement(
         let waiting = all(&|one| of(one).waiting_s);
         share(waiting, waiting + all(&|one| of(one).running_s))
     };
-    let cpu_us = |of: FiguresOf| {
-        let per_row = |one: &OfflineRepeat| {
-            let figures = of(one);
-            1e6 * figures.machine.own_cpu_s / (figures.rate() * figures.window_s).max(1.0)
-        };
-        all(&per_row) / own.len().max(1) as f64
-    };
+    let cpu_us = |of: FiguresOf| mean(own.iter().map(|one| of(one).cpu_us())).value;
     let loaded = |of: fn(&super::loader::LoaderFigures) -> f64| all(&|one| of(&one.both.loaded));
     let rows = loaded(|loaded| loaded.rows as f64).max(1.0);
     let idle_share = idle(|one| &one.both);
@@ -166,9 +160,10 @@ fn statement(
     let requests_per_row = loaded(|one| one.requests as f64) / rows;
     let bytes_per_row = loaded(|one| one.wire_bytes as f64) / rows;
     let both_per_s = rate(|one| &one.both);
-    let measurements = own
-        .iter()
-        .flat_map(|one| [&one.loader, &one.inference, &one.both, &one.naive]);
+    let measurements = own.iter().flat_map(|one| {
+        let four = [&one.loader, &one.inference, &one.both, &one.naive];
+        four.into_iter().chain(one.by_count.values())
+    });
     let mut statement = OfflineStatement {
         case: case.clone(),
         repeats: own.len(),
@@ -234,7 +229,7 @@ impl OfflineStatement {
         let open = open.map(|one| format!("; {} may be fed as well: raise `repeats`", one.count));
         let open = open.unwrap_or_default();
         let text = format!("it feeds {what}{open}; the loader's own rate would suffice for about {max}");
-        self.diagnosis = vec![text];
+        self.diagnosis = std::iter::once(text).chain(caution(self.taken_share)).collect();
         self.accelerators_at_90 = best.map(|one| one.count);
         self.accelerators = figures;
     }
@@ -258,13 +253,15 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
         spread(&one.of_naive),
         100.0 * one.naive_idle_share
     ));
-    if one.taken_share > MIN_OTHERS_SHARE {
-        let percent = 100.0 * one.taken_share;
-        out.push(format!(
-            "other processes used up to {percent:.0} % of the cores: measure again on an idle machine"
-        ));
-    }
+    out.extend(caution(one.taken_share));
     out
+}
+
+/// Caution about figures that were measured while others used this share of the cores.
+fn caution(taken_share: f64) -> Option<String> {
+    let percent = 100.0 * taken_share;
+    let text = || format!("other processes used up to {percent:.0} % of the cores: measure again on an idle machine");
+    (taken_share > MIN_OTHERS_SHARE).then(text)
 }
 
 /// Returns the part with the lower rate, if the intervals of the two rates do not overlap, with advice.
@@ -419,6 +416,26 @@ mod tests {
             "{text}"
         );
         assert_eq!(statement.accelerators_at_90, None);
+    }
+
+    #[test]
+    fn figures_of_accelerators_have_the_caution_about_other_work() {
+        let one = |rate: f64| {
+            let mut busy = figures(rate, 1.0, 0.5);
+            busy.machine.foreign_cpu_share = Some(0.4);
+            OfflineRepeat {
+                by_count: [(1, busy)].into(),
+                ..repeat(350.0, 100.0, 100.0, [1.0, 1.0])
+            }
+        };
+        let repeats = [one(99.0), one(98.0)];
+        let mut statement = of_repeats(&repeats, 2);
+        statement.add_accelerators(accelerator_figures(&repeats, 100.0), 100.0);
+        let text = statement.diagnosis.join("; ");
+        assert!(
+            text.contains("it feeds 1 accelerator") && text.contains("used up to 40 % of the cores"),
+            "{text}"
+        );
     }
 
     fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {
