@@ -128,7 +128,7 @@ fn read_slowdown(one: &OfflineRepeat) -> f64 {
     // Time and bytes of a read, without decoding.
     let read = |StreamFigures { loaded, .. }: &StreamFigures| {
         let reads = (loaded.reads as f64).max(1.0);
-        let time = loaded.reading_s - loaded.decoding_s;
+        let time = (loaded.reading_s - loaded.decoding_s).max(0.0);
         (time / reads, loaded.wire_bytes as f64 / reads)
     };
     let (ahead, alone) = (read(&one.loader), read(&one.naive));
@@ -156,7 +156,8 @@ fn statement(
     // While the sessions wait, the batching thread either works or waits for a piece, which is read and decoded.
     let (starved, batching) = (loaded(|one| one.starved_s), loaded(|one| one.batching_s));
     let for_pieces = idle_share * share(starved, starved + batching);
-    let decoding = for_pieces * share(loaded(|one| one.decoding_s), loaded(|one| one.reading_s));
+    // The shards of a piece are decoded at the same time, so that the sum may exceed the piece's own time.
+    let decoding = for_pieces * share(loaded(|one| one.decoding_s), loaded(|one| one.reading_s)).min(1.0);
     let requests_per_row = loaded(|one| one.requests as f64) / rows;
     let bytes_per_row = loaded(|one| one.wire_bytes as f64) / rows;
     let both_per_s = rate(|one| &one.both);
@@ -548,6 +549,18 @@ mod tests {
         );
         let one = of(2000.0, 2000.0, 1000.0, [50.0, 50.0], 4);
         assert!(one.diagnosis[1].contains("not the bottleneck"), "{:?}", one.diagnosis);
+    }
+
+    #[test]
+    fn shards_that_are_decoded_at_once_leave_no_negative_time_for_reads() {
+        let mut one = repeat(1000.0, 4000.0, 980.0, [10.0, 10.0]);
+        for figures in [&mut one.loader, &mut one.both, &mut one.naive] {
+            figures.loaded.decoding_s = 3.0 * figures.loaded.reading_s;
+        }
+        let one = of_repeats(&vec![one; 3], 8);
+        assert!(one.idle_reading_share.abs() < 1e-9, "{one:?}");
+        assert!((one.idle_decoding_share - 0.4 * 0.75).abs() < 1e-9, "{one:?}");
+        assert!(one.read_slowdown.lo >= 0.0 && one.read_slowdown.value >= 0.0, "{one:?}");
     }
 
     #[test]
