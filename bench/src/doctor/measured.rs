@@ -367,6 +367,13 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_folder_is_named_without_a_flag_of_other_commands() {
+        let error = measure_ways(Path::new("/no such folder"), &Stop::default()).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.starts_with("/no such folder: No such file") && !text.contains("--scratch"), "{text}");
+    }
+
+    #[test]
     fn a_folder_without_direct_reads_is_told_and_not_compared() {
         let ways = Ways {
             small_direct: Err(anyhow::anyhow!("Invalid argument")),
