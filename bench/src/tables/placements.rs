@@ -5,7 +5,7 @@ use crate::plan::Common;
 use crate::prepared_tier::{OpenTier, PreparedTier, PreparedTiers};
 use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::table::{TableHeader, header_len};
+use tierlab_instrument::host::Host;
+use tierlab_instrument::units;
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_models::tables::RowSource;
 use tierlab_storage::{Body, ObjectPath, TierConfig};
@@ -147,22 +149,28 @@ impl RowsFile {
     /// Generates a table from a seed.
     ///
     /// # Errors
-    /// More rows than the format holds.
+    /// More rows than the format or this machine's memory holds.
     pub(super) fn generate(source: &dyn RowSource, rows: u64, seed: u64) -> Result<Self> {
         let mut header = TableHeader::new(source.schema().clone(), rows, 0, seed)?;
-        let stride = header.stride as usize;
-        let mut bytes = vec![0_u8; stride * usize::try_from(rows)?];
-        for (id, row) in (0_i64..).zip(bytes.chunks_exact_mut(stride)) {
+        let [needed, memory] = [header.file_len(), Host::here().memory_bytes];
+        ensure!(
+            memory == 0 || needed <= memory,
+            "the table is held in memory and takes {}, but this machine has {}: lower `rows`",
+            units::bytes(needed),
+            units::bytes(memory)
+        );
+        let (stride, start) = (header.stride as usize, usize::try_from(header.header_len())?);
+        let mut bytes = vec![0_u8; usize::try_from(needed)?];
+        for (id, row) in (0_i64..).zip(bytes[start..].chunks_exact_mut(stride)) {
             source.fill(id, row);
             header.seal_row(id, row);
         }
         let block = stride * header.rows_per_block as usize;
-        header.block_crcs = bytes.chunks(block).map(crc32c::crc32c).collect();
-        let mut file = header.encode();
-        file.extend_from_slice(&bytes);
+        header.block_crcs = bytes[start..].chunks(block).map(crc32c::crc32c).collect();
+        bytes[..start].copy_from_slice(&header.encode());
         Ok(Self {
             header,
-            bytes: file.into(),
+            bytes: bytes.into(),
         })
     }
 

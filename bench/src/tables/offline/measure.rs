@@ -168,11 +168,8 @@ impl Case<'_> {
         let mut rows = workload.table.rows().cycle();
         let mut batches = Vec::new();
         // Accelerators look at no bytes: one batch is enough.
-        let bytes = if workload.accelerator.is_some() {
-            0
-        } else {
-            IN_MEMORY_BYTES
-        };
+        let is_emulated = workload.accelerator.is_some();
+        let bytes = if is_emulated { 0 } else { IN_MEMORY_BYTES };
         for _ in 0..workload.batches_in(bytes) {
             let mut batch = workload.batch();
             while batch.rows < workload.batch_rows {

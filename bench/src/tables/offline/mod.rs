@@ -15,7 +15,7 @@ use crate::plan::{Common, bad_usage};
 use crate::prepared_tier::{PreparedTiers, runtime_with, with_tiers};
 use crate::report::{RunFacts, csv, finish, results_folder};
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use loader::LoaderSource;
 use measure::{Case, OfflineRepeat};
 use ort::session::Session;
@@ -104,10 +104,8 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let page = page::page(&run, facts(&plan, &workloads, &figures, &run), &figures);
     let table = ("offline.csv", csv(&figures.statements)?);
     finish(&folder, &page, (&plan, &figures), table, "")?;
-    match figures.failed.as_slice() {
-        [] => Ok(()),
-        failed => bail!("{}", failed.join("; ")),
-    }
+    ensure!(figures.failed.is_empty(), "{}", figures.failed.join("; "));
+    Ok(())
 }
 
 /// Figures of `run.json`.

@@ -260,6 +260,13 @@ mod tests {
     }
 
     #[test]
+    fn a_table_larger_than_memory_is_refused() {
+        let samples = Samples::new(63 << 20, 1).unwrap();
+        let error = RowsFile::generate(&samples, 1 << 20, 1).err().unwrap();
+        assert!(error.to_string().contains("takes 63"), "{error}");
+    }
+
+    #[test]
     fn the_batches_of_an_accelerator_are_not_bounded_by_the_model_that_it_replaces() {
         let plan = include_str!("../../../../configs/storage/accelerators.toml");
         let plan: OfflinePlan = toml::from_str(plan).unwrap();
