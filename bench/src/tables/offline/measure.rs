@@ -304,7 +304,7 @@ fn figures(
     done.sort_unstable_by_key(|one| one.at);
     ensure!(
         done.len() > 2,
-        "batches that ended within the window: {}; raise `seconds`, or lower `batch_rows`",
+        "batches that ended within the window: {}; raise `seconds`, or lower `batch_rows` or `shuffle_rows`",
         done.len()
     );
     let counted = &done[1..];

@@ -77,9 +77,10 @@ impl Workload {
             }
         };
         Ok(Self {
+            // More would hold rows of several epochs, and fill memory before the first batch.
+            shuffle_rows: raw.shuffle_rows.min(table.header.rows as usize),
             table,
             batch_rows: raw.batch_rows,
-            shuffle_rows: raw.shuffle_rows,
             accelerator: raw.accelerator.clone(),
             graph,
             filled,
@@ -264,6 +265,16 @@ mod tests {
         let samples = Samples::new(63 << 20, 1).unwrap();
         let error = RowsFile::generate(&samples, 1 << 20, 1).err().unwrap();
         assert!(error.to_string().contains("takes 63"), "{error}");
+    }
+
+    #[test]
+    fn no_more_rows_are_shuffled_than_the_table_has() {
+        let plan = include_str!("../../../../configs/storage/accelerators.toml");
+        let mut plan: OfflinePlan = toml::from_str(plan).unwrap();
+        let mut raw = plan.workloads.remove("recommender").unwrap();
+        (raw.rows, raw.shuffle_rows) = (Some(3), 1 << 24);
+        let workload = Workload::of(Path::new("plan"), "recommender", &raw, 1).unwrap();
+        assert_eq!(workload.shuffle_rows, 3);
     }
 
     #[test]
