@@ -39,7 +39,7 @@ pub(crate) fn with_tiers<T>(
     let mut run = RunFacts::new(common, stop, environment, notes(&tiers));
     let removed: Vec<Result<()>> = tiers.values().map(PreparedTier::remove).collect();
     let failed = removed.into_iter().find_map(Result::err);
-    run.not_removed = failed.map(|error| format!("{error:#}"));
+    run.failed = failed.map(|error| format!("{error:#}"));
     Ok((measured?, run))
 }
 

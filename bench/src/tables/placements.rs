@@ -5,7 +5,7 @@ use crate::plan::Common;
 use crate::prepared_tier::{OpenTier, PreparedTier, PreparedTiers};
 use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -41,10 +41,11 @@ impl fmt::Display for Placement {
 }
 
 /// Lays every table out in every layout, in shards of about `shard_bytes` bytes, on every tier; then measures each combination once a
-/// round. `files` are the tables in the rows format, by name; `expected` is the expected time of a measurement.
+/// round. `files` are the tables in the rows format, by name; `expected` is the expected time of a measurement. Returns the tables, and the
+/// error of `measure` that ended the rounds.
 ///
 /// # Errors
-/// Errors of a tier, and of `measure`.
+/// A table cannot be laid out.
 pub(super) fn measure_placements(
     common: &Common,
     tiers: &PreparedTiers,
@@ -52,7 +53,7 @@ pub(super) fn measure_placements(
     files: &BTreeMap<String, Bytes>,
     (expected, stop): (Duration, &Stop),
     mut measure: impl FnMut(u32, &Placement, &LaidOut) -> Result<()>,
-) -> Result<BTreeMap<Placement, LaidOut>> {
+) -> Result<(BTreeMap<Placement, LaidOut>, Option<Error>)> {
     let placements = placements(tiers, layouts, files);
     let order = shuffled_rounds(common.seed, common.repeats, &placements);
     let mut rounds = Rounds::new(common.repeats, stop, placements.len() + order.len(), expected);
@@ -68,8 +69,8 @@ pub(super) fn measure_placements(
         laid_out.insert(placement.clone(), table);
         Ok(())
     })?;
-    rounds.measure(&order, |round, one| measure(round, one, &laid_out[one]))?;
-    Ok(laid_out)
+    let ended = rounds.measure(&order, |round, one| measure(round, one, &laid_out[one]));
+    Ok((laid_out, ended.err()))
 }
 
 /// Returns every table in every layout on every tier.
@@ -196,5 +197,45 @@ impl RowsFile {
         let rows = self.bytes.get(self.header.header_len() as usize..).unwrap_or_default();
         rows.chunks_exact(self.header.stride as usize)
             .take(self.header.rows as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_models::tables::TableKind;
+
+    #[test]
+    fn an_error_of_a_measurement_ends_the_rounds_and_loses_nothing() {
+        let memory = PreparedTier::new("memory", &TierConfig::Memory { root: None }, None, 1).unwrap();
+        let tiers = PreparedTiers::from([("memory".to_owned(), memory)]);
+        let common = Common {
+            name: "short".to_owned(),
+            text: String::new(),
+            seed: 1,
+            repeats: 3,
+            scratch: None,
+            tiers: BTreeMap::new(),
+        };
+        let table = RowsFile::generate(&*TableKind::Ctr.source(1).unwrap(), 10, 1).unwrap();
+        let files = BTreeMap::from([(String::new(), table.bytes)]);
+        let (layouts, expected, stop) = ([Layout::Rows], Duration::ZERO, Stop::default());
+        let mut rounds = Vec::new();
+        let measure = |round, _: &Placement, _: &LaidOut| {
+            rounds.push(round);
+            ensure!(round == 0, "the tier does not answer");
+            Ok(())
+        };
+        let measured = measure_placements(
+            &common,
+            &tiers,
+            (&layouts[..], 1 << 20),
+            &files,
+            (expected, &stop),
+            measure,
+        );
+        let (laid_out, failed) = measured.unwrap();
+        assert_eq!((laid_out.len(), rounds), (1, vec![0, 1]));
+        assert!(format!("{:#}", failed.unwrap()).contains("the tier does not answer"));
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     let files = BTreeMap::from([(String::new(), table.bytes.clone())]);
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut repeats: BTreeMap<Placement, Vec<LayoutRepeat>> = BTreeMap::new();
-    let (laid_out, run) = with_tiers(&common, &stop, 0, |tiers| {
+    let ((laid_out, failed), mut run) = with_tiers(&common, &stop, 0, |tiers| {
         let measure = |round, placement: &Placement, laid_out: &LaidOut| {
             let one = measure(&tiers[&placement.tier], laid_out, (&common, &plan), &table, round)?;
             repeats.entry(placement.clone()).or_default().push(one);
@@ -45,6 +45,7 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
         };
         measure_placements(&common, tiers, layouts, &files, (EXPECTED, &stop), measure)
     })?;
+    run.failed = failed.map(|error| format!("{error:#}")).or(run.failed.take());
     let statements = statements(&laid_out, &repeats);
     let page = page(&run, &plan, table.header.stride.into(), &statements);
     let table = ("layouts.csv", csv(&statements)?);

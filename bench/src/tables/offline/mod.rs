@@ -177,7 +177,7 @@ fn rounds(
     let expected = (plan.window() + plan.warmup()) * measurements * loaders.len() as u32;
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut measured = MeasuredOffline::default();
-    measure_placements(
+    let (_, ended) = measure_placements(
         common,
         tiers,
         layouts,
@@ -221,5 +221,5 @@ fn rounds(
             Ok(())
         },
     )?;
-    Ok(measured)
+    ended.map_or(Ok(measured), Err)
 }
