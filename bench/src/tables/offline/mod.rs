@@ -72,10 +72,9 @@ struct OpenWorkload {
 pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let (common, plan, prices) = OfflinePlan::read(options)?;
     let needs_model = plan.workloads.values().any(|raw| raw.accelerator.is_none());
-    let environment = needs_model.then(|| load_onnxruntime(options.onnxruntime.as_deref()));
-    let environment = environment
-        .transpose()
-        .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
+    let load = || load_onnxruntime(options.onnxruntime.as_deref());
+    let environment = needs_model.then(load).transpose();
+    let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
     let mut workloads: BTreeMap<String, OpenWorkload> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;

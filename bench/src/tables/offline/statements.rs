@@ -212,9 +212,7 @@ impl OfflineStatement {
         let mut all = figures.iter();
         let open = all.find(|one| one.utilisation.hi >= MIN_UTILISATION && is_above(one.count));
         let what = match best {
-            None if self.repeats < 2 => {
-                "an unknown number of accelerators at 90 %, because there is only one repeat".to_owned()
-            }
+            None if self.repeats < 2 => "an unknown number of accelerators at 90 % (only one repeat)".to_owned(),
             None if open.is_some() => "no tested number of accelerators at 90 % for certain".to_owned(),
             None => "none of the tested numbers of accelerators at 90 %".to_owned(),
             Some(figures) => {
