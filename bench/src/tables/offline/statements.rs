@@ -217,10 +217,8 @@ impl OfflineStatement {
             None => "none of the tested numbers of accelerators at 90 %".to_owned(),
             Some(figures) => {
                 let Interval { value, lo, hi } = figures.utilisation.map(|share| 100.0 * share);
-                let tried = match highest == Some(figures.count) {
-                    true => ", the highest number tested",
-                    false => "",
-                };
+                let is_highest = highest == Some(figures.count);
+                let tried = if is_highest { ", the highest number tested" } else { "" };
                 let count = count_of(figures.count, "accelerator");
                 format!("{count} at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }

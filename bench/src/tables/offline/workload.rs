@@ -5,7 +5,7 @@ use super::plan::{Accelerator, RawWorkload};
 use crate::plan::bad_usage;
 use crate::random::Random;
 use crate::tables::placements::RowsFile;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
 use ort::session::{Session, SessionInputValue};
@@ -245,6 +245,7 @@ fn from_files(model: &Path, table: &Path, invalid: Invalid<'_>) -> Result<Parts>
     let newest = newest.ok_or_else(|| invalid(format!("{} has no version", model.display())))?;
     let graph = model.join(newest.to_string()).join(MODEL_FILE);
     let table = RowsFile::read(table).map_err(|e| invalid(format!("{e:#}")))?;
+    ensure!(table.header.rows > 0, invalid("table: it has no rows".to_owned()));
     Ok((Graph::File(graph), Some(config), table))
 }
 
@@ -252,6 +253,9 @@ fn from_files(model: &Path, table: &Path, invalid: Invalid<'_>) -> Result<Parts>
 mod tests {
     use super::super::plan::OfflinePlan;
     use super::*;
+    use tierlab_formats::table::TableHeader;
+    use tierlab_models::repository::write_generated;
+    use tierlab_models::stop::Stop;
 
     #[test]
     fn a_row_holds_its_sample_and_nothing_behind_it() {
@@ -265,6 +269,23 @@ mod tests {
         let samples = Samples::new(63 << 20, 1).unwrap();
         let error = RowsFile::generate(&samples, 1 << 20, 1).err().unwrap();
         assert!(error.to_string().contains("takes 63"), "{error}");
+    }
+
+    #[test]
+    fn a_table_without_rows_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let request = Request {
+            kind: ModelKind::Ctr,
+            size: Size::Small,
+            seed: 1,
+        };
+        write_generated(folder.path(), &request, &Stop::never()).unwrap();
+        let schema = TableKind::Ctr.source(1).unwrap().schema().clone();
+        let table = folder.path().join("none.rows");
+        std::fs::write(&table, TableHeader::new(schema, 0, 0, 1).unwrap().encode()).unwrap();
+        let invalid = |what: String| bad_usage("plan", &what);
+        let error = from_files(&folder.path().join("ctr"), &table, &invalid).err().unwrap();
+        assert!(error.to_string().contains("no rows"), "{error}");
     }
 
     #[test]
