@@ -140,6 +140,18 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
     })
 }
 
+/// Checks that something that is held in memory fits there.
+///
+/// # Errors
+/// It is larger than the memory of this machine.
+pub(super) fn check_memory(what: &str, needed: u64) -> Result<()> {
+    let memory = Host::here().memory_bytes;
+    let [takes, has] = [needed, memory].map(units::bytes);
+    let is_enough = memory == 0 || needed <= memory;
+    ensure!(is_enough, "{what} takes {takes} of memory, but this machine has {has}");
+    Ok(())
+}
+
 /// File in the rows format.
 pub(super) struct RowsFile {
     pub(super) header: TableHeader,
@@ -153,15 +165,9 @@ impl RowsFile {
     /// More rows than the format or this machine's memory holds.
     pub(super) fn generate(source: &dyn RowSource, rows: u64, seed: u64) -> Result<Self> {
         let mut header = TableHeader::new(source.schema().clone(), rows, 0, seed)?;
-        let [needed, memory] = [header.file_len(), Host::here().memory_bytes];
-        ensure!(
-            memory == 0 || needed <= memory,
-            "the table is held in memory and takes {}, but this machine has {}: lower `rows`",
-            units::bytes(needed),
-            units::bytes(memory)
-        );
+        check_memory("the table", header.file_len())?;
         let (stride, start) = (header.stride as usize, usize::try_from(header.header_len())?);
-        let mut bytes = vec![0_u8; usize::try_from(needed)?];
+        let mut bytes = vec![0_u8; usize::try_from(header.file_len())?];
         for (id, row) in (0_i64..).zip(bytes[start..].chunks_exact_mut(stride)) {
             source.fill(id, row);
             header.seal_row(id, row);

@@ -4,7 +4,7 @@
 use super::plan::{Accelerator, RawWorkload};
 use crate::plan::bad_usage;
 use crate::random::Random;
-use crate::tables::placements::RowsFile;
+use crate::tables::placements::{RowsFile, check_memory};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
@@ -65,6 +65,8 @@ impl Workload {
                 (Graph::None, None, table)
             }
         };
+        let batch_bytes = u64::from(table.header.stride).saturating_mul(raw.batch_rows as u64);
+        check_memory("a batch", batch_bytes).map_err(|e| invalid(format!("batch_rows: {e}")))?;
         let filled = match config {
             Some(config) => filled(&config, &table, raw, &invalid)?,
             // Samples fill batches and no model.
@@ -262,6 +264,14 @@ mod tests {
         let mut row = [0; 32];
         Samples::new(13, 1).unwrap().fill(0, &mut row);
         assert!(row[..8] != [0; 8] && row[13..] == [0; 19], "{row:?}");
+    }
+
+    #[test]
+    fn a_batch_larger_than_memory_is_refused() {
+        let raw = "sample_bytes = \"63MiB\"\nrows = 1\nbatch_rows = 1048576\naccelerator = { compute_ms_per_batch = 1 }";
+        let raw: RawWorkload = toml::from_str(raw).unwrap();
+        let error = Workload::of(Path::new("plan"), "a", &raw, 1).err().unwrap();
+        assert!(error.to_string().contains("batch_rows: a batch takes 63"), "{error}");
     }
 
     #[test]
