@@ -208,10 +208,7 @@ impl Case<'_> {
         };
         let feeds = std::iter::once(next).zip(consumers).collect();
         let figures = self.feed(feeds, &stop, || false);
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(StreamFigures { loaded, ..figures? }),
-        }
+        failed.map_or_else(|| Ok(StreamFigures { loaded, ..figures? }), Err)
     }
 
     /// Feeds each consumer on a thread of its own for the time of a measurement, then sets `stop`, which ends the feeds. Ends early if a

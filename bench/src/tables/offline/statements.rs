@@ -241,10 +241,8 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
             "together they reach {percent} % of the slower one alone: {cause}"
         ));
     }
-    let gives = match one.of_naive.lo > 1.0 || one.of_naive.hi < 1.0 {
-        true => "gives",
-        false => "may give",
-    };
+    let is_certain = one.of_naive.lo > 1.0 || one.of_naive.hi < 1.0;
+    let gives = if is_certain { "gives" } else { "may give" };
     out.push(format!(
         "read-ahead {gives} {} times the rate of one read at a time; without it, sessions wait {:.0} % of their time",
         spread(&one.of_naive),
