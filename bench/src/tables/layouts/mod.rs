@@ -126,12 +126,8 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
         figures.requests += u64::from(rows.cost.read.requests);
         figures.wire_bytes += rows.cost.read.wire_bytes;
         figures.decode_s += rows.cost.decode.as_secs_f64();
-        ensure!(
-            rows.len() == ids.len(),
-            "rows returned: {}, entities looked up: {}",
-            rows.len(),
-            ids.len()
-        );
+        let (found, asked) = (rows.len(), ids.len());
+        ensure!(found == asked, "rows returned: {found}, entities looked up: {asked}");
         for (&id, row) in ids.iter().zip(rows.iter()) {
             let is_equal = source.rows().nth(id.cast_unsigned() as usize) == Some(row);
             ensure!(is_equal, "entity {id}: the row differs from the one laid out");
