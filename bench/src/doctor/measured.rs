@@ -374,7 +374,10 @@ mod tests {
     fn a_missing_folder_is_named_without_a_flag_of_other_commands() {
         let error = measure_ways(Path::new("/no such folder"), &Stop::default()).unwrap_err();
         let text = format!("{error:#}");
-        assert!(text.starts_with("/no such folder: No such file") && !text.contains("--scratch"), "{text}");
+        assert!(
+            text.starts_with("/no such folder: No such file") && !text.contains("--scratch"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
     let (measured, mut run) = with_tiers(common, &stop, 0, |tiers| rounds(&settings, &table, tiers, &stop))?;
-    run.failed = measured.failed.map(|error| format!("{error:#}")).or(run.failed.take());
+    run.failed = measured.failed.map(|e| format!("{e:#}")).or(run.failed.take());
     let figures = CachingFigures {
         prices: settings.prices.clone(),
         measured: statements(&measured.repeats, &settings),

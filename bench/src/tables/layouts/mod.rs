@@ -45,7 +45,7 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
         };
         measure_placements(&common, tiers, layouts, &files, (EXPECTED, &stop), measure)
     })?;
-    run.failed = failed.map(|error| format!("{error:#}")).or(run.failed.take());
+    run.failed = failed.map(|e| format!("{e:#}")).or(run.failed.take());
     let statements = statements(&laid_out, &repeats);
     let page = page(&run, &plan, table.header.stride.into(), &statements);
     let table = ("layouts.csv", csv(&statements)?);

@@ -570,7 +570,7 @@ mod tests {
         let one = of_repeats(&vec![one; 3], 8);
         assert!(one.idle_reading_share.abs() < 1e-9, "{one:?}");
         assert!((one.idle_decoding_share - 0.4 * 0.75).abs() < 1e-9, "{one:?}");
-        assert!(one.read_slowdown.lo >= 0.0 && one.read_slowdown.value >= 0.0, "{one:?}");
+        assert!(one.read_slowdown.lo >= 0.0, "{one:?}");
     }
 
     #[test]

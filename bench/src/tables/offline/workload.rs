@@ -268,10 +268,12 @@ mod tests {
 
     #[test]
     fn a_batch_larger_than_memory_is_refused() {
-        let raw = "sample_bytes = \"63MiB\"\nrows = 1\nbatch_rows = 1048576\naccelerator = { compute_ms_per_batch = 1 }";
-        let raw: RawWorkload = toml::from_str(raw).unwrap();
+        let plan = include_str!("../../../../configs/storage/accelerators.toml");
+        let mut plan: OfflinePlan = toml::from_str(plan).unwrap();
+        let mut raw = plan.workloads.remove("volume").unwrap();
+        (raw.rows, raw.batch_rows) = (Some(1), 1 << 20);
         let error = Workload::of(Path::new("plan"), "a", &raw, 1).err().unwrap();
-        assert!(error.to_string().contains("batch_rows: a batch takes 63"), "{error}");
+        assert!(error.to_string().contains("batch_rows: a batch takes 16"), "{error}");
     }
 
     #[test]
