@@ -141,6 +141,8 @@ impl Case<'_> {
 
     /// Measures batches from the loader.
     fn measure_stream(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        // Scoped threads panic if they cannot start.
+        tierlab_program::can_start_workers(consumers.len())?;
         let stop = Arc::new(AtomicBool::new(false));
         let queue = Queue::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
         std::thread::scope(|scope| {
@@ -164,6 +166,7 @@ impl Case<'_> {
 
     /// Measures batches that are in memory.
     fn measure_in_memory(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        tierlab_program::can_start_workers(consumers.len())?;
         let workload = &self.source.workload;
         let mut rows = workload.table.rows().cycle();
         let mut batches = Vec::new();
