@@ -25,6 +25,7 @@ pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
         Err(error) => {
             let none = Finding::warning("network", format!("{address} does not answer: {error}"))
                 .effect("the tier cannot be read")
+                .times(f64::INFINITY)
                 .change("check the address in the tier's TOML, DNS, routes and firewalls");
             return vec![none];
         }
@@ -157,7 +158,10 @@ mod tests {
             "{found:?}"
         );
         drop(listener);
-        assert!(findings(&tree, &url)[0].found.contains("does not answer"));
+        let silent = findings(&tree, &url).remove(0);
+        assert!(silent.found.contains("does not answer"), "{silent:?}");
+        // The worst of all findings.
+        assert_eq!(silent.times, Some(f64::INFINITY));
         // A long way with a small buffer: 64 KiB in 50 ms are 1.31 MB/s.
         rmem("4096 87380 131072\n");
         let far = buffers(&tree, Duration::from_millis(50));
