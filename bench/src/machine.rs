@@ -180,6 +180,8 @@ fn nfs_traffic(folder: &Path) -> Option<Traffic> {
 }
 
 fn mount_traffic(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
+    // Reads follow links and begin in the working folder, like those of the tier.
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let above = mounts.iter().filter(|mount| folder.starts_with(&mount.mount_point));
     let mount = above.max_by_key(|mount| mount.mount_point.as_os_str().len())?;
     let operations = &mount.statistics.as_ref()?.per_op_stats;
@@ -237,6 +239,18 @@ mod tests {
             "device filer:/a mounted on {mount} with fstype nfs4 statvers=1.1\n\topts:\trw\n\tage:\t1\n\tcaps:\tcaps=0x1\n\tsec:\tflavor=1\n\
              \tevents:\t{numbers}\n\tbytes:\t0 0 0 0 0 0 0 0\n\tper-op statistics\n\t        READ: {read}\n\t       WRITE: {write}\n\n"
         )
+    }
+
+    #[test]
+    fn the_mount_behind_a_link_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = folder.path().canonicalize().unwrap().join("mount");
+        let link = folder.path().join("link");
+        std::fs::create_dir(&mount).unwrap();
+        std::os::unix::fs::symlink(&mount, &link).unwrap();
+        let text = nfs(mount.to_str().unwrap(), "7 7 0 700 7000 1 2 3", "0 0 0 0 0 0 0 0");
+        let mounts = MountStats::from_buf_read(text.as_bytes()).unwrap().0;
+        assert_eq!(mount_traffic(&mounts, &link).unwrap().reads, 7);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) fn with_tiers<T>(
     let mut run = RunFacts::new(common, stop, environment, notes(&tiers));
     // All are removed, also after an error.
     let failed = tiers.values().filter_map(|tier| tier.remove().err());
-    run.not_removed = failed.map(|error| format!("{error:#}")).reduce(|first, _| first);
+    run.failed = failed.map(|error| format!("{error:#}")).reduce(|first, _| first);
     Ok((measured?, run))
 }
 
@@ -389,7 +389,7 @@ fn tier_notes(info: &TierInfo) -> Vec<String> {
 pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
     let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
     let advice = "choose an existing, writable folder";
-    let refused = |error: std::io::Error| bad_usage("--scratch", &format!("{}: {error}; {advice}", parent.display()));
+    let refused = |error: std::io::Error| bad_usage(&parent.display().to_string(), &format!("{error}; {advice}"));
     let prefix = format!("tierlab-storage-bench-{name}-");
     let folder = parent.canonicalize().map_err(refused)?;
     let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder);

@@ -151,11 +151,8 @@ pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool
         return Finding::unknown(about, "not visible: a virtual device, or one on another bus");
     };
     let found = format!("{speed} GT/s x{width}, maximum {max_speed} GT/s x{max_width}");
-    let share = if slows_when_idle {
-        width / max_width
-    } else {
-        speed * width / (max_speed * max_width)
-    };
+    let speed_share = if slows_when_idle { 1.0 } else { speed / max_speed };
+    let share = speed_share * width / max_width;
     Finding::warning(about, found)
         .effect("the link is slower than the device")
         .measured(format!("at most {:.0} % of the device's bandwidth", share * 100.0))

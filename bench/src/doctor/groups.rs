@@ -59,14 +59,12 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
     };
     let share = limits.iter().filter_map(share).reduce(f64::min)?;
     let all = count_of(cores, "core");
+    let of_machine = || format!("{:.0} % of the machine", 100.0 * share / cores as f64);
     (share < cores as f64).then(|| {
         Finding::warning("CPU of the control group", format!("{share:.2} of {all}"))
             .effect("a process that has used its share waits for the next tenth of a second, which shows in the tail")
             .change("remove the CPU limit of the container or service (a request or weight keeps it fair)")
-            .measured(
-                throttled(tree, groups)
-                    .unwrap_or_else(|| format!("{:.0} % of the machine", 100.0 * share / cores as f64)),
-            )
+            .measured(throttled(tree, groups).unwrap_or_else(of_machine))
             .times(cores as f64 / share)
     })
 }
@@ -113,6 +111,6 @@ fn io(tree: &Tree, groups: &str) -> Option<Finding> {
         Finding::warning("I/O of the control group", limits.join("; "))
             .effect("no tier on that device is faster than this")
             .change("remove io.max or blkio.throttle of the group (IOReadBandwidthMax, IOReadIOPSMax of the service)")
-            .measured("the limit itself; the direct reads below show the rate under it")
+            .measured("the limit itself; reads of a tier on that device are measured under it")
     })
 }

@@ -2,7 +2,7 @@
 //! figures. The file is written into a temporary folder, and removed.
 
 use super::disk::FETCHES_MORE;
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use crate::plan::{Access, CacheState, Pattern, Point, Way};
 use crate::prepared_tier::PreparedTier;
 use crate::stop::Stop;
@@ -137,7 +137,8 @@ pub(super) fn add_reads(found: &mut [Finding], ways: &Ways) {
         bytes((fetched[0] * SMALL as f64) as u64),
         slower[1]
     );
-    *finding = finding.clone().measured(text).times(worst).fine_if(worst < SLOW_RATIO);
+    let is_fine = worst < SLOW_RATIO || finding.level == Level::Fine;
+    *finding = finding.clone().measured(text).times(worst).fine_if(is_fine);
 }
 
 /// Measures reads through a tier without a local folder.
@@ -246,7 +247,6 @@ fn large(direct: &WayFigures, buffered: &WayFigures) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
 
     fn of(p50_us: f64, mb_per_s: f64) -> Result<WayFigures> {
@@ -307,6 +307,10 @@ mod tests {
         assert_eq!(updated(FETCHES_MORE, &ways(2000.0, 1.0, 300.0)).level, Level::Fine);
         assert_eq!(updated(FETCHES_MORE, &ways(110.0, 2.0, 300.0)).level, Level::Fine);
         assert_eq!(updated("small pieces", &ways(110.0, 1.0, 500.0)).times, Some(2.0));
+        // A usual read-ahead is no cause of slow reads.
+        let mut usual = [Finding::fine("read-ahead of vda", "128 KiB")];
+        add_reads(&mut usual, &ways(110.0, 1.0, 500.0));
+        assert_eq!((usual[0].level, usual[0].times), (Level::Fine, None));
     }
 
     #[test]
@@ -364,6 +368,16 @@ mod tests {
         let large = found.iter().find(|finding| finding.about.contains("1 MiB")).unwrap();
         assert_eq!(large.level, Level::Unknown);
         assert!(large.found.contains("20 %") && large.measured.is_none(), "{large:?}");
+    }
+
+    #[test]
+    fn a_missing_folder_is_named_without_a_flag_of_other_commands() {
+        let error = measure_ways(Path::new("/no such folder"), &Stop::default()).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(
+            text.starts_with("/no such folder: No such file") && !text.contains("--scratch"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::finding::{Finding, Tree};
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use tierlab_instrument::units::{bytes, digits3, latency};
 
@@ -25,6 +25,7 @@ pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
         Err(error) => {
             let none = Finding::warning("network", format!("{address} does not answer: {error}"))
                 .effect("the tier cannot be read")
+                .times(f64::INFINITY)
                 .change("check the address in the tier's TOML, DNS, routes and firewalls");
             return vec![none];
         }
@@ -70,13 +71,16 @@ fn address(url: &str) -> String {
 }
 
 /// Returns the sorted round trips, and the path's MTU according to the kernel.
-fn connect(address: &str) -> io::Result<([Duration; CONNECTIONS], Option<i32>)> {
-    let peer = address.to_socket_addrs()?.next();
+fn connect(address: &impl ToSocketAddrs) -> io::Result<([Duration; CONNECTIONS], Option<i32>)> {
+    let peers = Vec::from_iter(address.to_socket_addrs()?);
+    // A server may listen at one of its name's addresses only, such as the second of `localhost`.
+    let answers = |peer: &&SocketAddr| TcpStream::connect_timeout(peer, TIMEOUT).is_ok();
+    let peer = peers.iter().find(answers).or(peers.first());
     let peer = peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let (mut round_trips, mut mtu) = ([Duration::ZERO; CONNECTIONS], None);
     for round_trip in &mut round_trips {
         let started = Instant::now();
-        let connection = TcpStream::connect_timeout(&peer, TIMEOUT)?;
+        let connection = TcpStream::connect_timeout(peer, TIMEOUT)?;
         *round_trip = started.elapsed();
         mtu = getsockopt(&connection, IpMtu).ok();
     }
@@ -127,6 +131,15 @@ mod tests {
     }
 
     #[test]
+    fn a_server_at_the_second_address_of_its_name_answers() {
+        let [closed, open] = [0; 2].map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = [&closed, &open].map(|listener| listener.local_addr().unwrap());
+        drop(closed);
+        assert!(connect(&&addresses[..1]).is_err());
+        connect(&&addresses[..]).unwrap();
+    }
+
+    #[test]
     fn a_connection_to_this_machine_is_tried_and_a_closed_port_is_a_warning() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("proc/sys/net/ipv4")).unwrap();
@@ -145,7 +158,10 @@ mod tests {
             "{found:?}"
         );
         drop(listener);
-        assert!(findings(&tree, &url)[0].found.contains("does not answer"));
+        let silent = findings(&tree, &url).remove(0);
+        assert!(silent.found.contains("does not answer"), "{silent:?}");
+        // The worst of all findings.
+        assert_eq!(silent.times, Some(f64::INFINITY));
         // A long way with a small buffer: 64 KiB in 50 ms are 1.31 MB/s.
         rmem("4096 87380 131072\n");
         let far = buffers(&tree, Duration::from_millis(50));

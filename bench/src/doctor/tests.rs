@@ -271,6 +271,17 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
 }
 
 #[test]
+fn a_limit_on_io_promises_no_reads_that_were_not_measured() {
+    let system = System::good().with("sys/fs/cgroup/work.slice/io.max", "259:0 rbps=1000000");
+    let found = system.scan(false);
+    let limit = found
+        .iter()
+        .find(|finding| finding.about.starts_with("I/O of"))
+        .unwrap();
+    assert!(!limit.measured.as_ref().unwrap().contains("below"), "{limit:?}");
+}
+
+#[test]
 fn settings_have_the_figures_that_they_are_judged_by() {
     let (cpu, bus) = (
         "sys/devices/system/cpu/cpu1/cpufreq",

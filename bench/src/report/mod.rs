@@ -31,9 +31,9 @@ pub(crate) struct RunFacts {
     pub(crate) tiers: BTreeMap<String, Vec<String>>,
     pub(crate) repeats: u32,
     pub(crate) plan: String,
-    /// Error of the removal of written data, which ends the run after its report.
+    /// Error of a measurement, or of the removal of written data, which ends the run after its report.
     #[serde(skip)]
-    pub(crate) not_removed: Option<String>,
+    pub(crate) failed: Option<String>,
 }
 
 impl RunFacts {
@@ -52,7 +52,7 @@ impl RunFacts {
             tiers,
             repeats: common.repeats,
             plan: common.text.clone(),
-            not_removed: None,
+            failed: None,
         }
     }
 }
@@ -122,7 +122,8 @@ impl Page<'_> {
         let machine = format!("{}, {}, Linux {}", host.cpu, count_of(host.cores, "core"), host.kernel);
         let tiers = self.run.tiers.iter();
         let tiers = tiers.map(|(tier, notes)| format!("{tier}: {}", notes.join(", ")));
-        let all = [machine, date.clone()].into_iter();
+        let failed = self.run.failed.iter().map(|why| format!("error: {why}"));
+        let all = [machine, date.clone()].into_iter().chain(failed);
         all.chain(self.facts.iter().cloned()).chain(tiers).collect()
     }
 }
@@ -165,7 +166,7 @@ struct RunFile<'a, S, F> {
 /// if the run was interrupted.
 ///
 /// # Errors
-/// A file cannot be written, the run was interrupted, or its data was not removed.
+/// A file cannot be written, a measurement failed, the run was interrupted, or its data was not removed.
 pub(crate) fn finish(
     folder: &Path,
     page: &Page<'_>,
@@ -189,7 +190,7 @@ pub(crate) fn finish(
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     print!("{}", page.text(folder, csv_name));
-    if let Some(why) = &page.run.not_removed {
+    if let Some(why) = &page.run.failed {
         bail!("{why}");
     }
     let interrupted = "interrupted: the report covers the finished repeats";
@@ -233,7 +234,7 @@ mod tests {
             tiers: BTreeMap::new(),
             repeats: 1,
             plan: String::new(),
-            not_removed: Some("cannot remove the written objects".to_owned()),
+            failed: Some("cannot remove the written objects".to_owned()),
         };
         let page = Page {
             run: &run,
@@ -250,5 +251,7 @@ mod tests {
         let error = finish(folder.path(), &page, (&none, &none), table, "").unwrap_err();
         assert!(error.to_string().contains("cannot remove"), "{error}");
         assert!(folder.path().join("run.json").exists());
+        let report = std::fs::read_to_string(folder.path().join("report.md")).unwrap();
+        assert!(report.contains("error: cannot remove"), "{report}");
     }
 }

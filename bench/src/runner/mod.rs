@@ -81,7 +81,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
             let mut run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
             let hosts = fleet.hosts.clone();
-            run.not_removed = fleet.close().err().map(|error| format!("{error:#}"));
+            run.failed = fleet.close().err().map(|error| format!("{error:#}"));
             (Some(hosts), run)
         }
     };

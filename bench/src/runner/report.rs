@@ -442,7 +442,7 @@ mod tests {
             tiers: BTreeMap::new(),
             repeats: 3,
             plan: "name = \"test\"\n".to_owned(),
-            not_removed: None,
+            failed: None,
         }
     }
 

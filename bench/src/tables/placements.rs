@@ -5,7 +5,7 @@ use crate::plan::Common;
 use crate::prepared_tier::{OpenTier, PreparedTier, PreparedTiers};
 use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, ensure};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::table::{TableHeader, header_len};
+use tierlab_instrument::host::Host;
+use tierlab_instrument::units;
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_models::tables::RowSource;
 use tierlab_storage::{Body, ObjectPath, TierConfig};
@@ -39,10 +41,11 @@ impl fmt::Display for Placement {
 }
 
 /// Lays every table out in every layout, in shards of about `shard_bytes` bytes, on every tier; then measures each combination once a
-/// round. `files` are the tables in the rows format, by name; `expected` is the expected time of a measurement.
+/// round. `files` are the tables in the rows format, by name; `expected` is the expected time of a measurement. Returns the tables, and the
+/// error of `measure` that ended the rounds.
 ///
 /// # Errors
-/// Errors of a tier, and of `measure`.
+/// A table cannot be laid out.
 pub(super) fn measure_placements(
     common: &Common,
     tiers: &PreparedTiers,
@@ -50,7 +53,7 @@ pub(super) fn measure_placements(
     files: &BTreeMap<String, Bytes>,
     (expected, stop): (Duration, &Stop),
     mut measure: impl FnMut(u32, &Placement, &LaidOut) -> Result<()>,
-) -> Result<BTreeMap<Placement, LaidOut>> {
+) -> Result<(BTreeMap<Placement, LaidOut>, Option<Error>)> {
     let placements = placements(tiers, layouts, files);
     let order = shuffled_rounds(common.seed, common.repeats, &placements);
     let mut rounds = Rounds::new(common.repeats, stop, placements.len() + order.len(), expected);
@@ -66,8 +69,8 @@ pub(super) fn measure_placements(
         laid_out.insert(placement.clone(), table);
         Ok(())
     })?;
-    rounds.measure(&order, |round, one| measure(round, one, &laid_out[one]))?;
-    Ok(laid_out)
+    let ended = rounds.measure(&order, |round, one| measure(round, one, &laid_out[one]));
+    Ok((laid_out, ended.err()))
 }
 
 /// Returns every table in every layout on every tier.
@@ -137,6 +140,18 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
     })
 }
 
+/// Checks that something that is held in memory fits there.
+///
+/// # Errors
+/// It is larger than the memory of this machine.
+pub(super) fn check_memory(what: &str, needed: u64) -> Result<()> {
+    let memory = Host::here().memory_bytes;
+    let [takes, has] = [needed, memory].map(units::bytes);
+    let is_enough = memory == 0 || needed <= memory;
+    ensure!(is_enough, "{what} takes {takes} of memory, but this machine has {has}");
+    Ok(())
+}
+
 /// File in the rows format.
 pub(super) struct RowsFile {
     pub(super) header: TableHeader,
@@ -147,22 +162,22 @@ impl RowsFile {
     /// Generates a table from a seed.
     ///
     /// # Errors
-    /// More rows than the format holds.
+    /// More rows than the format or this machine's memory holds.
     pub(super) fn generate(source: &dyn RowSource, rows: u64, seed: u64) -> Result<Self> {
         let mut header = TableHeader::new(source.schema().clone(), rows, 0, seed)?;
-        let stride = header.stride as usize;
-        let mut bytes = vec![0_u8; stride * usize::try_from(rows)?];
-        for (id, row) in (0_i64..).zip(bytes.chunks_exact_mut(stride)) {
+        check_memory("the table", header.file_len())?;
+        let (stride, start) = (header.stride as usize, usize::try_from(header.header_len())?);
+        let mut bytes = vec![0_u8; usize::try_from(header.file_len())?];
+        for (id, row) in (0_i64..).zip(bytes[start..].chunks_exact_mut(stride)) {
             source.fill(id, row);
             header.seal_row(id, row);
         }
         let block = stride * header.rows_per_block as usize;
-        header.block_crcs = bytes.chunks(block).map(crc32c::crc32c).collect();
-        let mut file = header.encode();
-        file.extend_from_slice(&bytes);
+        header.block_crcs = bytes[start..].chunks(block).map(crc32c::crc32c).collect();
+        bytes[..start].copy_from_slice(&header.encode());
         Ok(Self {
             header,
-            bytes: file.into(),
+            bytes: bytes.into(),
         })
     }
 
@@ -188,5 +203,45 @@ impl RowsFile {
         let rows = self.bytes.get(self.header.header_len() as usize..).unwrap_or_default();
         rows.chunks_exact(self.header.stride as usize)
             .take(self.header.rows as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_models::tables::TableKind;
+
+    #[test]
+    fn an_error_of_a_measurement_ends_the_rounds_and_loses_nothing() {
+        let memory = PreparedTier::new("memory", &TierConfig::Memory { root: None }, None, 1).unwrap();
+        let tiers = PreparedTiers::from([("memory".to_owned(), memory)]);
+        let common = Common {
+            name: "short".to_owned(),
+            text: String::new(),
+            seed: 1,
+            repeats: 3,
+            scratch: None,
+            tiers: BTreeMap::new(),
+        };
+        let table = RowsFile::generate(&*TableKind::Ctr.source(1).unwrap(), 10, 1).unwrap();
+        let files = BTreeMap::from([(String::new(), table.bytes)]);
+        let (layouts, expected, stop) = ([Layout::Rows], Duration::ZERO, Stop::default());
+        let mut rounds = Vec::new();
+        let measure = |round, _: &Placement, _: &LaidOut| {
+            rounds.push(round);
+            ensure!(round == 0, "the tier does not answer");
+            Ok(())
+        };
+        let measured = measure_placements(
+            &common,
+            &tiers,
+            (&layouts[..], 1 << 20),
+            &files,
+            (expected, &stop),
+            measure,
+        );
+        let (laid_out, failed) = measured.unwrap();
+        assert_eq!((laid_out.len(), rounds), (1, vec![0, 1]));
+        assert!(format!("{:#}", failed.unwrap()).contains("the tier does not answer"));
     }
 }

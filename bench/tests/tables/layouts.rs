@@ -51,6 +51,10 @@ fn what_is_wrong_with_a_plan_is_named() {
         (plan("layouts = [\"csv\"]"), "csv"),
         (plan("layouts = [\"tar\", \"tar\"]"), "duplicate entry \"tar\""),
         (plan("batch_rows = 0"), "batch_rows: from 1"),
+        (
+            plan("").replace("batches = 2", "batches = 1000000\nbatch_rows = 100000"),
+            "batches × batch_rows: from 1 to 134217728",
+        ),
         (plan("colour = 1"), "colour"),
         (
             "name = \"x\"\n[tiers]\n".to_owned(),

@@ -160,10 +160,7 @@ pub(crate) async fn read(
         let rows = wanted.entry(number / BATCH_ROWS).or_default();
         rows.push((number % BATCH_ROWS, id));
     }
-    let batches = wanted
-        .keys()
-        .map(|&at| footer.batches.get(at))
-        .collect::<Option<Vec<&Batch>>>();
+    let batches: Option<Vec<&Batch>> = wanted.keys().map(|&at| footer.batches.get(at)).collect();
     let batches = batches.ok_or_else(|| {
         let count = footer.batches.len();
         let detail = format!("{count} batches, fewer than in the manifest: lay the table out again");

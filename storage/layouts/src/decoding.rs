@@ -94,11 +94,7 @@ impl Decodes {
             return Err(refuse(detail));
         }
         let Pool { threads, permits, .. } = &*POOL;
-        let no_permit = || {
-            let stuck = stuck_decodes();
-            let text = format!("{stuck} of {threads} decoding threads are stuck in damaged files: restart the server");
-            refuse(text)
-        };
+        let no_permit = || refuse(no_thread(stuck_decodes(), *threads));
         if stuck_decodes() >= *threads {
             return Err(no_permit());
         }
@@ -128,6 +124,11 @@ impl Decodes {
         let panicked = |_| ErrorKind::Corrupt.error(object, "the reader panicked: it is damaged");
         done.map_err(panicked)
     }
+}
+
+/// Describes that no thread is free: large decodes and slow processors occupy them too.
+fn no_thread(stuck: usize, threads: usize) -> String {
+    format!("no decoding thread is free ({stuck} of {threads} stuck in damaged files): lower the load or restart")
 }
 
 /// Counts a decode abandoned by its caller, for as long as it runs.
@@ -187,6 +188,12 @@ pub(crate) fn decode<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[test]
+    fn busy_threads_are_not_called_damaged_files_alone() {
+        let text = no_thread(0, 8);
+        assert!(text.contains("lower the load"), "{text}");
+    }
 
     /// Work that does not end blocks neither its callers nor the runtime, and other shards are decoded beside it.
     #[tokio::test]

@@ -17,6 +17,8 @@ const READ_BYTES: u64 = 4 << 20;
 const CONCURRENT_PUTS: usize = 32;
 /// Maximum files per folder, with a file for each entity.
 const FILES_PER_FOLDER: u64 = 1000;
+/// Maximum samples per shard: readers refuse a larger index, in which a sample takes 18 bytes and a key of at most 20.
+const MAX_SAMPLES: u64 = index::MAX_INDEX_BYTES / 40;
 
 /// Options for laying out a table.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +112,7 @@ async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, St
     for (id, row) in source.rows(first..first + 1).await? {
         sample::push(framing, &source.header, id, &row, &mut bytes).map_err(|e| unfit(&e))?;
     }
-    Ok((options.shard_bytes / (bytes.len() as u64).max(1)).max(1))
+    Ok((options.shard_bytes / (bytes.len() as u64).max(1)).clamp(1, MAX_SAMPLES))
 }
 
 fn unfit(error: &tierlab_formats::shards::ShardError) -> StorageError {

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use tierlab_formats::shards::index::MAX_INDEX_BYTES;
 use tierlab_formats::table::{BucketIndex, Column, IndexWriter, KeyHash, KeyKind, TableHeader, TableSchema};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_protocol::tensor::DataType;
@@ -202,6 +203,19 @@ async fn every_layout_gives_the_rows_bit_by_bit() {
         let missing = table.look_up(&[FIRST - 1]).await.unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }
+}
+
+#[tokio::test]
+async fn no_shard_holds_more_samples_than_its_index_may_name() {
+    let place = Place::of(table_of(&[("flag", DataType::Bool, &[1])], 1, |_, _| ())).await;
+    let options = Options {
+        layout: Layout::Tfrecord,
+        shard_bytes: 1 << 30,
+    };
+    let (tier, to) = (&*place.tier, path("large"));
+    let laid_out = lay_out((tier, &path("t.rows")), (tier, &to), options, &mut |_| ()).await;
+    // An entry has 18 bytes and the twelve digits of its key.
+    assert!(laid_out.unwrap().rows_per_shard * 30 <= MAX_INDEX_BYTES);
 }
 
 #[tokio::test]

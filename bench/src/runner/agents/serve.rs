@@ -126,7 +126,7 @@ impl Session<'_> {
                 }
             }
         })?;
-        if let Some(why) = run.not_removed {
+        if let Some(why) = run.failed {
             bail!(why);
         }
         self.reply(&())

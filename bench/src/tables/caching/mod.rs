@@ -15,7 +15,7 @@ use crate::prepared_tier::{PreparedTiers, with_tiers};
 use crate::report::{csv, finish, results_folder};
 use crate::rounds::{Rounds, mean, mean_share, shuffled_rounds};
 use crate::stop::Stop;
-use anyhow::Result;
+use anyhow::{Error, Result};
 use measure::{CacheCase, CachingRepeat, TableOnTier, real_cache_hits, units};
 use plan::{CachingPrices, Settings};
 use play::{Law, Table};
@@ -42,7 +42,8 @@ pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
-    let (measured, run) = with_tiers(common, &stop, 0, |tiers| rounds(&settings, &table, tiers, &stop))?;
+    let (measured, mut run) = with_tiers(common, &stop, 0, |tiers| rounds(&settings, &table, tiers, &stop))?;
+    run.failed = measured.failed.map(|e| format!("{e:#}")).or(run.failed.take());
     let figures = CachingFigures {
         prices: settings.prices.clone(),
         measured: statements(&measured.repeats, &settings),
@@ -84,6 +85,8 @@ struct MeasuredCaches {
     repeats: BTreeMap<CacheCase, Vec<CachingRepeat>>,
     /// Hit ratios by law, unit and size, in the plan's order.
     ratios: BTreeMap<(usize, usize, usize), Vec<Ratios>>,
+    /// Error that ended the rounds.
+    failed: Option<Error>,
 }
 
 /// A step of a round, with its display name.
@@ -132,7 +135,7 @@ fn rounds(settings: &Settings, table: &Table, tiers: &PreparedTiers, stop: &Stop
     let order = shuffled_rounds(common.seed, common.repeats, &steps);
     let mut measured = MeasuredCaches::default();
     let mut traces: (Option<u32>, Vec<Arc<Vec<u32>>>) = (None, Vec::new());
-    Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {
+    let ended = Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {
         if traces.0 != Some(round) {
             let seed = common.seed.wrapping_add(u64::from(round) << 32);
             let trace = |law: &Law| Ok(Arc::new(law.trace(plan.rows, plan.trace_lookups, seed)?));
@@ -155,7 +158,8 @@ fn rounds(settings: &Settings, table: &Table, tiers: &PreparedTiers, stop: &Stop
             }
         }
         Ok(())
-    })?;
+    });
+    measured.failed = ended.err();
     Ok(measured)
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     let files = BTreeMap::from([(String::new(), table.bytes.clone())]);
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut repeats: BTreeMap<Placement, Vec<LayoutRepeat>> = BTreeMap::new();
-    let (laid_out, run) = with_tiers(&common, &stop, 0, |tiers| {
+    let ((laid_out, failed), mut run) = with_tiers(&common, &stop, 0, |tiers| {
         let measure = |round, placement: &Placement, laid_out: &LaidOut| {
             let one = measure(&tiers[&placement.tier], laid_out, (&common, &plan), &table, round)?;
             repeats.entry(placement.clone()).or_default().push(one);
@@ -45,6 +45,7 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
         };
         measure_placements(&common, tiers, layouts, &files, (EXPECTED, &stop), measure)
     })?;
+    run.failed = failed.map(|e| format!("{e:#}")).or(run.failed.take());
     let statements = statements(&laid_out, &repeats);
     let page = page(&run, &plan, table.header.stride.into(), &statements);
     let table = ("layouts.csv", csv(&statements)?);
@@ -125,12 +126,8 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
         figures.requests += u64::from(rows.cost.read.requests);
         figures.wire_bytes += rows.cost.read.wire_bytes;
         figures.decode_s += rows.cost.decode.as_secs_f64();
-        ensure!(
-            rows.len() == ids.len(),
-            "rows returned: {}, entities looked up: {}",
-            rows.len(),
-            ids.len()
-        );
+        let (found, asked) = (rows.len(), ids.len());
+        ensure!(found == asked, "rows returned: {found}, entities looked up: {asked}");
         for (&id, row) in ids.iter().zip(rows.iter()) {
             let is_equal = source.rows().nth(id.cast_unsigned() as usize) == Some(row);
             ensure!(is_equal, "entity {id}: the row differs from the one laid out");

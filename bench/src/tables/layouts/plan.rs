@@ -1,7 +1,7 @@
 //! The plan of a comparison of layouts. In: TOML, and flags over it. Out: settings, checked.
 
 use crate::plan::{
-    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, mib, number,
+    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, mib, number,
 };
 use anyhow::Result;
 use clap::Args;
@@ -12,6 +12,8 @@ use tierlab_layouts::Layout;
 
 /// Maximum rows: one layout has a file per row.
 const MAX_ROWS: u64 = 1 << 30;
+/// Maximum entities of all batches of a repeat, which are drawn in advance: 1 GiB of ids.
+const MAX_LOOKED_UP: u64 = 1 << 27;
 
 /// Flags of `layouts`.
 #[derive(Debug, Args)]
@@ -94,6 +96,8 @@ impl LayoutsPlan {
             ("scan_rows", self.scan_rows, MAX_ROWS),
             ("scan_depth", self.scan_depth as u64, 256),
         ])?;
+        let looked_up = u64::from(self.batches) * u64::from(self.batch_rows);
+        check_within("batches × batch_rows", looked_up, 1, MAX_LOOKED_UP)?;
         check_table("tiers", &self.tiers)?;
         let layouts: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
         check_list("layouts", &layouts)

@@ -50,6 +50,11 @@ impl StreamFigures {
         self.rows as f64 / self.elapsed_s.max(1e-9)
     }
 
+    /// CPU time of the whole process per row, in microseconds.
+    pub(super) fn cpu_us(&self) -> f64 {
+        1e6 * self.machine.own_cpu_s / (self.rate() * self.window_s).max(1.0)
+    }
+
     /// Share of all cores used by others.
     pub(super) fn others_share(&self) -> f64 {
         let machine = &self.machine;
@@ -136,6 +141,8 @@ impl Case<'_> {
 
     /// Measures batches from the loader.
     fn measure_stream(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        // Scoped threads panic if they cannot start.
+        tierlab_program::can_start_workers(consumers.len())?;
         let stop = Arc::new(AtomicBool::new(false));
         let queue = Queue::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
         std::thread::scope(|scope| {
@@ -159,15 +166,13 @@ impl Case<'_> {
 
     /// Measures batches that are in memory.
     fn measure_in_memory(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        tierlab_program::can_start_workers(consumers.len())?;
         let workload = &self.source.workload;
         let mut rows = workload.table.rows().cycle();
         let mut batches = Vec::new();
         // Accelerators look at no bytes: one batch is enough.
-        let bytes = if workload.accelerator.is_some() {
-            0
-        } else {
-            IN_MEMORY_BYTES
-        };
+        let is_emulated = workload.accelerator.is_some();
+        let bytes = if is_emulated { 0 } else { IN_MEMORY_BYTES };
         for _ in 0..workload.batches_in(bytes) {
             let mut batch = workload.batch();
             while batch.rows < workload.batch_rows {
@@ -206,10 +211,7 @@ impl Case<'_> {
         };
         let feeds = std::iter::once(next).zip(consumers).collect();
         let figures = self.feed(feeds, &stop, || false);
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(StreamFigures { loaded, ..figures? }),
-        }
+        failed.map_or_else(|| Ok(StreamFigures { loaded, ..figures? }), Err)
     }
 
     /// Feeds each consumer on a thread of its own for the time of a measurement, then sets `stop`, which ends the feeds. Ends early if a
@@ -302,7 +304,7 @@ fn figures(
     done.sort_unstable_by_key(|one| one.at);
     ensure!(
         done.len() > 2,
-        "batches that ended within the window: {}; raise `seconds`, or lower `batch_rows`",
+        "batches that ended within the window: {}; raise `seconds`, or lower `batch_rows` or `shuffle_rows`",
         done.len()
     );
     let counted = &done[1..];

@@ -15,7 +15,7 @@ use crate::plan::{Common, bad_usage};
 use crate::prepared_tier::{PreparedTiers, runtime_with, with_tiers};
 use crate::report::{RunFacts, csv, finish, results_folder};
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use loader::LoaderSource;
 use measure::{Case, OfflineRepeat};
 use ort::session::Session;
@@ -72,10 +72,9 @@ struct OpenWorkload {
 pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let (common, plan, prices) = OfflinePlan::read(options)?;
     let needs_model = plan.workloads.values().any(|raw| raw.accelerator.is_none());
-    let environment = needs_model.then(|| load_onnxruntime(options.onnxruntime.as_deref()));
-    let environment = environment
-        .transpose()
-        .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
+    let load = || load_onnxruntime(options.onnxruntime.as_deref());
+    let environment = needs_model.then(load).transpose();
+    let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
     let mut workloads: BTreeMap<String, OpenWorkload> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;
@@ -104,10 +103,8 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let page = page::page(&run, facts(&plan, &workloads, &figures, &run), &figures);
     let table = ("offline.csv", csv(&figures.statements)?);
     finish(&folder, &page, (&plan, &figures), table, "")?;
-    match figures.failed.as_slice() {
-        [] => Ok(()),
-        failed => bail!("{}", failed.join("; ")),
-    }
+    ensure!(figures.failed.is_empty(), "{}", figures.failed.join("; "));
+    Ok(())
 }
 
 /// Figures of `run.json`.
@@ -179,7 +176,7 @@ fn rounds(
     let expected = (plan.window() + plan.warmup()) * measurements * loaders.len() as u32;
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut measured = MeasuredOffline::default();
-    measure_placements(
+    let (_, ended) = measure_placements(
         common,
         tiers,
         layouts,
@@ -223,5 +220,5 @@ fn rounds(
             Ok(())
         },
     )?;
-    Ok(measured)
+    ended.map_or(Ok(measured), Err)
 }

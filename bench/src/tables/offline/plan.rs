@@ -228,9 +228,8 @@ impl OfflinePlan {
         check_table("workloads", &self.workloads)?;
         let layouts: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
         check_list("layouts", &layouts)?;
-        self.workloads
-            .iter()
-            .try_for_each(|(name, workload)| workload.check(name))
+        let mut workloads = self.workloads.iter();
+        workloads.try_for_each(|(name, workload)| workload.check(name))
     }
 }
 

@@ -128,7 +128,7 @@ fn read_slowdown(one: &OfflineRepeat) -> f64 {
     // Time and bytes of a read, without decoding.
     let read = |StreamFigures { loaded, .. }: &StreamFigures| {
         let reads = (loaded.reads as f64).max(1.0);
-        let time = loaded.reading_s - loaded.decoding_s;
+        let time = (loaded.reading_s - loaded.decoding_s).max(0.0);
         (time / reads, loaded.wire_bytes as f64 / reads)
     };
     let (ahead, alone) = (read(&one.loader), read(&one.naive));
@@ -149,26 +149,22 @@ fn statement(
         let waiting = all(&|one| of(one).waiting_s);
         share(waiting, waiting + all(&|one| of(one).running_s))
     };
-    let cpu_us = |of: FiguresOf| {
-        let per_row = |one: &OfflineRepeat| {
-            let figures = of(one);
-            1e6 * figures.machine.own_cpu_s / (figures.rate() * figures.window_s).max(1.0)
-        };
-        all(&per_row) / own.len().max(1) as f64
-    };
+    let cpu_us = |of: FiguresOf| mean(own.iter().map(|one| of(one).cpu_us())).value;
     let loaded = |of: fn(&super::loader::LoaderFigures) -> f64| all(&|one| of(&one.both.loaded));
     let rows = loaded(|loaded| loaded.rows as f64).max(1.0);
     let idle_share = idle(|one| &one.both);
     // While the sessions wait, the batching thread either works or waits for a piece, which is read and decoded.
     let (starved, batching) = (loaded(|one| one.starved_s), loaded(|one| one.batching_s));
     let for_pieces = idle_share * share(starved, starved + batching);
-    let decoding = for_pieces * share(loaded(|one| one.decoding_s), loaded(|one| one.reading_s));
+    // The shards of a piece are decoded at the same time, so that the sum may exceed the piece's own time.
+    let decoding = for_pieces * share(loaded(|one| one.decoding_s), loaded(|one| one.reading_s)).min(1.0);
     let requests_per_row = loaded(|one| one.requests as f64) / rows;
     let bytes_per_row = loaded(|one| one.wire_bytes as f64) / rows;
     let both_per_s = rate(|one| &one.both);
-    let measurements = own
-        .iter()
-        .flat_map(|one| [&one.loader, &one.inference, &one.both, &one.naive]);
+    let measurements = own.iter().flat_map(|one| {
+        let four = [&one.loader, &one.inference, &one.both, &one.naive];
+        four.into_iter().chain(one.by_count.values())
+    });
     let mut statement = OfflineStatement {
         case: case.clone(),
         repeats: own.len(),
@@ -210,31 +206,30 @@ impl OfflineStatement {
         let busy = figures.iter().filter(|one| one.utilisation.lo >= MIN_UTILISATION);
         let best = busy.max_by_key(|one| one.count);
         let max = (self.loader_per_s.value / (MIN_UTILISATION * demand)).floor();
-        let highest = figures.iter().map(|one| one.count).max();
         // A single repeat leaves all numbers open.
         let is_above = |count: u32| self.repeats > 1 && best.is_none_or(|best| count > best.count);
         let mut all = figures.iter();
         let open = all.find(|one| one.utilisation.hi >= MIN_UTILISATION && is_above(one.count));
         let what = match best {
-            None if self.repeats < 2 => {
-                "an unknown number of accelerators at 90 %, because there is only one repeat".to_owned()
+            // The kernel's timers lengthen a short pause.
+            None if self.inference_per_s.value < MIN_UTILISATION * demand => {
+                "an unknown number: one fed from memory is below 90 % (raise `compute_ms_per_batch`)".to_owned()
             }
+            None if self.repeats < 2 => "an unknown number of accelerators at 90 % (only one repeat)".to_owned(),
             None if open.is_some() => "no tested number of accelerators at 90 % for certain".to_owned(),
             None => "none of the tested numbers of accelerators at 90 %".to_owned(),
-            Some(figures) => {
-                let Interval { value, lo, hi } = figures.utilisation.map(|share| 100.0 * share);
-                let tried = match highest == Some(figures.count) {
-                    true => ", the highest number tested",
-                    false => "",
-                };
-                let count = count_of(figures.count, "accelerator");
+            Some(best) => {
+                let Interval { value, lo, hi } = best.utilisation.map(|share| 100.0 * share);
+                let is_highest = figures.iter().all(|one| one.count <= best.count);
+                let tried = if is_highest { ", the highest number tested" } else { "" };
+                let count = count_of(best.count, "accelerator");
                 format!("{count} at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
         let open = open.map(|one| format!("; {} may be fed as well: raise `repeats`", one.count));
         let open = open.unwrap_or_default();
         let text = format!("it feeds {what}{open}; the loader's own rate would suffice for about {max}");
-        self.diagnosis = vec![text];
+        self.diagnosis = std::iter::once(text).chain(caution(self.taken_share)).collect();
         self.accelerators_at_90 = best.map(|one| one.count);
         self.accelerators = figures;
     }
@@ -249,22 +244,22 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
             "together they reach {percent} % of the slower one alone: {cause}"
         ));
     }
-    let gives = match one.of_naive.lo > 1.0 || one.of_naive.hi < 1.0 {
-        true => "gives",
-        false => "may give",
-    };
+    let is_certain = one.of_naive.lo > 1.0 || one.of_naive.hi < 1.0;
+    let gives = if is_certain { "gives" } else { "may give" };
     out.push(format!(
         "read-ahead {gives} {} times the rate of one read at a time; without it, sessions wait {:.0} % of their time",
         spread(&one.of_naive),
         100.0 * one.naive_idle_share
     ));
-    if one.taken_share > MIN_OTHERS_SHARE {
-        let percent = 100.0 * one.taken_share;
-        out.push(format!(
-            "other processes used up to {percent:.0} % of the cores: measure again on an idle machine"
-        ));
-    }
+    out.extend(caution(one.taken_share));
     out
+}
+
+/// Caution about figures that were measured while others used this share of the cores.
+fn caution(taken_share: f64) -> Option<String> {
+    let percent = 100.0 * taken_share;
+    let text = || format!("other processes used up to {percent:.0} % of the cores: measure again on an idle machine");
+    (taken_share > MIN_OTHERS_SHARE).then(text)
 }
 
 /// Returns the part with the lower rate, if the intervals of the two rates do not overlap, with advice.
@@ -421,6 +416,39 @@ mod tests {
         assert_eq!(statement.accelerators_at_90, None);
     }
 
+    #[test]
+    fn an_accelerator_that_cannot_keep_its_own_time_is_not_the_loaders() {
+        let one = |rate: f64| OfflineRepeat {
+            by_count: [(1, figures(rate, 1.0, 0.5))].into(),
+            ..repeat(350.0, 80.0, 80.0, [1.0, 1.0])
+        };
+        let repeats = [one(79.0), one(80.0)];
+        let mut statement = of_repeats(&repeats, 2);
+        statement.add_accelerators(accelerator_figures(&repeats, 100.0), 100.0);
+        let text = &statement.diagnosis[0];
+        assert!(text.contains("one fed from memory is below 90 %"), "{text}");
+    }
+
+    #[test]
+    fn figures_of_accelerators_have_the_caution_about_other_work() {
+        let one = |rate: f64| {
+            let mut busy = figures(rate, 1.0, 0.5);
+            busy.machine.foreign_cpu_share = Some(0.4);
+            OfflineRepeat {
+                by_count: [(1, busy)].into(),
+                ..repeat(350.0, 100.0, 100.0, [1.0, 1.0])
+            }
+        };
+        let repeats = [one(99.0), one(98.0)];
+        let mut statement = of_repeats(&repeats, 2);
+        statement.add_accelerators(accelerator_figures(&repeats, 100.0), 100.0);
+        let text = statement.diagnosis.join("; ");
+        assert!(
+            text.contains("it feeds 1 accelerator") && text.contains("used up to 40 % of the cores"),
+            "{text}"
+        );
+    }
+
     fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {
         let case = OfflineCase {
             placement: Placement {
@@ -531,6 +559,18 @@ mod tests {
         );
         let one = of(2000.0, 2000.0, 1000.0, [50.0, 50.0], 4);
         assert!(one.diagnosis[1].contains("not the bottleneck"), "{:?}", one.diagnosis);
+    }
+
+    #[test]
+    fn shards_that_are_decoded_at_once_leave_no_negative_time_for_reads() {
+        let mut one = repeat(1000.0, 4000.0, 980.0, [10.0, 10.0]);
+        for figures in [&mut one.loader, &mut one.both, &mut one.naive] {
+            figures.loaded.decoding_s = 3.0 * figures.loaded.reading_s;
+        }
+        let one = of_repeats(&vec![one; 3], 8);
+        assert!(one.idle_reading_share.abs() < 1e-9, "{one:?}");
+        assert!((one.idle_decoding_share - 0.4 * 0.75).abs() < 1e-9, "{one:?}");
+        assert!(one.read_slowdown.lo >= 0.0, "{one:?}");
     }
 
     #[test]

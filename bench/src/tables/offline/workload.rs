@@ -4,8 +4,8 @@
 use super::plan::{Accelerator, RawWorkload};
 use crate::plan::bad_usage;
 use crate::random::Random;
-use crate::tables::placements::RowsFile;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::tables::placements::{RowsFile, check_memory};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
 use ort::session::{Session, SessionInputValue};
@@ -79,6 +79,8 @@ impl Workload {
                 (Graph::None, None, table)
             }
         };
+        let batch_bytes = u64::from(table.header.stride).saturating_mul(raw.batch_rows as u64);
+        check_memory("a batch", batch_bytes).map_err(|e| invalid(format!("batch_rows: {e}")))?;
         let filled = match config {
             Some(config) => filled(&config, &table, raw, &invalid)?,
             // Samples fill batches and no model.
@@ -88,9 +90,10 @@ impl Workload {
             }
         };
         Ok(Self {
+            // More would hold rows of several epochs, and fill memory before the first batch.
+            shuffle_rows: raw.shuffle_rows.min(table.header.rows as usize),
             table,
             batch_rows: raw.batch_rows,
-            shuffle_rows: raw.shuffle_rows,
             accelerator: raw.accelerator.clone(),
             graph,
             filled,
@@ -258,6 +261,7 @@ fn from_files(model: &Path, table: &Path, invalid: Invalid<'_>) -> Result<Parts>
     let newest = newest.ok_or_else(|| invalid(format!("{} has no version", model.display())))?;
     let graph = model.join(newest.to_string()).join(MODEL_FILE);
     let table = RowsFile::read(table).map_err(|e| invalid(format!("{e:#}")))?;
+    ensure!(table.header.rows > 0, invalid("table: it has no rows".to_owned()));
     Ok((Graph::File(graph), Some(config), table))
 }
 
@@ -265,12 +269,59 @@ fn from_files(model: &Path, table: &Path, invalid: Invalid<'_>) -> Result<Parts>
 mod tests {
     use super::super::plan::OfflinePlan;
     use super::*;
+    use tierlab_formats::table::TableHeader;
+    use tierlab_models::repository::write_generated;
+    use tierlab_models::stop::Stop;
 
     #[test]
     fn a_row_holds_its_sample_and_nothing_behind_it() {
         let mut row = [0; 32];
         Samples::new(13, 1).unwrap().fill(0, &mut row);
         assert!(row[..8] != [0; 8] && row[13..] == [0; 19], "{row:?}");
+    }
+
+    #[test]
+    fn a_batch_larger_than_memory_is_refused() {
+        let plan = include_str!("../../../../configs/storage/accelerators.toml");
+        let mut plan: OfflinePlan = toml::from_str(plan).unwrap();
+        let mut raw = plan.workloads.remove("volume").unwrap();
+        (raw.rows, raw.batch_rows) = (Some(1), 1 << 20);
+        let error = Workload::of(Path::new("plan"), "a", &raw, 1).err().unwrap();
+        assert!(error.to_string().contains("batch_rows: a batch takes 16"), "{error}");
+    }
+
+    #[test]
+    fn a_table_larger_than_memory_is_refused() {
+        let samples = Samples::new(63 << 20, 1).unwrap();
+        let error = RowsFile::generate(&samples, 1 << 20, 1).err().unwrap();
+        assert!(error.to_string().contains("takes 63"), "{error}");
+    }
+
+    #[test]
+    fn a_table_without_rows_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let request = Request {
+            kind: ModelKind::Ctr,
+            size: Size::Small,
+            seed: 1,
+        };
+        write_generated(folder.path(), &request, &Stop::never()).unwrap();
+        let schema = TableKind::Ctr.source(1).unwrap().schema().clone();
+        let table = folder.path().join("none.rows");
+        std::fs::write(&table, TableHeader::new(schema, 0, 0, 1).unwrap().encode()).unwrap();
+        let invalid = |what: String| bad_usage("plan", &what);
+        let error = from_files(&folder.path().join("ctr"), &table, &invalid).err().unwrap();
+        assert!(error.to_string().contains("no rows"), "{error}");
+    }
+
+    #[test]
+    fn no_more_rows_are_shuffled_than_the_table_has() {
+        let plan = include_str!("../../../../configs/storage/accelerators.toml");
+        let mut plan: OfflinePlan = toml::from_str(plan).unwrap();
+        let mut raw = plan.workloads.remove("recommender").unwrap();
+        (raw.rows, raw.shuffle_rows) = (Some(3), 1 << 24);
+        let workload = Workload::of(Path::new("plan"), "recommender", &raw, 1).unwrap();
+        assert_eq!(workload.shuffle_rows, 3);
     }
 
     #[test]
