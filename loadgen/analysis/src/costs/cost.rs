@@ -110,7 +110,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
 
 /// Returns the cost terms of a variant, or of a tier in a run without variants; `None` for a variant without a price.
 fn terms<'a>(pricing: &'a Pricing, label: &str) -> Option<Cow<'a, CostTerms>> {
-    if !pricing.terms_by_variant.is_empty() {
+    if pricing.priced.is_some() || !pricing.terms_by_variant.is_empty() {
         return pricing.terms_by_variant.get(label).map(Cow::Borrowed);
     }
     let of_tier = |prices: &BTreeMap<String, f64>| prices.get(label).copied().unwrap_or(0.0);
@@ -174,8 +174,8 @@ mod tests {
     use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{
-        Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, Question, RAMP_BLOCKS, RampFigures,
-        RampRates, Reads, SentRequests,
+        Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, PricedVariants, Question, RAMP_BLOCKS,
+        RampFigures, RampRates, Reads, SentRequests,
     };
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
@@ -320,6 +320,12 @@ mod tests {
         };
         near(parts(of("s3", &of_variant().on(&other))), [0.18, 0.02, 0.1, 0.008]);
         assert_eq!(of("no-price", &of_variant()), None);
+        // No variant fits on its instance: none has a price, and that of a run without variants is no substitute.
+        let none_fits = Pricing {
+            priced: Some(PricedVariants::default()),
+            ..pricing()
+        };
+        assert_eq!(of("s3", &none_fits), None);
     }
 
     #[test]
