@@ -76,6 +76,15 @@ fn what_the_plan_did_not_ask_is_not_said_of_a_fleet() {
         text.contains("disk: the plan's rates end below the servers' limit"),
         "{text}"
     );
+    // A lower bound has no ratio, and its cost is an upper bound.
+    let row = text
+        .lines()
+        .find(|line| line.starts_with("disk ") && line.contains("≥"))
+        .unwrap();
+    assert!(!row.contains("times") && row.contains("at most $"), "{row}");
+    // The smallest fleet need not be one server.
+    let text = table(&fleets("bucket", &[(2, "nvme"), (4, "s3")]));
+    assert!(text.contains("of the smallest") && !text.contains("of one server"), "{text}");
     let text = table(&synthetic::run(3, 1.0));
     assert!(!text.contains("Fleets"), "{text}");
 }
