@@ -383,6 +383,8 @@ fn thin_runs_have_a_report_too() {
         let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
         let text = table(thin);
         assert!(page.contains("stopped early") && text.contains("stopped before its last point"));
+        // A stop leaves points with fewer repeats than others.
+        assert!(text.contains("may have fewer repeats than planned") && !text.contains("are complete"));
         assert!(!page.contains("NaN") && !text.contains("NaN"));
     }
     assert!(tierlab_report::page(&[&single]).contains("<span>1 point, "));

@@ -67,7 +67,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
 }
 
 fn interrupted(run: &Run) -> impl Iterator<Item = String> {
-    let text = "The run was stopped before its last point; the points shown are complete";
+    let text = "The run was stopped before its last point; points may have fewer repeats than planned";
     run.interrupted.then(|| text.to_owned()).into_iter()
 }
 
