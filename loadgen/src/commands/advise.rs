@@ -167,6 +167,7 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             let mut terms = others.terms_by_variant.clone();
             terms.retain(|name, _| names.contains(&name.as_str()));
             prices.terms_by_variant.extend(terms);
+            prices.sources.extend(others.sources.iter().cloned());
             join_pricing_inputs(&name, &first, prices, others, &names);
         }
         // A run whose variants are all left out, such as a copy, adds no steps.
@@ -239,5 +240,19 @@ mod tests {
         let (first, copy) = (of_variant("first", "nvme"), of_variant("copy", "nvme"));
         let combined = combine(vec![first, copy, of_variant("other", "s3")]).unwrap();
         assert_eq!((combined.question_spent_s, combined.variants.len()), (Some(120.0), 2));
+    }
+
+    #[test]
+    fn prices_of_every_run_keep_their_sources() {
+        let priced = |folder: &str| {
+            let (name, mut run) = run("a", folder);
+            run.pricing = Some(Pricing {
+                sources: vec![format!("{folder}: $1/h, not checked")],
+                ..Pricing::default()
+            });
+            (name, run)
+        };
+        let sources = combine(vec![priced("one"), priced("two")]).unwrap().pricing.unwrap().sources;
+        assert_eq!(sources, ["one: $1/h, not checked", "two: $1/h, not checked"]);
     }
 }
