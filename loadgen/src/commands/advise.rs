@@ -48,9 +48,6 @@ pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     let is_new = |folder: &&PathBuf| seen.insert(folder.canonicalize().ok());
     let runs = options.runs.iter().filter(is_new).map(load);
     let mut run = combine(runs.collect::<Result<_, RunError>>()?)?;
-    let Some(original) = &run.question else {
-        return Err(RunError::Usage(format!("{}: the run has no question", run.name)));
-    };
     let prices = match &options.prices {
         None if options.instance.is_some() || options.table_gib.is_some() => Some(recorded_price_list(&run)?),
         prices => prices.clone(),
@@ -58,8 +55,9 @@ pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     if let Some(file) = prices {
         run.pricing = Some(reprice(&run, &file, options)?);
     }
-    let question = options.question.apply(original, &run.limits, run.pricing.is_some());
-    run.question = Some(question.map_err(|fault| RunError::Usage(fault.to_string()))?);
+    let changed = |original| options.question.apply(original, &run.limits, run.pricing.is_some());
+    let question = run.question.as_ref().map(changed).transpose();
+    run.question = question.map_err(RunError::usage)?;
     tierlab_analysis::conclude(&mut run);
     match options.json {
         true => println!("{}", tierlab_report::answer_json(&run).unwrap_or_default()),
@@ -175,7 +173,8 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             let spent_s = all.question_spent_s.zip(run.question_spent_s);
             all.question_spent_s = spent_s.map(|(all, added)| all + added);
         }
-        all.environment.origins.extend(run.environment.origins.clone());
+        let earlier = std::mem::take(&mut all.environment.origins);
+        all.environment.origins = run.environment.origins.into_iter().chain(earlier).collect();
         all.variants.extend(added);
     }
     Ok(all)
@@ -240,6 +239,19 @@ mod tests {
         let (first, copy) = (of_variant("first", "nvme"), of_variant("copy", "nvme"));
         let combined = combine(vec![first, copy, of_variant("other", "s3")]).unwrap();
         assert_eq!((combined.question_spent_s, combined.variants.len()), (Some(120.0), 2));
+    }
+
+    #[test]
+    fn a_variant_keeps_its_origin_beside_another_of_its_name() {
+        let of_origin = |folder: &str, origin: &str| {
+            let (name, mut run) = run("a", folder);
+            let variant = json!({"name": "s3", "tier": "s3", "origin": "real", "cache": "c", "cache_share": 0.0});
+            run.variants = vec![serde_json::from_value(variant).unwrap()];
+            run.environment.origins.insert("s3".to_owned(), origin.to_owned());
+            (name, run)
+        };
+        let combined = combine(vec![of_origin("first", "real"), of_origin("second", "embedded")]).unwrap();
+        assert_eq!(combined.environment.origins["s3"], "real");
     }
 
     #[test]
