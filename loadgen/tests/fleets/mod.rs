@@ -144,6 +144,25 @@ fn fleets_that_start_together_are_set_against_a_single_server() {
 }
 
 #[test]
+fn a_fleet_that_reads_beside_a_server_that_does_not_is_not_said_to_read_nothing() {
+    let said = |fleet_bytes: u64| {
+        let mut run = fleets("bucket", &[(1, "s3"), (8, "s3")]);
+        for index in 0..4 {
+            for (servers, bytes) in [(1, 0), (8, fleet_bytes)] {
+                let plural = if servers == 1 { "" } else { "s" };
+                let name = format!("bucket-{servers}-server{plural}");
+                run.cold_starts.push(ColdStart {
+                    tier_bytes: Some(bytes),
+                    ..cold_start(&name, index, servers, 0.5 + 0.01 * f64::from(index))
+                });
+            }
+        }
+        words(&table(&run)).contains("and nothing is read from the tier")
+    };
+    assert_eq!((said(0), said(8 << 20)), (true, false));
+}
+
+#[test]
 fn a_cold_start_of_before_there_were_fleets_still_reads() {
     let old = r#"{"tier":"nvme","way":"load","index":0,"page_cache":"dropped","stages_s":[["read",0.1]],"ready_s":0.2,
                   "first_reply_s":0.01}"#;
