@@ -264,10 +264,9 @@ impl Change {
 }
 
 fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
-    let cores = |e: &Environment| e.cores.to_string();
     let facts = [
         ("CPU", a.cpu.clone(), b.cpu.clone()),
-        ("cores", cores(a), cores(b)),
+        ("cores", a.cores.to_string(), b.cores.to_string()),
         ("kernel", a.kernel.clone(), b.kernel.clone()),
         ("ONNX Runtime", a.onnxruntime.clone(), b.onnxruntime.clone()),
         ("GPUs", a.gpus.join(", "), b.gpus.join(", ")),
