@@ -63,8 +63,7 @@ pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
         true => println!("{}", tierlab_report::answer_json(&run).unwrap_or_default()),
         false => print!("{}", tierlab_report::answer_text(&run).unwrap_or_default()),
     }
-    let fail_on = [AnswerFailure::Unmet, AnswerFailure::Undecided];
-    Ok(answer_exit_code(&run, &fail_on))
+    Ok(answer_exit_code(&run, &[AnswerFailure::Unmet, AnswerFailure::Undecided]))
 }
 
 /// Adds the pricing inputs of another run's variants to those of the first run.
@@ -162,9 +161,8 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         let points = run.points.iter().filter(|point| names.contains(&point.factors.label()));
         all.points.extend(points.cloned());
         if let (Some(prices), Some(others)) = (&mut all.pricing, &run.pricing) {
-            let mut terms = others.terms_by_variant.clone();
-            terms.retain(|name, _| names.contains(&name.as_str()));
-            prices.terms_by_variant.extend(terms);
+            let terms = others.terms_by_variant.clone().into_iter();
+            prices.terms_by_variant.extend(terms.filter(|(name, _)| names.contains(&name.as_str())));
             prices.sources.extend(others.sources.iter().cloned());
             join_pricing_inputs(&name, &first, prices, others, &names);
         }
@@ -172,6 +170,8 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         if !added.is_empty() {
             let spent_s = all.question_spent_s.zip(run.question_spent_s);
             all.question_spent_s = spent_s.map(|(all, added)| all + added);
+            let questions = all.question.iter_mut().zip(&run.question);
+            questions.for_each(|(all, added)| all.budget_s += added.budget_s);
         }
         let earlier = std::mem::take(&mut all.environment.origins);
         all.environment.origins = run.environment.origins.into_iter().chain(earlier).collect();
@@ -239,6 +239,8 @@ mod tests {
         let (first, copy) = (of_variant("first", "nvme"), of_variant("copy", "nvme"));
         let combined = combine(vec![first, copy, of_variant("other", "s3")]).unwrap();
         assert_eq!((combined.question_spent_s, combined.variants.len()), (Some(120.0), 2));
+        // Both runs' time is of both runs' budgets.
+        assert_eq!(combined.question.unwrap().budget_s, 120.0);
     }
 
     #[test]
