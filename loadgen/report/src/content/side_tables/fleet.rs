@@ -102,25 +102,22 @@ fn tier_requests_per_s(point: &Point) -> Option<f64> {
 
 /// Smallest number of servers from which further servers add nothing.
 fn knee(name: &str, sizes: &[Fleet<'_>]) -> Option<String> {
-    let measured = |size: &Fleet<'_>| {
-        let best = size.best.as_ref()?;
-        Some((size.servers, best.rps(), best.at_least))
-    };
-    let measured: Vec<(u32, f64, bool)> = sizes.iter().filter_map(measured).collect();
-    if measured.len() < sizes.len() || measured.len() < 2 {
+    let known = sizes.iter().filter_map(|size| Some((size.servers, size.best.as_ref()?)));
+    let known: Vec<(u32, &Best<'_>)> = known.collect();
+    if known.len() < sizes.len() || known.len() < 2 {
         return Some(format!(
             "{name}: the highest rate is unknown for some numbers of servers, so the number beyond which more add nothing is unknown too"
         ));
     }
-    let (largest, highest, _) = *measured.last()?;
-    if measured.iter().any(|(.., at_least)| *at_least) {
+    let (largest, highest) = known.last()?;
+    if known.iter().any(|(_, best)| best.at_least) {
         return Some(format!(
             "{name}: the plan's rates end below the servers' limit, so the number beyond which more add nothing is unknown"
         ));
     }
-    let is_enough = |&&(_, rps, _): &&(u32, f64, bool)| measured.iter().all(|(_, other, _)| *other < EQUAL_RATIO * rps);
-    let &(servers, rps, _) = measured.iter().find(is_enough)?;
-    let [rps, highest] = [rps, highest].map(rate);
+    let is_enough = |(_, one): &&(u32, &Best<'_>)| known.iter().all(|(_, best)| best.rps() < EQUAL_RATIO * one.rps());
+    let (servers, best) = known.iter().find(is_enough)?;
+    let [rps, highest] = [best, highest].map(|best| rate(best.rps()));
     Some(match servers == largest {
         true => format!("{name}: no fewer than {largest} servers reach {highest} rps"),
         false => format!(
