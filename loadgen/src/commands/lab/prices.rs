@@ -5,7 +5,7 @@ use super::context::{LabContext, PreparedData};
 use super::data::files_below;
 use crate::error::RunError;
 use crate::plan::VariantPlan;
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariant, PricedVariants, Pricing, StoredBytes};
 use tierlab_instrument::prices::{self, PricingError};
@@ -89,9 +89,7 @@ pub(in crate::commands) fn resize(
 /// share of it.
 fn with_table(priced: &PricedVariants, key: &str, gib: f64) -> anyhow::Result<PricedVariants> {
     let measured = priced.stored.table_bytes;
-    if !(gib.is_finite() && gib > 0.0) {
-        bail!("{key} {gib}: invalid table size; use a number above 0");
-    }
+    ensure!(gib.is_finite() && gib > 0.0, "{key} {gib}: use a number above 0");
     ensure!(measured != 0, "{key}: the run had no feature table");
     let times = gib * f64::from(1 << 30) / measured as f64;
     let scaled = |bytes: u64| (bytes as f64 * times) as u64;
