@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::record::{
         Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, PricedVariants, Question, RAMP_BLOCKS,
-        RampFigures, RampRates, Reads, SentRequests,
+        RampFigures, RampRates, Reads, SentRequests, ServerStages,
     };
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
@@ -258,6 +258,17 @@ mod tests {
         assert!((cost.usd_per_10k.value - 0.148_96).abs() < 1e-12);
         assert!((cost.usd_per_10k.hi - (0.048_96 + 0.1 / 0.9)).abs() < 1e-9);
         assert!((cost.usd_per_10k.lo - (0.048_96 + 0.1 / 1.1)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_server_that_does_not_count_its_tiers_requests_has_no_cost_of_them() {
+        let mut foreign = delta();
+        foreign.as_mut().unwrap().stages = Some(ServerStages::default());
+        let repeats = [repeat(100.0, foreign)];
+        let of = |tier: &str| cost(&factors(tier, 1), &repeats, &rate(100.0), &pricing());
+        assert_eq!((of("s3"), tier_requests_per_inference(&repeats)), (None, None));
+        // A tier without a price by use needs no counters.
+        assert!(of("nvme").is_some());
     }
 
     #[test]
