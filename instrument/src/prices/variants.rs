@@ -45,7 +45,8 @@ pub fn add_variants(
             pricing.servers_by_variant.insert(name.clone(), variant.servers);
         }
         let instances = file.instances.keys().filter(|instance| on(instance).is_ok());
-        pricing.instances_by_tier.insert(name.clone(), instances.cloned().collect());
+        let instances = instances.cloned().collect();
+        pricing.instances_by_tier.insert(name.clone(), instances);
         add_source(pricing, inputs.instance.instance_line(inputs.instance_name));
         if let Some((entry, _)) = inputs.storage {
             add_source(pricing, file.storage_line(&variant.tier, entry));

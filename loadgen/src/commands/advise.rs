@@ -161,8 +161,9 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         let points = run.points.iter().filter(|point| names.contains(&point.factors.label()));
         all.points.extend(points.cloned());
         if let (Some(prices), Some(others)) = (&mut all.pricing, &run.pricing) {
-            let terms = others.terms_by_variant.clone().into_iter();
-            prices.terms_by_variant.extend(terms.filter(|(name, _)| names.contains(&name.as_str())));
+            let mut terms = others.terms_by_variant.clone();
+            terms.retain(|name, _| names.contains(&name.as_str()));
+            prices.terms_by_variant.extend(terms);
             prices.sources.extend(others.sources.iter().cloned());
             join_pricing_inputs(&name, &first, prices, others, &names);
         }

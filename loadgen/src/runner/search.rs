@@ -42,7 +42,7 @@ pub fn check_met_rate(plan: &Plan, run: &Run) -> Result<(), RunError> {
             _ => return Ok(()),
         }
     }
-    reasons.extend(run.search_stopped.iter().map(|why| format!("the search stopped: {why}")));
+    reasons.extend(run.search_stopped.iter().map(|why| format!("the search ended: {why}")));
     let (objective, reasons, lowest) = (search.slo.objective, reasons.join("; "), search.slo.lowest_rps);
     let problem = format!(
         "no rate is known to meet `{objective}`: {reasons}; raise the limit, or lower `search.min_rate`, which is \
@@ -212,6 +212,6 @@ mod tests {
             ..Run::default()
         };
         let error = check_met_rate(&plan, &run).unwrap_err().to_string();
-        assert!(error.contains(": the search stopped: its time limit of 1 s was over"), "{error}");
+        assert!(error.contains(": the search ended: its time limit of 1 s was over"), "{error}");
     }
 }

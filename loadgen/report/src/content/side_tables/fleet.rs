@@ -44,11 +44,9 @@ pub(super) fn table(run: &Run) -> Option<Table> {
                 best: best(run, curve),
             });
         }
+        // A plan of cold starts asks little of its servers: no rate is known, and there is nothing to set side by side.
+        fleets.retain(|_, sizes| sizes.iter().any(|size| size.best.is_some()));
         for (name, mut sizes) in fleets {
-            // A plan of cold starts asks little of its servers: no rate is known, and there is nothing to set side by side.
-            if sizes.iter().all(|size| size.best.is_none()) {
-                continue;
-            }
             sizes.sort_by_key(|size| size.servers);
             let name = if is_only { name } else { format!("{name}, {group}") };
             let common = common(&sizes);
@@ -102,7 +100,7 @@ fn tier_requests_per_s(point: &Point) -> Option<f64> {
 
 /// Smallest number of servers from which further servers add nothing.
 fn knee(name: &str, sizes: &[Fleet<'_>]) -> Option<String> {
-    let known = sizes.iter().filter_map(|size| Some((size.servers, size.best.as_ref()?)));
+    let known = sizes.iter().filter_map(|one| Some((one.servers, one.best.as_ref()?)));
     let known: Vec<(u32, &Best<'_>)> = known.collect();
     if known.len() < sizes.len() || known.len() < 2 {
         return Some(format!(
