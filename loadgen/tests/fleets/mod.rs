@@ -82,6 +82,9 @@ fn what_the_plan_did_not_ask_is_not_said_of_a_fleet() {
         .find(|line| line.starts_with("disk ") && line.contains("≥"))
         .unwrap();
     assert!(!row.contains("times") && row.contains("at most $"), "{row}");
+    // One number of servers has no other beside it.
+    let text = table(&fleets("bucket", &[(4, "s3")]));
+    assert!(text.contains("Fleets\n") && !text.contains("add nothing"), "{text}");
     // The smallest fleet need not be one server.
     let text = table(&fleets("bucket", &[(2, "nvme"), (4, "s3")]));
     assert!(text.contains("of the smallest") && !text.contains("of one server"), "{text}");

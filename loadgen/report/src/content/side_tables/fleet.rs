@@ -98,16 +98,16 @@ fn tier_requests_per_s(point: &Point) -> Option<f64> {
     Some(summary.tier_requests_per_inference? * summary.inferences_per_s.value)
 }
 
-/// Smallest number of servers from which further servers add nothing.
+/// Smallest number of servers from which further servers add nothing; `None` for a single number.
 fn knee(name: &str, sizes: &[Fleet<'_>]) -> Option<String> {
     let known = sizes.iter().filter_map(|one| Some((one.servers, one.best.as_ref()?)));
     let known: Vec<(u32, &Best<'_>)> = known.collect();
-    if known.len() < sizes.len() || known.len() < 2 {
+    if known.len() < sizes.len() {
         return Some(format!(
             "{name}: the highest rate is unknown for some numbers of servers, so the number beyond which more add nothing is unknown too"
         ));
     }
-    let (largest, highest) = known.last()?;
+    let (largest, highest) = known.last().filter(|_| sizes.len() > 1)?;
     if known.iter().any(|(_, best)| best.at_least) {
         return Some(format!(
             "{name}: the plan's rates end below the servers' limit, so the number beyond which more add nothing is unknown"
