@@ -171,13 +171,6 @@ impl PriceFile {
         needs.is_some_and(|needs| needs.contains(&Need::LocalDisk))
     }
 
-    /// Returns the instances that support a tier.
-    pub(super) fn instances_for(&self, tier: &str, is_paid: bool) -> Vec<String> {
-        let is_enough = |instance: &Instance| self.lacks(instance, tier, is_paid).is_none();
-        let instances = self.instances.iter().filter(|(_, entry)| is_enough(&entry.price));
-        instances.map(|(name, _)| name.clone()).collect()
-    }
-
     /// Returns the entry of `[storage]` for a user named `label`: `price` if given, else the tier's. `None` if the instance's price
     /// includes it.
     pub(super) fn storage_price<'a>(

@@ -70,8 +70,9 @@ pub fn load_server(
 
 /// Adds the storage price of a tier, and the instances that support it.
 fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option<&str>) {
-    let instances = file.instances_for(tier, false);
-    pricing.instances_by_tier.insert(tier.to_owned(), instances);
+    let has_tier = |name: &&String| file.lacks(&file.instances[*name].price, tier, false).is_none();
+    let instances = file.instances.keys().filter(has_tier).cloned();
+    pricing.instances_by_tier.insert(tier.to_owned(), instances.collect());
     let Some(storage) = storage else { return };
     let entry = &file.storage[storage].price;
     for (prices, usd) in [

@@ -37,14 +37,15 @@ pub fn add_variants(
     let file = PriceFile::read(path)?;
     let default_instance = pricing.instance.clone();
     for variant in variants {
-        let inputs = VariantInputs::find(&file, variant, &default_instance, data)?;
-        inputs.check_disk_size()?;
+        let on = |instance_name| VariantInputs::find(&file, variant, instance_name, data);
+        let inputs = on(variant.instance.as_deref().unwrap_or(&default_instance))?;
         let terms = inputs.terms()?;
         let name = &variant.name;
         if variant.servers > 1 {
             pricing.servers_by_variant.insert(name.clone(), variant.servers);
         }
-        let instances = file.instances_for(&variant.tier, inputs.storage.is_some());
+        let instances = file.instances.keys().filter(|instance| on(instance).is_ok());
+        let instances = instances.cloned().collect();
         pricing.instances_by_tier.insert(name.clone(), instances);
         add_source(pricing, inputs.instance.instance_line(inputs.instance_name));
         if let Some((entry, _)) = inputs.storage {
@@ -67,10 +68,9 @@ impl<'a> VariantInputs<'a> {
     fn find(
         file: &'a PriceFile,
         variant: &'a PricedVariant,
-        default_instance: &'a str,
+        instance_name: &'a str,
         data: StoredBytes,
     ) -> Result<Self, PricingError> {
-        let instance_name = variant.instance.as_deref().unwrap_or(default_instance);
         let instance = file.instance(instance_name)?;
         let storage = file.storage_price(&variant.name, variant.price.as_deref(), Some(&variant.tier))?;
         let inputs = Self {
@@ -93,6 +93,7 @@ impl<'a> VariantInputs<'a> {
             let what = format!("its cache of {cache_gib:.1} GiB exceeds the {memory_gib} GiB of {instance_name}");
             return Err(file.impossible(&variant.name, &what));
         }
+        inputs.check_disk_size()?;
         Ok(inputs)
     }
 
@@ -462,6 +463,33 @@ mod tests {
             let count = pricing.sources.iter().filter(|line| line.starts_with(part)).count();
             assert_eq!(count, 1, "{part}: {:?}", pricing.sources);
         }
+    }
+
+    #[test]
+    fn a_variant_is_had_only_on_instances_that_hold_its_data() {
+        let disk = |name: &str, keys: &str| {
+            let keys = format!("usd_per_hour = 1.5\nlocal_disk = true\n{keys}");
+            (format!("instances.{name}"), keys)
+        };
+        let [small, large] = [
+            disk("small", "memory_gib = 64\nlocal_disk_gb = 50"),
+            disk("large", "memory_gib = 8\nlocal_disk_gb = 1000"),
+        ];
+        let (_folder, path) = file(&[BLOBS, (&small.0[..], &small.1[..]), (&large.0[..], &large.1[..])]);
+        let had_on = |tier: &str, cache_bytes| {
+            let mut pricing = super::super::load(&path, "small", &[]).unwrap();
+            let variant = PricedVariant {
+                instance: (tier == "nvme").then(|| "large".to_owned()),
+                cache_bytes,
+                ..variant(tier)
+            };
+            add_variants(&mut pricing, &path, &[variant], DATA).unwrap();
+            pricing.instances_by_tier["v"].clone()
+        };
+        // 100 GB on the instance's own disk; a cache of 9 GiB in its memory.
+        assert_eq!(had_on("nvme", 0), ["large"]);
+        assert_eq!(had_on("s3", 9 * GB), ["small"]);
+        assert_eq!(had_on("s3", 0), ["large", "small"]);
     }
 
     #[test]

@@ -264,10 +264,9 @@ impl Change {
 }
 
 fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
-    let cores = |e: &Environment| e.cores.to_string();
     let facts = [
         ("CPU", a.cpu.clone(), b.cpu.clone()),
-        ("cores", cores(a), cores(b)),
+        ("cores", a.cores.to_string(), b.cores.to_string()),
         ("kernel", a.kernel.clone(), b.kernel.clone()),
         ("ONNX Runtime", a.onnxruntime.clone(), b.onnxruntime.clone()),
         ("GPUs", a.gpus.join(", "), b.gpus.join(", ")),
@@ -295,12 +294,12 @@ fn objective_text(objective: Option<&(Vec<Objective>, f64)>) -> String {
     terms.join(", ")
 }
 
-/// Differences of the plans, which may explain differences of the figures.
+/// Differences of the plans and prices, which may explain differences of the figures.
 fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
-    let mut notes = Vec::new();
-    if a.protocol != b.protocol {
-        notes.push(format!("A was measured over {}, B over {}", a.protocol, b.protocol));
-    }
+    let protocols = || format!("A was measured over {}, B over {}", a.protocol, b.protocol);
+    let mut notes = Vec::from_iter((a.protocol != b.protocol).then(protocols));
+    let sources = [a, b].map(|run| run.pricing.as_ref().map(|pricing| &pricing.sources));
+    notes.extend((sources[0] != sources[1]).then(|| "the prices differ, and so may every $/10k".to_owned()));
     let mut lines = a.plan_toml.lines().zip(b.plan_toml.lines());
     if let Some((in_a, in_b)) = lines.find(|(in_a, in_b)| in_a != in_b) {
         notes.push(format!("the plans differ, first in `{in_a}` and `{in_b}`"));

@@ -48,9 +48,6 @@ pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     let is_new = |folder: &&PathBuf| seen.insert(folder.canonicalize().ok());
     let runs = options.runs.iter().filter(is_new).map(load);
     let mut run = combine(runs.collect::<Result<_, RunError>>()?)?;
-    let Some(original) = &run.question else {
-        return Err(RunError::Usage(format!("{}: the run has no question", run.name)));
-    };
     let prices = match &options.prices {
         None if options.instance.is_some() || options.table_gib.is_some() => Some(recorded_price_list(&run)?),
         prices => prices.clone(),
@@ -58,15 +55,15 @@ pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
     if let Some(file) = prices {
         run.pricing = Some(reprice(&run, &file, options)?);
     }
-    let question = options.question.apply(original, &run.limits, run.pricing.is_some());
-    run.question = Some(question.map_err(|fault| RunError::Usage(fault.to_string()))?);
+    let changed = |original| options.question.apply(original, &run.limits, run.pricing.is_some());
+    let question = run.question.as_ref().map(changed).transpose();
+    run.question = question.map_err(RunError::usage)?;
     tierlab_analysis::conclude(&mut run);
     match options.json {
         true => println!("{}", tierlab_report::answer_json(&run).unwrap_or_default()),
         false => print!("{}", tierlab_report::answer_text(&run).unwrap_or_default()),
     }
-    let fail_on = [AnswerFailure::Unmet, AnswerFailure::Undecided];
-    Ok(answer_exit_code(&run, &fail_on))
+    Ok(answer_exit_code(&run, &[AnswerFailure::Unmet, AnswerFailure::Undecided]))
 }
 
 /// Adds the pricing inputs of another run's variants to those of the first run.
@@ -167,14 +164,18 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             let mut terms = others.terms_by_variant.clone();
             terms.retain(|name, _| names.contains(&name.as_str()));
             prices.terms_by_variant.extend(terms);
+            prices.sources.extend(others.sources.iter().cloned());
             join_pricing_inputs(&name, &first, prices, others, &names);
         }
         // A run whose variants are all left out, such as a copy, adds no steps.
         if !added.is_empty() {
             let spent_s = all.question_spent_s.zip(run.question_spent_s);
             all.question_spent_s = spent_s.map(|(all, added)| all + added);
+            let questions = all.question.iter_mut().zip(&run.question);
+            questions.for_each(|(all, added)| all.budget_s += added.budget_s);
         }
-        all.environment.origins.extend(run.environment.origins.clone());
+        let earlier = std::mem::take(&mut all.environment.origins);
+        all.environment.origins = run.environment.origins.into_iter().chain(earlier).collect();
         all.variants.extend(added);
     }
     Ok(all)
@@ -239,5 +240,34 @@ mod tests {
         let (first, copy) = (of_variant("first", "nvme"), of_variant("copy", "nvme"));
         let combined = combine(vec![first, copy, of_variant("other", "s3")]).unwrap();
         assert_eq!((combined.question_spent_s, combined.variants.len()), (Some(120.0), 2));
+        // Both runs' time is of both runs' budgets.
+        assert_eq!(combined.question.unwrap().budget_s, 120.0);
+    }
+
+    #[test]
+    fn a_variant_keeps_its_origin_beside_another_of_its_name() {
+        let of_origin = |folder: &str, origin: &str| {
+            let (name, mut run) = run("a", folder);
+            let variant = json!({"name": "s3", "tier": "s3", "origin": "real", "cache": "c", "cache_share": 0.0});
+            run.variants = vec![serde_json::from_value(variant).unwrap()];
+            run.environment.origins.insert("s3".to_owned(), origin.to_owned());
+            (name, run)
+        };
+        let combined = combine(vec![of_origin("first", "real"), of_origin("second", "embedded")]).unwrap();
+        assert_eq!(combined.environment.origins["s3"], "real");
+    }
+
+    #[test]
+    fn prices_of_every_run_keep_their_sources() {
+        let priced = |folder: &str| {
+            let (name, mut run) = run("a", folder);
+            run.pricing = Some(Pricing {
+                sources: vec![format!("{folder}: $1/h, not checked")],
+                ..Pricing::default()
+            });
+            (name, run)
+        };
+        let sources = combine(vec![priced("one"), priced("two")]).unwrap().pricing.unwrap().sources;
+        assert_eq!(sources, ["one: $1/h, not checked", "two: $1/h, not checked"]);
     }
 }

@@ -42,6 +42,7 @@ pub fn check_met_rate(plan: &Plan, run: &Run) -> Result<(), RunError> {
             _ => return Ok(()),
         }
     }
+    reasons.extend(run.search_stopped.iter().map(|why| format!("the search ended: {why}")));
     let (objective, reasons, lowest) = (search.slo.objective, reasons.join("; "), search.slo.lowest_rps);
     let problem = format!(
         "no rate is known to meet `{objective}`: {reasons}; raise the limit, or lower `search.min_rate`, which is \
@@ -194,4 +195,23 @@ fn last_of_each_curve(loads: &[Load]) -> Vec<(usize, Load)> {
 
 fn same_curve(a: &Load, b: &Load) -> bool {
     a.at(b.rate) == *b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_search_that_found_nothing_says_why_it_stopped() {
+        let text = "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.5\nstep_s = 2.0\ndrain_s = 1.0\n\
+                    [[load]]\nmode = \"realtime\"\nrates = [50]\n[search]\nslo = \"p99 < 20 ms\"\nonly = true\n";
+        let plan = Plan::parse(Path::new("t.toml"), text).unwrap();
+        let run = Run {
+            search_stopped: Some("its time limit of 1 s was over (`search.limit_s`)".to_owned()),
+            ..Run::default()
+        };
+        let error = check_met_rate(&plan, &run).unwrap_err().to_string();
+        assert!(error.contains(": the search ended: its time limit of 1 s was over"), "{error}");
+    }
 }

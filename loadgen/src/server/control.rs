@@ -252,7 +252,7 @@ impl Control {
         if metadata.batched.is_some() {
             return Ok(metadata);
         }
-        let max_batch_size = self.max_batch_size(&path).await;
+        let max_batch_size = self.max_batch_size(&path).await?;
         Ok(ModelMetadata {
             batched: max_batch_size.map(|rows| rows > 0),
             max_batch_size,
@@ -261,12 +261,15 @@ impl Control {
     }
 
     /// Returns the maximum rows of a run, if the server reports them in its model's configuration as Triton does;
-    /// `None` without such a document.
-    async fn max_batch_size(&self, model_path: &str) -> Option<u32> {
+    /// `None` without such a document. A refusal that may be over soon is an error.
+    async fn max_batch_size(&self, model_path: &str) -> Result<Option<u32>, ControlError> {
         let path = format!("{model_path}/config");
-        let response = self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await;
-        let config: serde_json::Value = serde_json::from_slice(&response.ok()?.body).ok()?;
-        config["max_batch_size"].as_u64()?.try_into().ok()
+        let answer = match self.fetch(Query::get(&path), &Limit::of(METADATA_BYTES)).await {
+            Err(error) if error.is_transient => return Err(error),
+            answer => answer.ok(),
+        };
+        let config = answer.and_then(|answer| serde_json::from_slice::<serde_json::Value>(&answer.body).ok());
+        Ok(config.and_then(|config| config["max_batch_size"].as_u64()?.try_into().ok()))
     }
 
     /// Loads a model, and returns the times of its stages.
@@ -533,6 +536,7 @@ pub(crate) fn refusal(url: &str, problem: &str) -> ControlError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[test]
     fn only_addresses_are_taken() {
@@ -565,6 +569,30 @@ mod tests {
         };
         let route = Control::new(&versioned).unwrap().route("ctr").unwrap();
         assert_eq!(route.shown(), "http://h/v2/models/ctr/versions/3/infer");
+    }
+
+    #[tokio::test]
+    async fn a_refused_configuration_is_not_a_model_without_batching() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 4_096];
+                let length = stream.read(&mut request).await.unwrap();
+                let (status, body) = match String::from_utf8_lossy(&request[..length]).contains("/config ") {
+                    true => ("503 Service Unavailable", "busy"),
+                    false => ("200 OK", r#"{"name":"m","inputs":[],"outputs":[]}"#),
+                };
+                let length = body.len();
+                let reply = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+                stream.write_all(reply.as_bytes()).await.unwrap();
+            }
+        });
+        let control = Control::own(&format!("http://{address}"), None).unwrap();
+        let error = control.model("m").await.unwrap_err();
+        assert!(error.is_transient && error.url.ends_with("/v2/models/m/config"), "{error}");
+        server.abort();
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ impl StoppedRun {
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
         let run = folder::load(folder).map_err(|error| RunError::Usage(error.to_string()))?;
         if !run.interrupted {
-            let problem = "this run is finished; remove --resume to measure again";
+            let problem = "this run is finished: `report` writes its files again; remove --resume to measure again";
             return Err(RunError::about(folder, problem));
         }
         if !journal::exists(folder) {

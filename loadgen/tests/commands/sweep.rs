@@ -320,7 +320,11 @@ fn only_the_same_plan_goes_on() {
     assert_eq!(run(resume(&place, &endpoint.url)).code, Some(0));
     let ended = run(resume(&place, &endpoint.url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    assert!(ended.stderr.contains("finished"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("this run is finished: `report` writes its files again"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]

@@ -76,6 +76,18 @@ fn what_the_plan_did_not_ask_is_not_said_of_a_fleet() {
         text.contains("disk: the plan's rates end below the servers' limit"),
         "{text}"
     );
+    // A lower bound has no ratio, and its cost is an upper bound.
+    let row = text
+        .lines()
+        .find(|line| line.starts_with("disk ") && line.contains("≥"))
+        .unwrap();
+    assert!(!row.contains("times") && row.contains("at most $"), "{row}");
+    // One number of servers has no other beside it.
+    let text = table(&fleets("bucket", &[(4, "s3")]));
+    assert!(text.contains("Fleets\n") && !text.contains("add nothing"), "{text}");
+    // The smallest fleet need not be one server.
+    let text = table(&fleets("bucket", &[(2, "nvme"), (4, "s3")]));
+    assert!(text.contains("of the smallest") && !text.contains("of one server"), "{text}");
     let text = table(&synthetic::run(3, 1.0));
     assert!(!text.contains("Fleets"), "{text}");
 }
@@ -132,6 +144,25 @@ fn fleets_that_start_together_are_set_against_a_single_server() {
     assert_eq!(header[7..], ["servers", "jitter_s", "earliest_reply_s", "tier_bytes"]);
     assert!(csv.lines().all(|line| line.split(',').count() == header.len()), "{csv}");
     assert!(csv.contains(",8,2,1.5,8388608\n"), "{csv}");
+}
+
+#[test]
+fn a_fleet_that_reads_beside_a_server_that_does_not_is_not_said_to_read_nothing() {
+    let said = |fleet_bytes: u64| {
+        let mut run = fleets("bucket", &[(1, "s3"), (8, "s3")]);
+        for index in 0..4 {
+            for (servers, bytes) in [(1, 0), (8, fleet_bytes)] {
+                let plural = if servers == 1 { "" } else { "s" };
+                let name = format!("bucket-{servers}-server{plural}");
+                run.cold_starts.push(ColdStart {
+                    tier_bytes: Some(bytes),
+                    ..cold_start(&name, index, servers, 0.5 + 0.01 * f64::from(index))
+                });
+            }
+        }
+        words(&table(&run)).contains("and nothing is read from the tier")
+    };
+    assert_eq!((said(0), said(8 << 20)), (true, false));
 }
 
 #[test]

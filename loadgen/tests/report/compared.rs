@@ -241,6 +241,17 @@ fn what_only_one_run_has_is_undecided() {
 }
 
 #[test]
+fn other_prices_are_named_as_a_cause_of_other_costs() {
+    let note = "the prices differ, and so may every $/10k";
+    assert!(!comparison(run(), run(), WITHIN).text().contains(note));
+    let mut dearer = run().clone();
+    for source in &mut dearer.pricing.as_mut().unwrap().sources {
+        *source = source.replace("$0.2/h", "$0.3/h");
+    }
+    assert!(comparison(run(), &dearer, WITHIN).text().contains(note));
+}
+
+#[test]
 fn a_point_that_is_saturated_in_both_is_compared_by_its_throughput() {
     let saturated = |share: f64| {
         let mut run = ten_repeats(1_000_000, 1.0);

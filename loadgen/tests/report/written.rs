@@ -4,7 +4,7 @@ use crate::{answered, run, run_folder, synthetic};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
 use tierlab_analysis::record::{
-    AnswerOutcome, InstancePrice, MeetsObjective, Mode, Percentile, Run, SloOutcome, Verdict,
+    AnswerOutcome, Driven, InstancePrice, MeetsObjective, Mode, Percentile, Run, SloOutcome, Verdict,
 };
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::error::StoreError;
@@ -383,6 +383,8 @@ fn thin_runs_have_a_report_too() {
         let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
         let text = table(thin);
         assert!(page.contains("stopped early") && text.contains("stopped before its last point"));
+        // A stop leaves points with fewer repeats than others.
+        assert!(text.contains("may have fewer repeats than planned") && !text.contains("are complete"));
         assert!(!page.contains("NaN") && !text.contains("NaN"));
     }
     assert!(tierlab_report::page(&[&single]).contains("<span>1 point, "));
@@ -419,6 +421,18 @@ fn damaged_and_foreign_folders_are_refused_by_name() {
     std::fs::write(dir.join("run.json"), &json).unwrap();
     std::fs::write(dir.join(&small.points[0].repeats[0].hdr_file), "nonsense").unwrap();
     assert!(matches!(folder::load(dir), Err(StoreError::Entry { .. })));
+}
+
+#[test]
+fn an_open_loop_that_a_stop_left_out_is_not_blamed_on_the_closed_loop_alone() {
+    let mut stopped = run().clone();
+    stopped.points.truncate(1);
+    let (users, think_time) = (4, "0 ms".to_owned());
+    stopped.points[0].factors.driven = Some(Driven::ClosedLoop { users, think_time });
+    stopped.interrupted = true;
+    let text = table(&stopped);
+    assert!(text.contains("closed, 4 users"), "{text}");
+    assert!(text.contains("open: not measured, as the run stopped or"), "{text}");
 }
 
 #[test]

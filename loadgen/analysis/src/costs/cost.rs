@@ -110,7 +110,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
 
 /// Returns the cost terms of a variant, or of a tier in a run without variants; `None` for a variant without a price.
 fn terms<'a>(pricing: &'a Pricing, label: &str) -> Option<Cow<'a, CostTerms>> {
-    if !pricing.terms_by_variant.is_empty() {
+    if pricing.priced.is_some() || !pricing.terms_by_variant.is_empty() {
         return pricing.terms_by_variant.get(label).map(Cow::Borrowed);
     }
     let of_tier = |prices: &BTreeMap<String, f64>| prices.get(label).copied().unwrap_or(0.0);
@@ -174,8 +174,8 @@ mod tests {
     use super::super::monthly::{TierUse, monthly};
     use super::*;
     use crate::record::{
-        Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, Question, RAMP_BLOCKS, RampFigures,
-        RampRates, Reads, SentRequests,
+        Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, PricedVariants, Question, RAMP_BLOCKS,
+        RampFigures, RampRates, Reads, SentRequests, ServerStages,
     };
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
@@ -261,6 +261,17 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_does_not_count_its_tiers_requests_has_no_cost_of_them() {
+        let mut foreign = delta();
+        foreign.as_mut().unwrap().stages = Some(ServerStages::default());
+        let repeats = [repeat(100.0, foreign)];
+        let of = |tier: &str| cost(&factors(tier, 1), &repeats, &rate(100.0), &pricing());
+        assert_eq!((of("s3"), tier_requests_per_inference(&repeats)), (None, None));
+        // A tier without a price by use needs no counters.
+        assert!(of("nvme").is_some());
+    }
+
+    #[test]
     fn the_memory_of_a_cache_is_a_part_of_the_instance() {
         let mut server = delta();
         server.as_mut().unwrap().cache_capacity_bytes = 2.0 * BYTES_PER_GIB;
@@ -320,6 +331,12 @@ mod tests {
         };
         near(parts(of("s3", &of_variant().on(&other))), [0.18, 0.02, 0.1, 0.008]);
         assert_eq!(of("no-price", &of_variant()), None);
+        // No variant fits on its instance: none has a price, and that of a run without variants is no substitute.
+        let none_fits = Pricing {
+            priced: Some(PricedVariants::default()),
+            ..pricing()
+        };
+        assert_eq!(of("s3", &none_fits), None);
     }
 
     #[test]

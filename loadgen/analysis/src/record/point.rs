@@ -291,9 +291,10 @@ impl Repeat {
         }
     }
 
-    /// Inferences of the server over the step as the plan counts them; `None` without its counters.
+    /// Inferences of the server over the step as the plan counts them; `None` without its counters, or if it does not count
+    /// what they ask of a tier, as a server with statistics of its own.
     pub fn served_inferences(&self) -> Option<f64> {
-        let rows = self.server.as_ref()?.inferences;
+        let rows = self.server.as_ref().filter(|own| own.stages.is_none())?.inferences;
         let per_row =
             |sent: &SentRequests| Some(sent.inferences_per_request / sent.mean_rows.filter(|rows| *rows > 0.0)?);
         Some(rows * self.sent.as_ref().and_then(per_row).unwrap_or(1.0))

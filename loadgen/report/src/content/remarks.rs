@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{
     AgentStart, Answer, DriftHow, Driven, Failure, Grade, Limits, MeetsObjective, Minimise, Percentile, Point, Ranked,
-    Repeat, Run, Summary, Verdict, counted, failures, worst_start,
+    Repeat, Run, Verdict, counted, failures, worst_start,
 };
 use tierlab_analysis::statistics::sections::spread_dominates;
 use tierlab_analysis::validity::laws;
@@ -67,7 +67,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
 }
 
 fn interrupted(run: &Run) -> impl Iterator<Item = String> {
-    let text = "The run was stopped before its last point; the points shown are complete";
+    let text = "The run was stopped before its last point; points may have fewer repeats than planned";
     run.interrupted.then(|| text.to_owned()).into_iter()
 }
 
@@ -429,12 +429,12 @@ pub(super) fn missing_p99(run: &Run) -> Option<String> {
     let needed = Percentile::P99.samples_needed();
     let summaries = valid.iter().filter_map(|point| point.summary.as_ref());
     let without = summaries.filter(|summary| summary.p99_us.is_none());
-    let times = |summary: &Summary| needed.div_ceil(summary.samples.max(1)).max(2);
-    let without: Vec<u64> = without.map(times).collect();
-    let (least, most) = (without.iter().min()?, without.iter().max()?);
-    let times = match least < most {
-        true => format!("{least} to {most}"),
-        false => most.to_string(),
+    let without: Vec<u64> = without.map(|summary| summary.samples).collect();
+    let (fewest, most) = (without.iter().min()?, without.iter().max()?);
+    let [least, most] = [most, fewest].map(|samples| digits3(needed as f64 / (*samples).max(1) as f64));
+    let times = match least == most {
+        true => most,
+        false => format!("{least} to {most}"),
     };
     let (without, valid, needed) = (without.len(), valid.len(), thousands(needed));
     Some(format!(
@@ -620,6 +620,31 @@ mod tests {
             failed_requests(&points).unwrap(),
             "4 of 50 requests failed: 4 × 503 at rank"
         );
+    }
+
+    #[test]
+    fn a_missing_p99_names_the_requests_that_it_lacks() {
+        let of = |samples: u64| {
+            let mut point = point(vec![Repeat::empty()]);
+            let summary = tierlab_analysis::summary(&point, &Limits::default(), None);
+            point.summary = Some(Summary {
+                verdict: Verdict::Valid,
+                samples,
+                ..summary
+            });
+            point
+        };
+        let text = |samples: &[u64]| {
+            let points = samples.iter().map(|samples| of(*samples)).collect();
+            missing_p99(&Run {
+                points,
+                ..Run::default()
+            })
+        };
+        let one = text(&[800]).unwrap();
+        assert!(one.contains("1,000 requests over all repeats, 1.25 times as many"), "{one}");
+        let several = text(&[800, 100]).unwrap();
+        assert!(several.contains("1.25 to 10.0 times as many"), "{several}");
     }
 
     #[test]

@@ -8,9 +8,10 @@ use crate::error::RunError;
 use crate::plan::Data;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
 use tierlab_formats::table::{EXTENSION, MAGIC};
 
@@ -26,7 +27,9 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
                 let problem = format!("no model `{}`: {} does not exist", plan.model, folder.display());
                 return Err(plan.refuse("lab.data.repository", problem).into());
             }
-            let stamp = format!("given {} {}", repository.display(), features.display());
+            let mut files = [files_below(&folder), files_below(features)].concat();
+            files.sort_unstable();
+            let stamp = format!("given {} {} {files:?}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
         }
         Data::Generated { rows, model_size } => generate(context, *rows, model_size)?,
@@ -46,6 +49,18 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
         laid_out_bytes: BTreeMap::new(),
         stamp,
     })
+}
+
+/// Returns the length and the last change of every file below a folder; unreadable ones are left out.
+pub(super) fn files_below(folder: &Path) -> Vec<(u64, Option<SystemTime>)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let facts = |file: Metadata| (file.len(), file.modified().ok());
+    let files = entries.flat_map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => files_below(&entry.path()),
+        Ok(kind) if kind.is_file() => entry.metadata().map(facts).into_iter().collect(),
+        _ => Vec::new(),
+    });
+    files.collect()
 }
 
 /// Writes repository and tables to every tier that does not hold them yet, tables in each layout that a variant reads.
@@ -173,7 +188,37 @@ fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunErr
 
 #[cfg(test)]
 mod tests {
+    use super::super::context::Programs;
     use super::*;
+    use crate::plan::Plan;
+    use tierlab_load::interrupt::Interrupt;
+
+    #[test]
+    fn a_users_changed_files_are_other_data() {
+        let place = tempfile::tempdir().unwrap();
+        for folder in ["repository/m", "features", "work"] {
+            fs::create_dir_all(place.path().join(folder)).unwrap();
+        }
+        fs::write(place.path().join("repository/m/model.onnx"), "old").unwrap();
+        let text = "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.5\nstep_s = 2.0\ndrain_s = 1.0\n\
+                    [[load]]\nmode = \"realtime\"\nrates = [50]\n[lab]\ntiers = [\"nvme\"]\nwork = \"work\"\n\
+                    server_config = \"server.toml\"\n[[lab.cache]]\nname = \"cold\"\nshare = 0.0\n\
+                    [lab.data]\nrepository = \"repository\"\nfeatures = \"features\"\n";
+        let plan = Plan::parse(&place.path().join("t.toml"), text).unwrap();
+        let context = LabContext {
+            plan: &plan,
+            lab: plan.lab.as_ref().unwrap(),
+            programs: Programs::default(),
+            prepared: PreparedData::default(),
+            interrupt: &Interrupt::never(),
+            verbose: false,
+        };
+        let stamp = || prepare(&context).unwrap().stamp;
+        let before = stamp();
+        assert_eq!(stamp(), before);
+        fs::write(place.path().join("repository/m/model.onnx"), "newer").unwrap();
+        assert_ne!(stamp(), before);
+    }
 
     #[test]
     fn the_joined_table_is_read_from_the_models_config() {

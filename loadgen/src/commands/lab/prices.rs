@@ -2,9 +2,10 @@
 //! by tier without variants.
 
 use super::context::{LabContext, PreparedData};
+use super::data::files_below;
 use crate::error::RunError;
 use crate::plan::VariantPlan;
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariant, PricedVariants, Pricing, StoredBytes};
 use tierlab_instrument::prices::{self, PricingError};
@@ -21,9 +22,10 @@ pub(super) fn of_variants(context: &LabContext<'_>) -> Result<Option<Pricing>, R
     let tiers: Vec<String> = tiers.map(|tier| tier.name.clone()).collect();
     let mut pricing = prices::load(file, instance, &tiers)?;
     if !named.is_empty() {
+        let model = files_below(&prepared.repository.join(&plan.model));
         let stored = StoredBytes {
             table_bytes: prepared.table_bytes,
-            model_bytes: bytes_below(&prepared.repository.join(&plan.model)),
+            model_bytes: model.iter().map(|(bytes, _)| bytes).sum(),
         };
         prices::add_variants(&mut pricing, file, &named, stored)?;
         if let Some(gib) = plan.table_gib
@@ -54,18 +56,6 @@ fn paid_by_instance(variant: &VariantPlan) -> Option<String> {
     let target = variant.target.as_deref()?;
     let included = || target.tier.is_none().then(|| prices::INCLUDED.to_owned());
     target.price.clone().or_else(included)
-}
-
-/// Returns the bytes of all files below a folder; unreadable ones count as 0.
-fn bytes_below(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.file_type() {
-            Ok(kind) if kind.is_dir() => bytes_below(&entry.path()),
-            Ok(kind) if kind.is_file() => entry.metadata().map_or(0, |metadata| metadata.len()),
-            _ => 0,
-        })
-        .sum()
 }
 
 /// Adds the prices of variants with a table of `gib` GiB; a variant that does not fit on its instance is reported on
@@ -99,9 +89,7 @@ pub(in crate::commands) fn resize(
 /// share of it.
 fn with_table(priced: &PricedVariants, key: &str, gib: f64) -> anyhow::Result<PricedVariants> {
     let measured = priced.stored.table_bytes;
-    if !(gib.is_finite() && gib > 0.0) {
-        bail!("{key} {gib}: invalid table size; use a number above 0");
-    }
+    ensure!(gib.is_finite() && gib > 0.0, "{key} {gib}: use a number above 0");
     ensure!(measured != 0, "{key}: the run had no feature table");
     let times = gib * f64::from(1 << 30) / measured as f64;
     let scaled = |bytes: u64| (bytes as f64 * times) as u64;

@@ -172,15 +172,17 @@ pub(super) fn validate(raw: &[RawVariant], parts: &Parts<'_>) -> Result<Vec<Vari
             }
             variants.push(variant);
         }
-        if variants.len() > MAX_VARIANTS {
-            refuse!(
-                "variant",
-                "{} variants with all factors crossed; the limit is {MAX_VARIANTS}",
-                variants.len()
-            );
-        }
+        check_number("variant", variants.len())?;
     }
     Ok(variants)
+}
+
+/// Refuses more variants than a lab can have.
+fn check_number(key: &str, variants: usize) -> Result<(), Fault> {
+    if variants > MAX_VARIANTS {
+        refuse!(key, "{variants} crossed variants; the limit is {MAX_VARIANTS}");
+    }
+    Ok(())
 }
 
 /// Variants of a factorial design, crossed one factor at a time.
@@ -207,6 +209,7 @@ impl Crossing {
                 levels.iter().enumerate().map(named).collect()
             }
         };
+        check_number(key, self.0.len() * levels.len())?;
         let mut crossed = Vec::new();
         for variant in &self.0 {
             for (key, level, suffix) in &levels {

@@ -161,6 +161,18 @@ fn a_running_server_is_a_variant_by_its_address() {
 }
 
 #[test]
+fn factors_are_crossed_up_to_a_limit() {
+    // 3 to the 20th variants, which are not created.
+    let keys: Vec<String> = (0..20).map(|key| format!("k{key} = [0, 1, 2]")).collect();
+    let text = format!(
+        "[[variant]]\nname = \"a\"\ntier = \"s3\"\nmatrix = {{ {} }}",
+        keys.join(", ")
+    );
+    let error = read(&text).unwrap_err().to_string();
+    assert!(error.contains("81 crossed variants; the limit is 64"), "{error}");
+}
+
+#[test]
 fn contradictions_are_refused_by_name() {
     for (text, says) in [
         ("name = \"a\"", "`url` of an existing one"),

@@ -125,7 +125,7 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
     let times = times_as_long(small, group)?;
     let read = match (bytes(small), bytes(group)) {
         (Some(one), Some(all)) if one > 0.0 => format!(", and together they read {:.2} times the bytes", all / one),
-        (Some(_), Some(_)) => ", and nothing is read from the tier".to_owned(),
+        (Some(_), Some(0.0)) => ", and nothing is read from the tier".to_owned(),
         _ => String::new(),
     };
     let (way, servers) = (group.first.way, group.first.servers);

@@ -51,7 +51,7 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
         rows.push(match beside {
             Some(open) => row(run, open, &format!("open at {}/s", rate(open.factors.offered_rps))),
             None => {
-                let none = "open: not measured, because the closed loop had no throughput".to_owned();
+                let none = "open: not measured, as the run stopped or the closed loop had too few replies".to_owned();
                 let mut row = cells([String::new(), String::new(), none]);
                 row.resize(columns.len(), Cell::of(None));
                 row

@@ -4,7 +4,7 @@
 use crate::content::best::{Best, TAILS, best, percentile_of};
 use crate::content::labels;
 use crate::content::table::{Cell, Table, cells, figures, text};
-use crate::units::{NONE, dollars_interval, latency_interval, rate, thousands};
+use crate::units::{NONE, latency_interval, rate, thousands};
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::Curve;
 use tierlab_analysis::record::{Percentile, Point, Run};
@@ -44,11 +44,9 @@ pub(super) fn table(run: &Run) -> Option<Table> {
                 best: best(run, curve),
             });
         }
+        // A plan of cold starts asks little of its servers: no rate is known, and there is nothing to set side by side.
+        fleets.retain(|_, sizes| sizes.iter().any(|size| size.best.is_some()));
         for (name, mut sizes) in fleets {
-            // A plan of cold starts asks little of its servers: no rate is known, and there is nothing to set side by side.
-            if sizes.iter().all(|size| size.best.is_none()) {
-                continue;
-            }
             sizes.sort_by_key(|size| size.servers);
             let name = if is_only { name } else { format!("{name}, {group}") };
             let common = common(&sizes);
@@ -56,7 +54,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
             notes.extend(knee(&name, &sizes));
         }
     }
-    let rates = ["servers", "highest", "of one server"].map(figures);
+    let rates = ["servers", "highest", "of the smallest"].map(figures);
     let others = ["latency", "tier requests", "$/10k"].map(figures);
     let columns = std::iter::once(text("variant")).chain(rates).chain(others);
     Table::section("Fleets", INTRO, columns, rows).map(|table| Table { notes, ..table })
@@ -64,19 +62,20 @@ pub(super) fn table(run: &Run) -> Option<Table> {
 
 fn row(name: &str, size: &Fleet<'_>, first: &Fleet<'_>, common: Option<(Percentile, f64)>) -> Vec<Cell> {
     let best = size.best.as_ref();
-    let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
+    // The ratio of a lower bound is unknown.
+    let is_known = |(best, smallest): &(&Best<'_>, &Best<'_>)| !best.at_least && !smallest.at_least;
+    let ratio = |(best, smallest): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / smallest.rps());
     let latency = common.and_then(|(percentile, rps)| {
         let measured = latency_interval(Some(&percentile_of(size.curve.valid_at(rps)?, percentile)?));
         Some(format!("{percentile} {measured} at {} rps", rate(rps)))
     });
     let per_s = best.and_then(|best| tier_requests_per_s(best.point));
-    let usd = best.and_then(|best| best.point.summary.as_ref()?.usd_per_10k);
     let figures = [
         best.map(Best::text),
-        best.zip(first.best.as_ref()).map(of_one),
+        best.zip(first.best.as_ref()).filter(is_known).map(ratio),
         latency,
         per_s.map(|per_s| format!("{}/s", thousands(per_s.round() as u64))),
-        Some(dollars_interval(usd.as_ref())),
+        best.and_then(Best::cost),
     ];
     let figures = figures.map(|figure| figure.unwrap_or_else(|| NONE.to_owned()));
     cells([name.to_owned(), size.servers.to_string()].into_iter().chain(figures))
@@ -99,29 +98,26 @@ fn tier_requests_per_s(point: &Point) -> Option<f64> {
     Some(summary.tier_requests_per_inference? * summary.inferences_per_s.value)
 }
 
-/// Smallest number of servers from which further servers add nothing.
+/// Smallest number of servers from which further servers add nothing; `None` for a single number.
 fn knee(name: &str, sizes: &[Fleet<'_>]) -> Option<String> {
-    let measured = |size: &Fleet<'_>| {
-        let best = size.best.as_ref()?;
-        Some((size.servers, best.rps(), best.at_least))
-    };
-    let measured: Vec<(u32, f64, bool)> = sizes.iter().filter_map(measured).collect();
-    if measured.len() < sizes.len() || measured.len() < 2 {
+    let known = sizes.iter().filter_map(|one| Some((one.servers, one.best.as_ref()?)));
+    let known: Vec<(u32, &Best<'_>)> = known.collect();
+    if known.len() < sizes.len() {
         return Some(format!(
             "{name}: the highest rate is unknown for some numbers of servers, so the number beyond which more add nothing is unknown too"
         ));
     }
-    let (largest, highest, _) = *measured.last()?;
-    if measured.iter().any(|(.., at_least)| *at_least) {
+    let (largest, highest) = known.last().filter(|_| sizes.len() > 1)?;
+    if known.iter().any(|(_, best)| best.at_least) {
         return Some(format!(
             "{name}: the plan's rates end below the servers' limit, so the number beyond which more add nothing is unknown"
         ));
     }
-    let is_enough = |&&(_, rps, _): &&(u32, f64, bool)| measured.iter().all(|(_, other, _)| *other < EQUAL_RATIO * rps);
-    let &(servers, rps, _) = measured.iter().find(is_enough)?;
-    let [rps, highest] = [rps, highest].map(rate);
+    let is_enough = |(_, one): &&(u32, &Best<'_>)| known.iter().all(|(_, best)| best.rps() < EQUAL_RATIO * one.rps());
+    let (servers, best) = known.iter().find(is_enough)?;
+    let [rps, highest] = [best, highest].map(|best| rate(best.rps()));
     Some(match servers == largest {
-        true => format!("{name}: every server up to {largest} adds throughput, {highest} rps with all of them"),
+        true => format!("{name}: no fewer than {largest} servers reach {highest} rps"),
         false => format!(
             "{name}: more servers than {servers} add nothing: {rps} rps with {servers}, {highest} rps with {largest}; the limit is what \
              they share, the tier or this machine's cores, as the tier requests show"
