@@ -126,7 +126,12 @@ pub(crate) async fn write(tier: &dyn Tier, path: &ObjectPath, seed: u64, bytes: 
     }
     let root = PathBuf::from(tier.info().location);
     let folder = if root.is_dir() { root } else { std::env::temp_dir() };
-    let cannot = || format!("cannot write {bytes} bytes of data to a temporary file in {}", folder.display());
+    let cannot = || {
+        format!(
+            "cannot write {bytes} bytes of data to a temporary file in {}",
+            folder.display()
+        )
+    };
     let mut file = tempfile::NamedTempFile::new_in(&folder).with_context(cannot)?;
     for at in (0..bytes).step_by(PIECE_BYTES as usize) {
         file.write_all(&piece(at)?).with_context(cannot)?;

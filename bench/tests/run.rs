@@ -498,9 +498,7 @@ fn a_disk_slower_than_the_recorded_one_is_named_in_the_results() {
     let set = format!("set = [\"emulated.profile={}\"]", profile.display());
     plan(
         folder.path(),
-        &format!(
-            "[[cross]]\ntier = [\"replay\"]\nblock = [\"4KiB\"]\n[tiers.replay]\nfile = \"nvme.toml\"\n{set}\n"
-        ),
+        &format!("[[cross]]\ntier = [\"replay\"]\nblock = [\"4KiB\"]\n[tiers.replay]\nfile = \"nvme.toml\"\n{set}\n"),
     );
     let out = folder.path().join("out");
     let output = run(folder.path(), &["--out", out.to_str().unwrap()]);

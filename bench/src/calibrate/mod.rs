@@ -201,6 +201,7 @@ fn write(profile: &Recorded, mut file: NamedTempFile, out: &Path) -> Result<()> 
     let cannot = || format!("cannot write {}", out.display());
     let head = "# Profile of a tier, recorded by `tierlab-storage-bench calibrate`. Replay it over another tier with\n\
                 # `[emulated]` and `profile = \"THIS FILE\"` in that tier's TOML.\n";
-    file.write_all(format!("{head}{text}").as_bytes()).with_context(cannot)?;
+    file.write_all(format!("{head}{text}").as_bytes())
+        .with_context(cannot)?;
     file.persist_noclobber(out).with_context(cannot).map(drop)
 }

@@ -201,14 +201,23 @@ mod tests {
     async fn a_restore_reads_what_the_checkpoint_wrote_and_nothing_else() {
         let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let data = data(&tier).await;
-        let written = caller(&tier, &data, Operation::Checkpoint).call(PICK, Instant::now()).await.unwrap();
-        let restored = caller(&tier, &data, Operation::Restore).call(PICK, Instant::now()).await.unwrap();
+        let written = caller(&tier, &data, Operation::Checkpoint)
+            .call(PICK, Instant::now())
+            .await
+            .unwrap();
+        let restored = caller(&tier, &data, Operation::Restore)
+            .call(PICK, Instant::now())
+            .await
+            .unwrap();
         assert_eq!((written.bytes, restored.bytes), (4096, 4096));
         let mut bytes = data.bytes(1, 0..4096);
         bytes[4095] ^= 1;
         let path = &data.objects[1].path;
         tier.put(path, Body::Bytes(bytes.into())).await.unwrap();
-        let error = caller(&tier, &data, Operation::Restore).call(PICK, Instant::now()).await.unwrap_err();
+        let error = caller(&tier, &data, Operation::Restore)
+            .call(PICK, Instant::now())
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("checksum"), "{error}");
     }
 
@@ -217,7 +226,10 @@ mod tests {
         let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
         let data = data(&tier).await;
         for operation in [Operation::Stat, Operation::List, Operation::Delete] {
-            let call = caller(&tier, &data, operation).call(PICK, Instant::now()).await.unwrap();
+            let call = caller(&tier, &data, operation)
+                .call(PICK, Instant::now())
+                .await
+                .unwrap();
             assert_eq!((call.bytes, call.cost.requests), (0, 0));
         }
         // The removed object is missing from the next listing, and cannot be looked up.
@@ -225,7 +237,10 @@ mod tests {
             (Operation::List, "objects listed: 1, not 2"),
             (Operation::Stat, "look-up"),
         ] {
-            let error = caller(&tier, &data, operation).call(PICK, Instant::now()).await.unwrap_err();
+            let error = caller(&tier, &data, operation)
+                .call(PICK, Instant::now())
+                .await
+                .unwrap_err();
             assert!(error.to_string().contains(wanted), "{error}");
         }
     }

@@ -63,7 +63,10 @@ pub fn run(options: &AdviseOptions) -> Result<u8, RunError> {
         true => println!("{}", tierlab_report::answer_json(&run).unwrap_or_default()),
         false => print!("{}", tierlab_report::answer_text(&run).unwrap_or_default()),
     }
-    Ok(answer_exit_code(&run, &[AnswerFailure::Unmet, AnswerFailure::Undecided]))
+    Ok(answer_exit_code(
+        &run,
+        &[AnswerFailure::Unmet, AnswerFailure::Undecided],
+    ))
 }
 
 /// Adds the pricing inputs of another run's variants to those of the first run.
@@ -267,7 +270,11 @@ mod tests {
             });
             (name, run)
         };
-        let sources = combine(vec![priced("one"), priced("two")]).unwrap().pricing.unwrap().sources;
+        let sources = combine(vec![priced("one"), priced("two")])
+            .unwrap()
+            .pricing
+            .unwrap()
+            .sources;
         assert_eq!(sources, ["one: $1/h, not checked", "two: $1/h, not checked"]);
     }
 }

@@ -212,6 +212,9 @@ mod tests {
             ..Run::default()
         };
         let error = check_met_rate(&plan, &run).unwrap_err().to_string();
-        assert!(error.contains(": the search ended: its time limit of 1 s was over"), "{error}");
+        assert!(
+            error.contains(": the search ended: its time limit of 1 s was over"),
+            "{error}"
+        );
     }
 }

@@ -591,7 +591,10 @@ mod tests {
         });
         let control = Control::own(&format!("http://{address}"), None).unwrap();
         let error = control.model("m").await.unwrap_err();
-        assert!(error.is_transient && error.url.ends_with("/v2/models/m/config"), "{error}");
+        assert!(
+            error.is_transient && error.url.ends_with("/v2/models/m/config"),
+            "{error}"
+        );
         server.abort();
     }
 

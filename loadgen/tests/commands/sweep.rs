@@ -321,7 +321,9 @@ fn only_the_same_plan_goes_on() {
     let ended = run(resume(&place, &endpoint.url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("this run is finished: `report` writes its files again"),
+        ended
+            .stderr
+            .contains("this run is finished: `report` writes its files again"),
         "{}",
         ended.stderr
     );

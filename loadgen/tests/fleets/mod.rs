@@ -87,7 +87,10 @@ fn what_the_plan_did_not_ask_is_not_said_of_a_fleet() {
     assert!(text.contains("Fleets\n") && !text.contains("add nothing"), "{text}");
     // The smallest fleet need not be one server.
     let text = table(&fleets("bucket", &[(2, "nvme"), (4, "s3")]));
-    assert!(text.contains("of the smallest") && !text.contains("of one server"), "{text}");
+    assert!(
+        text.contains("of the smallest") && !text.contains("of one server"),
+        "{text}"
+    );
     let text = table(&synthetic::run(3, 1.0));
     assert!(!text.contains("Fleets"), "{text}");
 }

@@ -642,7 +642,10 @@ mod tests {
             })
         };
         let one = text(&[800]).unwrap();
-        assert!(one.contains("1,000 requests over all repeats, 1.25 times as many"), "{one}");
+        assert!(
+            one.contains("1,000 requests over all repeats, 1.25 times as many"),
+            "{one}"
+        );
         let several = text(&[800, 100]).unwrap();
         assert!(several.contains("1.25 to 10.0 times as many"), "{several}");
     }
