@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 /// A tensor element type of the Open Inference Protocol v2.
@@ -44,6 +45,17 @@ impl DataType {
             Self::Uint32 | Self::Int32 | Self::Fp32 => Some(4),
             Self::Uint64 | Self::Int64 | Self::Fp64 => Some(8),
             Self::Bytes => None,
+        }
+    }
+
+    /// Values of an integer type, or of `BOOL`; `None` for other types.
+    pub fn integers(self) -> Option<Range<i128>> {
+        let bits = 8 * self.size()?;
+        match self {
+            Self::Bool => Some(0..2),
+            Self::Uint8 | Self::Uint16 | Self::Uint32 | Self::Uint64 => Some(0..1 << bits),
+            Self::Int8 | Self::Int16 | Self::Int32 | Self::Int64 => Some(-(1 << (bits - 1))..1 << (bits - 1)),
+            Self::Fp16 | Self::Bf16 | Self::Fp32 | Self::Fp64 | Self::Bytes => None,
         }
     }
 }

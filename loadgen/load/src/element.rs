@@ -52,14 +52,6 @@ impl std::fmt::Display for Number {
 /// Appends a number as an element of a type. Returns `false` and appends nothing if the type cannot hold it: a fraction
 /// in an integer, a value out of range, anything in `BYTES`.
 pub fn push(dtype: DataType, value: Number, out: &mut Vec<u8>) -> bool {
-    macro_rules! int {
-        ($int:ty) => {
-            match value.whole().and_then(|whole| <$int>::try_from(whole).ok()) {
-                Some(int) => out.extend_from_slice(&int.to_le_bytes()),
-                None => return false,
-            }
-        };
-    }
     macro_rules! float {
         ($narrow:expr) => {{
             let narrow = $narrow;
@@ -70,50 +62,39 @@ pub fn push(dtype: DataType, value: Number, out: &mut Vec<u8>) -> bool {
             out.extend_from_slice(&narrow.to_le_bytes());
         }};
     }
-    match dtype {
-        DataType::Bool => match value.whole() {
-            Some(bit @ (0 | 1)) => out.push(bit as u8),
-            _ => return false,
-        },
-        DataType::Uint8 => int!(u8),
-        DataType::Uint16 => int!(u16),
-        DataType::Uint32 => int!(u32),
-        DataType::Uint64 => int!(u64),
-        DataType::Int8 => int!(i8),
-        DataType::Int16 => int!(i16),
-        DataType::Int32 => int!(i32),
-        DataType::Int64 => int!(i64),
-        DataType::Fp16 => float!(f16::from_f64(value.float())),
-        DataType::Bf16 => float!(bf16::from_f64(value.float())),
-        DataType::Fp32 => float!(value.float() as f32),
-        DataType::Fp64 => float!(value.float()),
-        DataType::Bytes => return false,
+    match (dtype, dtype.integers(), value.whole()) {
+        (_, Some(integers), Some(whole)) if integers.contains(&whole) => {
+            // Two's complement: the low bytes are those of the narrower integer.
+            let size = dtype.size().unwrap_or_default();
+            out.extend_from_slice(&whole.to_le_bytes()[..size]);
+        }
+        (DataType::Fp16, ..) => float!(f16::from_f64(value.float())),
+        (DataType::Bf16, ..) => float!(bf16::from_f64(value.float())),
+        (DataType::Fp32, ..) => float!(value.float() as f32),
+        (DataType::Fp64, ..) => float!(value.float()),
+        _ => return false,
     }
     true
 }
 
 /// Returns the number of an element; `None` if the bytes are not one element of the type, or the type is `BYTES`.
 pub fn read(dtype: DataType, bytes: &[u8]) -> Option<Number> {
-    macro_rules! int {
-        ($int:ty) => {
-            Number::Int(i128::from(<$int>::from_le_bytes(bytes.try_into().ok()?)))
-        };
+    if dtype.size() != Some(bytes.len()) {
+        return None;
     }
-    Some(match dtype {
-        DataType::Bool | DataType::Uint8 => int!(u8),
-        DataType::Uint16 => int!(u16),
-        DataType::Uint32 => int!(u32),
-        DataType::Uint64 => int!(u64),
-        DataType::Int8 => int!(i8),
-        DataType::Int16 => int!(i16),
-        DataType::Int32 => int!(i32),
-        DataType::Int64 => int!(i64),
-        DataType::Fp16 => Number::Float(f16::from_le_bytes(bytes.try_into().ok()?).to_f64()),
-        DataType::Bf16 => Number::Float(bf16::from_le_bytes(bytes.try_into().ok()?).to_f64()),
-        DataType::Fp32 => Number::Float(f32::from_le_bytes(bytes.try_into().ok()?).into()),
-        DataType::Fp64 => Number::Float(f64::from_le_bytes(bytes.try_into().ok()?)),
-        DataType::Bytes => return None,
-    })
+    if let Some(integers) = dtype.integers() {
+        let is_negative = integers.start < 0 && *bytes.last()? >= 0x80;
+        let mut wide = [if is_negative { 0xff } else { 0 }; size_of::<i128>()];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        return Some(Number::Int(i128::from_le_bytes(wide)));
+    }
+    Some(Number::Float(match dtype {
+        DataType::Fp16 => f16::from_le_bytes(bytes.try_into().ok()?).to_f64(),
+        DataType::Bf16 => bf16::from_le_bytes(bytes.try_into().ok()?).to_f64(),
+        DataType::Fp32 => f32::from_le_bytes(bytes.try_into().ok()?).into(),
+        DataType::Fp64 => f64::from_le_bytes(bytes.try_into().ok()?),
+        _ => return None,
+    }))
 }
 
 /// Appends an element of `BYTES`: its length, then its bytes; returns `false` if it is longer than the protocol allows.

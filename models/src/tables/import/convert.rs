@@ -431,14 +431,9 @@ impl Number {
 }
 
 fn put_int(int: i128, dtype: DataType, slot: &mut [u8]) -> bool {
-    let bits = 8 * slot.len();
-    let range = match dtype {
-        DataType::Bool => 0..2,
-        DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64 => 0..1 << bits,
-        _ => -(1 << (bits - 1))..1 << (bits - 1),
-    };
+    let fits = dtype.integers().is_some_and(|integers| integers.contains(&int));
     // Two's complement: the low bytes are those of the narrower integer.
-    range.contains(&int) && copy(slot, &int.to_le_bytes()[..slot.len()])
+    fits && copy(slot, &int.to_le_bytes()[..slot.len()])
 }
 
 #[inline]
