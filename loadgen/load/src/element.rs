@@ -3,6 +3,7 @@
 //! In: a number and a type. Out: bytes, or nothing if the type cannot hold it. `BYTES` has no numbers.
 
 use half::{bf16, f16};
+pub use tierlab_protocol::infer::push_bytes;
 use tierlab_protocol::tensor::DataType;
 
 /// Number from a file, plan or reply.
@@ -95,16 +96,6 @@ pub fn read(dtype: DataType, bytes: &[u8]) -> Option<Number> {
         DataType::Fp64 => f64::from_le_bytes(bytes.try_into().ok()?),
         _ => return None,
     }))
-}
-
-/// Appends an element of `BYTES`: its length, then its bytes; returns `false` if it is longer than the protocol allows.
-pub fn push_bytes(element: &[u8], out: &mut Vec<u8>) -> bool {
-    let Ok(len) = u32::try_from(element.len()) else {
-        return false;
-    };
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(element);
-    true
 }
 
 #[cfg(test)]

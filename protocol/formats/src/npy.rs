@@ -3,6 +3,7 @@
 //! contain code.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tierlab_protocol::infer::push_bytes;
 use tierlab_protocol::tensor::DataType;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -184,13 +185,13 @@ fn to_protocol(kind: Kind, size: usize, is_big_endian: bool, mut data: Vec<u8>) 
     for element in data.chunks_exact(size) {
         if kind == Kind::Bytes {
             let end = element.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            push_element(&element[..end], &mut out);
+            push_bytes(&element[..end], &mut out);
             continue;
         }
         let codes = element.as_chunks().0.iter().map(|code| u32::from_le_bytes(*code));
         let text: Option<String> = codes.map(char::from_u32).collect();
         let text = text.context("a text is not Unicode")?;
-        push_element(text.trim_end_matches('\0').as_bytes(), &mut out);
+        push_bytes(text.trim_end_matches('\0').as_bytes(), &mut out);
     }
     Ok((DataType::Bytes, out))
 }
@@ -215,12 +216,6 @@ fn to_row_major(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
         }
     }
     out
-}
-
-fn push_element(bytes: &[u8], out: &mut Vec<u8>) {
-    // At most a MiB: see `kind`.
-    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::messages::{
 };
 use crate::infer::{
     BadRequest, Data, INPUT, InferReply, InferRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, RequestedOutput, Tensor,
+    push_bytes,
 };
 use crate::tensor::DataType;
 use bytes::Bytes;
@@ -219,9 +220,9 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, BadRe
 fn length_prefixed(elements: &[Bytes]) -> Result<Vec<u8>, BadRequest> {
     let mut out = Vec::with_capacity(elements.iter().map(|element| element.len() + 4).sum());
     for element in elements {
-        let len = u32::try_from(element.len()).or_else(|_| bad("an element is longer than 4 GiB"))?;
-        out.extend_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(element);
+        if !push_bytes(element, &mut out) {
+            return bad("an element is longer than 4 GiB");
+        }
     }
     Ok(out)
 }

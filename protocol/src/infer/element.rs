@@ -3,6 +3,7 @@
 //! In: a reader at a `data` array. Out: raw bytes. The array may be flat or nested as in `shape`; other nesting is
 //! refused. The memory of an array is reserved before it is allocated.
 
+use super::tensor::push_bytes;
 use super::text::{Read, Reader, Scalar};
 use super::{BadRequest, OVER_BUDGET};
 use crate::tensor::{DataType, element_count};
@@ -236,12 +237,7 @@ impl Element for Bool {
 impl Element for Text {
     fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool {
         let Scalar::Text(text) = scalar else { return false };
-        let Ok(len) = u32::try_from(text.len()) else {
-            return false;
-        };
-        out.extend_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(text.as_bytes());
-        true
+        push_bytes(text.as_bytes(), out)
     }
 }
 

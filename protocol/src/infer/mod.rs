@@ -17,7 +17,7 @@ mod writer;
 pub use data::{Data, DataReader};
 pub use request::{InferReply, InferRequest, RequestedOutput};
 pub(crate) use tensor::INPUT;
-pub use tensor::{Tensor, bytes_elements};
+pub use tensor::{Tensor, bytes_elements, push_bytes};
 pub use writer::{Encoded, Piece};
 
 /// Maximum inputs, and maximum requested outputs, of a request.

@@ -79,6 +79,16 @@ impl Tensor {
     }
 }
 
+/// Appends an element of `BYTES`: its length, then its bytes; returns `false` if it is longer than the protocol allows.
+pub fn push_bytes(element: &[u8], out: &mut Vec<u8>) -> bool {
+    let Ok(len) = u32::try_from(element.len()) else {
+        return false;
+    };
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(element);
+    true
+}
+
 /// Iterates over the elements of a `BYTES` tensor's data; a truncated element is an error and the last item.
 pub fn bytes_elements(data: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRequest>> {
     let mut rest = data;

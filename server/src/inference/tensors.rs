@@ -4,13 +4,13 @@
 //! element types of the protocol and of ONNX Runtime are matched here; the trial run of an import has its own match
 //! (`models/src/import/independence/elements.rs`), since no crate below both depends on the runtime.
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
 use ort::value::{DynTensor, DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
 use std::fmt::Debug;
-use tierlab_protocol::infer::{Data, bytes_elements};
+use tierlab_protocol::infer::{Data, bytes_elements, push_bytes};
 use tierlab_protocol::tensor::{DataType, element_count};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -71,13 +71,7 @@ macro_rules! elements {
         }
     )*};
 }
-elements!(u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64);
-
-impl Element for u8 {
-    fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
-        bytes.iter().copied()
-    }
-}
+elements!(u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64);
 
 impl Element for bool {
     fn elements(bytes: &[u8]) -> impl Iterator<Item = Self> {
@@ -241,9 +235,7 @@ impl Buffer for Vec<String> {
         let bytes = strings.iter().map(|text| text.len().saturating_add(4));
         let mut data = Vec::with_capacity(bytes.fold(0, usize::saturating_add));
         for text in &strings {
-            let len = u32::try_from(text.len()).map_err(|_| anyhow!("a string is longer than 4 GiB"))?;
-            data.extend_from_slice(&len.to_le_bytes());
-            data.extend_from_slice(text.as_bytes());
+            ensure!(push_bytes(text.as_bytes(), &mut data), "a string is longer than 4 GiB");
         }
         Ok((shape.to_vec(), data.into()))
     }

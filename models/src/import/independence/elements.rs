@@ -7,6 +7,7 @@ use ort::value::{DynValue, TensorElementType};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::ops::Range;
+use tierlab_protocol::infer::push_bytes;
 use tierlab_protocol::tensor::DataType;
 
 /// Maximum difference of two floats, as a share of the largest value of their output.
@@ -82,9 +83,7 @@ fn push_element(dtype: DataType, random: u32, kind: InputKind, limit: u32, out: 
         DataType::Fp64 => out.extend(float.to_le_bytes()),
         DataType::Bool => out.push((random & 1) as u8),
         DataType::Bytes => {
-            let text = format!("w{}", random % limit);
-            out.extend((text.len() as u32).to_le_bytes());
-            out.extend(text.into_bytes());
+            push_bytes(format!("w{}", random % limit).as_bytes(), out);
         }
         _ => out.extend(&u64::from(random % limit).to_le_bytes()[..dtype.size().unwrap_or(1)]),
     }
