@@ -5,6 +5,7 @@ use crate::clock::{self, CONCURRENT_ESTIMATES, Offset, TRIPS, Trip, WallClock};
 use crate::link::{Link, LinkError};
 use crate::message::{MAX_TO_RUN, ToRun, ToWorker};
 use futures::{StreamExt as _, TryStreamExt as _};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,6 +91,15 @@ impl Worker {
         })
     }
 
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// See [`Worker::check`].
+    pub async fn send(&mut self, message: &impl Serialize) -> Result<(), WorkerError> {
+        let sent = self.link.send(message).await;
+        self.check(sent).await
+    }
+
     /// Returns an error of the link with the process's name and end.
     ///
     /// # Errors
@@ -122,8 +132,7 @@ impl Worker {
         let mut trips = Vec::with_capacity(TRIPS);
         for _ in 0..TRIPS {
             let sent_ns = clock.now_ns();
-            let sent = self.link.send(&ToWorker::<()>::Ping).await;
-            self.check(sent).await?;
+            self.send(&ToWorker::<()>::Ping).await?;
             let received = match self.link.answer::<R>(TRIP_LIMIT).await {
                 Ok(ToRun::Pong(peer_ns)) => Ok((peer_ns, clock.now_ns())),
                 Ok(_) => Err(LinkError::Unexpected("Pong")),
@@ -185,8 +194,7 @@ pub async fn start_together<R: DeserializeOwned>(
     let start_ns = clock.now_ns().saturating_add(clock::nanos(lead));
     for (worker, estimate) in workers.iter_mut().zip(&clocks) {
         let clock_ns = start_ns.saturating_add(estimate.offset.ns);
-        let sent = worker.link.send(&ToWorker::<()>::Start(clock_ns)).await;
-        worker.check(sent).await?;
+        worker.send(&ToWorker::<()>::Start(clock_ns)).await?;
     }
     Ok(CommonStart {
         at: clock.instant(start_ns),

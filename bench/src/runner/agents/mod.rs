@@ -100,7 +100,7 @@ impl Fleet {
                     seconds,
                     share: Share { number, of },
                 };
-                send_job(worker, Job::Setup(setup)).await?;
+                worker.send(&ToWorker::Job(Job::Setup(setup))).await?;
             }
             let hosts = workers.iter_mut().zip(&agents.addresses).map(async |(worker, agent)| {
                 let host: AgentHost = receive_reply(worker).await?;
@@ -172,17 +172,12 @@ impl Fleet {
     pub(super) fn close(mut self) -> Result<()> {
         let workers = self.workers.iter_mut();
         let ended = workers.map(async |worker| {
-            send_job(worker, Job::End).await?;
+            worker.send(&ToWorker::Job(Job::End)).await?;
             receive_reply::<()>(worker).await
         });
         let ended = self.runtime.block_on(futures::future::try_join_all(ended));
         ended.map(drop).context("an agent cannot remove its data")
     }
-}
-
-async fn send_job(worker: &mut Worker, job: Job) -> Result<(), WorkerError> {
-    let sent = worker.link.send(&ToWorker::Job(job)).await;
-    worker.check(sent).await
 }
 
 async fn receive_reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerError> {
@@ -202,7 +197,7 @@ async fn measure(
     repeat: u32,
 ) -> Result<Vec<(AgentStart, AgentRepeatResult)>, WorkerError> {
     for worker in &mut *workers {
-        send_job(worker, Job::Measure(point.clone(), repeat)).await?;
+        worker.send(&ToWorker::Job(Job::Measure(point.clone(), repeat))).await?;
     }
     let start = start_together::<String>(workers, clock, LIMIT).await?;
     let results = workers.iter_mut().zip(start.clocks).map(async |(worker, estimate)| {

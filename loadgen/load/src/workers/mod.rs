@@ -131,8 +131,7 @@ impl Workers {
                 share,
                 of: workers,
             }));
-            let sent = worker.link.send(&setup).await;
-            worker.check(sent).await?;
+            worker.send(&setup).await?;
             for head in &heads {
                 send_file(worker, head).await?;
             }
@@ -147,11 +146,8 @@ impl Workers {
     pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<MergedResults, WorkerError> {
         for worker in &mut self.workers {
             share::check_privacy(&worker.link, !order.target.access.headers.is_empty())?;
-            let sent = match order.message() {
-                Ok(message) => worker.link.send(&message).await,
-                Err(error) => Err(error),
-            };
-            worker.check(sent).await?;
+            let message = worker.check(order.message()).await?;
+            worker.send(&message).await?;
         }
         let start = start_together::<WorkerReply>(&mut self.workers, &self.clock, PREPARE_LIMIT).await?;
         let to_window = start.at.saturating_duration_since(Instant::now());
@@ -202,8 +198,7 @@ async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerErr
         if read == 0 {
             return Err(at()(ErrorKind::UnexpectedEof.into()));
         }
-        let sent = worker.link.send(&ToWorker::Job(Job::File(part[..read].to_vec()))).await;
-        worker.check(sent).await?;
+        worker.send(&ToWorker::Job(Job::File(part[..read].to_vec()))).await?;
         left -= read as u64;
     }
     Ok(())
