@@ -5,6 +5,7 @@
 //! Header syntax: W3C Server Timing, <https://www.w3.org/TR/server-timing/> (`dur` in milliseconds).
 
 use crate::via::ViaSet;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::Write as _;
 use std::time::Duration;
 use strum::{IntoStaticStr, VariantArray};
@@ -44,26 +45,55 @@ impl Stage {
     }
 }
 
+/// Durations as whole microseconds, in messages. The sum of any received ones fits a duration.
+mod micros {
+    use super::{Deserialize as _, Deserializer, Duration, Serialize as _, Serializer, Stage};
+
+    pub(super) fn of(time: Duration) -> u64 {
+        let micros = time.as_secs().saturating_mul(1_000_000);
+        micros.saturating_add(time.subsec_micros().into())
+    }
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        of(*time).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_micros)
+    }
+
+    pub(super) fn write<S: Serializer>(stages: &[Duration; Stage::COUNT], serializer: S) -> Result<S::Ok, S::Error> {
+        stages.map(of).serialize(serializer)
+    }
+
+    pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[Duration; Stage::COUNT], D::Error> {
+        let stages = <[u64; Stage::COUNT]>::deserialize(deserializer)?;
+        Ok(stages.map(Duration::from_micros))
+    }
+}
+
 /// Parts of the tier stage, as reported by the tier. Parallel reads overlap, so the parts describe the longest read and need
 /// not sum to the stage.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierSplit {
     /// Time waiting for a slot, a connection or the engine.
+    #[serde(with = "micros")]
     pub queue: Duration,
     /// Time at the device or the server.
+    #[serde(with = "micros")]
     pub device: Duration,
     /// Time of copies after the bytes arrived.
+    #[serde(with = "micros")]
     pub copy: Duration,
 }
 
 /// Time of each stage of one request. Travels with the request through the pipeline.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageTimings {
+    #[serde(serialize_with = "micros::write", deserialize_with = "micros::read")]
     stages: [Duration; Stage::COUNT],
     /// Parts of the tier stage.
     pub tier_split: TierSplit,
-    /// Paths of the request's reads; empty without a join.
-    pub via: ViaSet,
     /// Requests the tier made for this request (GETs, READs, SQEs).
     pub tier_requests: u32,
     /// Rows found in the cache.
@@ -72,6 +102,8 @@ pub struct StageTimings {
     pub cache_misses: u32,
     /// Rows in the batch in which the request was inferred.
     pub batch_rows: u32,
+    /// Paths of the request's reads; empty without a join.
+    pub via: ViaSet,
 }
 
 impl StageTimings {
@@ -154,10 +186,7 @@ fn push_duration(out: &mut String, name: &str, time: Duration) {
         out.push_str(", ");
     }
     // Written by hand: the header has a dozen entries, and formatting would cost more than all else in it.
-    let micros = time
-        .as_secs()
-        .saturating_mul(1_000_000)
-        .saturating_add(time.subsec_micros().into());
+    let micros = micros::of(time);
     let thousandths = 1_000 + micros % 1_000;
     out.push_str(name);
     out.push_str(";dur=");

@@ -59,7 +59,7 @@ impl UnknownVia {
 }
 
 /// Set of the paths of one request's or one batch's reads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ViaSet(u16);
 
 impl ViaSet {

@@ -93,7 +93,7 @@ impl Spread {
 
 /// One request of the measured window. Times are microseconds on one monotonic clock whose zero is the step's start
 /// (warm-up included), so a sample's latency is `done_us - due_us`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Scheduled send time.
     pub due_us: u64,

@@ -7,21 +7,12 @@ use crate::pacer::Observed;
 use crate::schedule::Load;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::Duration;
 use tierlab_agents::link::LinkError;
 use tierlab_agents::message as shared;
-use tierlab_analysis::record::{Failure, Outcome, Sample};
-use tierlab_protocol::timing::{Stage, StageTimings, TierSplit};
-use tierlab_protocol::via::Via;
+use tierlab_analysis::record::{Failure, Sample};
 
 /// Samples of one message, which is far below [`MAX_TO_RUN`](shared::MAX_TO_RUN) even if every number in them is long.
 pub const SAMPLES_AT_ONCE: usize = 4_000;
-
-/// Sample as it is sent: due, sent and done, the outcome, and stages.
-pub type SentSample = (u64, u64, u64, Outcome, Option<SentTimings>);
-/// Microseconds of each stage and of the tier's three parts, four counts, and a bit for each way of reading. Their sum
-/// fits a duration for any received values.
-pub type SentTimings = ([u64; Stage::COUNT + 3], [u32; 4], u16);
 
 /// Message of a run.
 pub type ToWorker = shared::ToWorker<Job>;
@@ -45,66 +36,14 @@ pub enum WorkerReply {
     /// End of a step.
     Done(Done),
     /// Some of a step's samples.
-    Samples(Vec<SentSample>),
+    Samples(Vec<Sample>),
 }
 
 impl WorkerReply {
     /// Returns samples as a message.
     pub fn samples(samples: &[Sample]) -> ToRun {
-        let sent = |sample: &Sample| {
-            let timings = sample.timings.as_ref().map(sent_timings);
-            (sample.due_us, sample.sent_us, sample.done_us, sample.outcome, timings)
-        };
-        ToRun::Reply(Self::Samples(samples.iter().map(sent).collect()))
+        ToRun::Reply(Self::Samples(samples.to_vec()))
     }
-}
-
-/// Reads a sample.
-pub(super) fn sample((due_us, sent_us, done_us, outcome, timings): SentSample) -> Sample {
-    Sample {
-        due_us,
-        sent_us,
-        done_us,
-        outcome,
-        timings: timings.map(read_timings),
-    }
-}
-
-fn sent_timings(timings: &StageTimings) -> SentTimings {
-    let TierSplit { queue, device, copy } = timings.tier_split;
-    let times = Stage::ALL.map(|stage| timings.get(stage)).into_iter();
-    let mut sent_us = [0; Stage::COUNT + 3];
-    for (us, time) in sent_us.iter_mut().zip(times.chain([queue, device, copy])) {
-        *us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    }
-    let counts = [
-        timings.tier_requests,
-        timings.cache_hits,
-        timings.cache_misses,
-        timings.batch_rows,
-    ];
-    let ways = (0..).zip(Via::ALL).filter(|(_, via)| timings.via.contains(*via));
-    (sent_us, counts, ways.map(|(bit, _)| 1 << bit).sum())
-}
-
-fn read_timings((sent_us, counts, ways): SentTimings) -> StageTimings {
-    let mut timings = StageTimings::default();
-    let times = sent_us.map(Duration::from_micros);
-    for (stage, time) in Stage::ALL.into_iter().zip(times) {
-        timings.add(stage, time);
-    }
-    let [.., queue, device, copy] = times;
-    timings.tier_split = TierSplit { queue, device, copy };
-    [
-        timings.tier_requests,
-        timings.cache_hits,
-        timings.cache_misses,
-        timings.batch_rows,
-    ] = counts;
-    for (_, via) in (0..).zip(Via::ALL).filter(|(bit, _)| ways >> bit & 1 == 1) {
-        timings.via.insert(via);
-    }
-    timings
 }
 
 /// Identity of the process, and the plan, whose file may change during the run.
@@ -201,7 +140,11 @@ pub struct StepDone {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
     use tierlab_agents::message::{MAX_TO_RUN, decode, encode};
+    use tierlab_analysis::record::Outcome;
+    use tierlab_protocol::timing::{Stage, StageTimings};
+    use tierlab_protocol::via::Via;
 
     fn timings() -> impl Strategy<Value = StageTimings> {
         (
@@ -255,7 +198,7 @@ mod tests {
             let Ok(ToRun::Reply(WorkerReply::Samples(sent))) = decode(&encode(&WorkerReply::samples(&samples)).unwrap()) else {
                 panic!("another message");
             };
-            prop_assert_eq!(sent.into_iter().map(super::sample).collect::<Vec<_>>(), samples);
+            prop_assert_eq!(sent, samples);
         }
 
         #[test]
@@ -276,12 +219,26 @@ mod tests {
 
     #[test]
     fn a_message_of_the_longest_samples_is_short_enough_and_their_stages_have_a_sum() {
-        let timings = ([u64::MAX; Stage::COUNT + 3], [u32::MAX; 4], u16::MAX);
-        let failed = Outcome::Failed(Failure::Status(u16::MAX));
-        let longest: SentSample = (u64::MAX, u64::MAX, u64::MAX, failed, Some(timings));
-        let message = ToRun::Reply(WorkerReply::Samples(vec![longest; SAMPLES_AT_ONCE]));
-        assert!(encode(&message).unwrap().len() < MAX_TO_RUN);
-        assert!(super::sample(longest).timings.unwrap().total() > Duration::from_micros(u64::MAX));
+        let time = Duration::from_micros(u64::MAX);
+        let mut timings = StageTimings::default();
+        Stage::ALL.into_iter().for_each(|stage| timings.add(stage, time));
+        (timings.tier_split.queue, timings.tier_split.device, timings.tier_split.copy) = (time, time, time);
+        (timings.tier_requests, timings.cache_hits) = (u32::MAX, u32::MAX);
+        (timings.cache_misses, timings.batch_rows) = (u32::MAX, u32::MAX);
+        Via::ALL.into_iter().for_each(|via| timings.via.insert(via));
+        let longest = Sample {
+            due_us: u64::MAX,
+            sent_us: u64::MAX,
+            done_us: u64::MAX,
+            outcome: Outcome::Failed(Failure::Status(u16::MAX)),
+            timings: Some(timings),
+        };
+        let message = encode(&WorkerReply::samples(&vec![longest; SAMPLES_AT_ONCE])).unwrap();
+        assert!(message.len() < MAX_TO_RUN);
+        let Ok(ToRun::Reply(WorkerReply::Samples(read))) = decode(&message) else {
+            panic!("another message");
+        };
+        assert!(read[0].timings.unwrap().total() > time);
     }
 
     #[test]

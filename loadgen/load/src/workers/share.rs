@@ -1,6 +1,6 @@
 //! Share of one load process in a step, from the run's view. In: a process. Out: the samples of its share, checked.
 
-use super::message::{self, ToRun, WorkerReply};
+use super::message::{ToRun, WorkerReply};
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
 use anyhow::{bail, ensure};
@@ -88,7 +88,7 @@ async fn read_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
     while all.len() < whole {
         match link.answer(limit).await? {
             ToRun::Reply(WorkerReply::Samples(some)) if (1..=whole - all.len()).contains(&some.len()) => {
-                all.extend(some.into_iter().map(message::sample));
+                all.extend(some);
             }
             ToRun::Reply(WorkerReply::Samples(_)) => {
                 let what = "it sent no samples, or more than its share of the schedule";
