@@ -117,7 +117,7 @@ impl Child {
             "" => String::new(),
             tail => format!(":\n  {tail}"),
         };
-        RunError::Child(format!("{} {problem} (log: {}){end}", self.label, self.log.display()))
+        RunError::Failed(format!("{} {problem} (log: {}){end}", self.label, self.log.display()))
     }
 
     fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
@@ -165,7 +165,7 @@ pub fn run_to_end(label: &str, command: Command, interrupt: &Interrupt) -> Resul
 /// # Errors
 /// Those of [`run_to_end`].
 pub fn output_of(label: &str, command: Command, interrupt: &Interrupt) -> Result<String, RunError> {
-    let read_error = |error: std::io::Error| RunError::Child(format!("{label}: cannot read its output: {error}"));
+    let read_error = |error: std::io::Error| RunError::Failed(format!("{label}: cannot read its output: {error}"));
     let mut printed = tempfile::tempfile().map_err(read_error)?;
     let stdout = printed.try_clone().map_err(read_error)?;
     run(label, command, stdout.into(), interrupt)?;
@@ -181,7 +181,7 @@ fn run(label: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) 
     loop {
         match child.wait_until(Instant::now() + CHECK_EVERY) {
             Some(status) if status.success() => return Ok(()),
-            status @ Some(_) => return Err(RunError::Child(format!("{label} failed{}", describe_exit(status)))),
+            status @ Some(_) => return Err(RunError::Failed(format!("{label} failed{}", describe_exit(status)))),
             None if interrupt.is_raised() => return Err(RunError::InterruptedEarly),
             None => {}
         }

@@ -41,9 +41,9 @@ pub enum RunError {
     /// Agent that was lost and did not come back; finished steps are written.
     #[error("{0}")]
     AgentLost(String),
-    /// Failed process of the lab.
+    /// Failed process of the lab, run that could not continue, or result that must not count as a success.
     #[error("{0}")]
-    Child(String),
+    Failed(String),
     /// Result that could not be written or read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -55,12 +55,6 @@ pub enum RunError {
         /// Error of the system.
         source: io::Error,
     },
-    /// Completed run whose result must not count as a success.
-    #[error("{0}")]
-    Unsound(String),
-    /// Run that could not continue; finished steps are written.
-    #[error("{0}")]
-    Stopped(String),
     /// Run stopped by a signal; finished steps are written.
     #[error("interrupted; finished steps are in {}", .0.display())]
     Interrupted(PathBuf),

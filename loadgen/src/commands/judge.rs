@@ -215,7 +215,7 @@ impl AnswerChecks {
     /// The file cannot be written, or the run has no answer.
     pub fn exit_code(&self, run: &Run) -> Result<u8, RunError> {
         if let Some(file) = &self.junit {
-            let none = || RunError::Unsound(format!("{}: the run has no answer to write", run.name));
+            let none = || RunError::Failed(format!("{}: the run has no answer to write", run.name));
             let text = tierlab_report::answer_junit(run).ok_or_else(none)?;
             write_atomically(file, text.as_bytes())?;
         }

@@ -76,7 +76,7 @@ impl<'a> Runner<'a> {
         outcome?;
         ledger.journal.remove()?;
         if ledger.unread_steps > 0 {
-            return Err(RunError::Unsound(format!(
+            return Err(RunError::Failed(format!(
                 "the server's metrics could not be read around {} steps; their stages and counters are not in the result",
                 ledger.unread_steps
             )));

@@ -48,7 +48,7 @@ pub fn check_met_rate(plan: &Plan, run: &Run) -> Result<(), RunError> {
         "no rate is known to meet `{objective}`: {reasons}; raise the limit, or lower `search.min_rate`, which is \
          {lowest}/s. The result is written anyway"
     );
-    Err(RunError::Unsound(plan.refuse("search.slo", problem).to_string()))
+    Err(RunError::Failed(plan.refuse("search.slo", problem).to_string()))
 }
 
 impl Runner<'_> {

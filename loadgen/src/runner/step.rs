@@ -205,7 +205,7 @@ impl Runner<'_> {
             let label = (name(factors), factors.offered_rps, step.attempt.index);
             let requests = std::mem::take(&mut part.finished.recorded);
             let writing = tokio::task::spawn_blocking(move || requests::write(&path, &label, requests, &facts));
-            part.slowest = writing.await.map_err(|error| RunError::Unsound(error.to_string()))??;
+            part.slowest = writing.await.map_err(|error| RunError::Failed(error.to_string()))??;
             part.requests_file = Some(file);
         }
         Ok(())
@@ -260,7 +260,7 @@ impl Runner<'_> {
         }
         let Some(error) = last else { return Ok(()) };
         let folder = self.folder.display();
-        Err(RunError::Stopped(format!(
+        Err(RunError::Failed(format!(
             "the server stopped answering during {step}, repeat {}: {error}\nThat step is dropped; finished steps are in {folder}; \
              check the server's log, start it again as before, and resume with --resume {folder}",
             repeat + 1,

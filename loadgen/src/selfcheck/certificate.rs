@@ -62,7 +62,7 @@ impl CertificateStore {
             fs::create_dir_all(folder).map_err(RunError::io(folder))?;
         }
         let mut text = serde_json::to_vec_pretty(certificate)
-            .map_err(|error| RunError::Unsound(format!("{}: {error}", file.display())))?;
+            .map_err(|error| RunError::Failed(format!("{}: {error}", file.display())))?;
         text.push(b'\n');
         Ok(write_atomically(&file, &text)?)
     }

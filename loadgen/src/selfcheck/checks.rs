@@ -115,7 +115,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     };
     let failed = finished.samples.iter().filter(|sample| !sample.is_ok()).count();
     if failed > 0 {
-        return Err(RunError::Unsound(format!(
+        return Err(RunError::Failed(format!(
             "{failed} of {} requests to the null endpoint failed: this machine's noise is unknown",
             finished.samples.len()
         )));

@@ -29,7 +29,7 @@ pub async fn run(json: Option<&Path>, certificates: &CertificateStore, interrupt
     eprintln!("certificate: {}", file.display());
     let failed = checks.iter().filter(|check| !check.passed).count();
     if failed > 0 {
-        return Err(RunError::Unsound(format!(
+        return Err(RunError::Failed(format!(
             "{failed} of {} checks failed: figures measured on this machine now cannot be trusted",
             checks.len()
         )));

@@ -132,7 +132,7 @@ impl ColdStartLab<'_> {
                 launched.into_iter().map(|(times, _)| times).collect()
             }
         };
-        let no_server = || RunError::Child(format!("no running server of {}", variant.label()));
+        let no_server = || RunError::Failed(format!("no running server of {}", variant.label()));
         let last = times.iter().max_by_key(|times| times.replied).ok_or_else(no_server)?;
         let earliest = times.iter().map(|times| times.replied).min();
         Ok(ColdStart {

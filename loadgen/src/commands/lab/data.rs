@@ -110,7 +110,7 @@ fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), Ru
         };
         let table = joined_table(&context.prepared.repository, &context.plan.model)?;
         for line in printed.lines() {
-            let unknown = |error| RunError::Child(format!("`tierlab-models lay-out` printed `{line}`: {error}"));
+            let unknown = |error| RunError::Failed(format!("`tierlab-models lay-out` printed `{line}`: {error}"));
             let found: LayoutOutput = serde_json::from_str(line).map_err(unknown)?;
             if Some(found.table) == table {
                 let key = (tier.to_owned(), layout.to_owned());

@@ -113,7 +113,7 @@ fn location(
     ready: &OriginReady,
     folder: &dyn Fn(&str) -> Result<PathBuf, RunError>,
 ) -> Result<Location, RunError> {
-    let no_address = || RunError::Child(format!("tierlab-origin reported no address for {}", tier.name));
+    let no_address = || RunError::Failed(format!("tierlab-origin reported no address for {}", tier.name));
     let configured_root = tier.set.get("root").and_then(toml::Value::as_str);
     let mut location = Location {
         folder: match (tier.origin, configured_root) {

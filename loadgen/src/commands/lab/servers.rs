@@ -225,7 +225,7 @@ impl Servers {
         // Servers of a fleet start at the same time.
         let (limit, interrupt) = (lab.ready_timeout, context.interrupt.clone());
         let ready = tokio::task::spawn_blocking(move || child.ready(limit, &interrupt)).await;
-        let (child, ready) = ready.map_err(|error| RunError::Child(format!("{label}: {error}")))??;
+        let (child, ready) = ready.map_err(|error| RunError::Failed(format!("{label}: {error}")))??;
         Ok(Launched { child, ready })
     }
 
@@ -262,7 +262,7 @@ impl Launched {
         let plan = context.plan;
         let cache = &variant.cache;
         let (Child { label, log, .. }, ready) = (&self.child, &self.ready);
-        let refuse = |why: &str| RunError::Child(format!("{label} {why} (log: {})", log.display()));
+        let refuse = |why: &str| RunError::Failed(format!("{label} {why} (log: {})", log.display()));
         let capacity = capacity(context, cache);
         let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
         let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;

@@ -95,7 +95,7 @@ pub(super) async fn prepare(
     let held_bytes = settle(target).await?;
     let needed = stored_bytes.min(stage.capacity_bytes);
     if is_filled && (held_bytes as f64) < 0.9 * needed as f64 {
-        return Err(RunError::Child(format!(
+        return Err(RunError::Failed(format!(
             "the stage of variant {} holds only {held_bytes} of {needed} bytes after every part of the table was requested; check \
              `tierlab_staged_*` in its server's metrics, and the free space on the disk of {}",
             variant.label(),
