@@ -1,5 +1,4 @@
-//! Retries of a failed call. In: limits on the number of attempts and on their time. Out: waits. Makes no calls, and
-//! does not know which failures are transient.
+//! Retries of a failed call. In: limits on the number of attempts and on their time. Out: waits. Makes no calls.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -79,6 +78,21 @@ impl Retries {
         }
         self.count += 1;
         Some(wait)
+    }
+
+    /// Waits for the next attempt after a transient failure; returns any other failure, and one without an attempt left.
+    #[cfg(any(feature = "flight", feature = "redis"))]
+    pub(crate) async fn after(&mut self, failure: crate::StorageError) -> Result<(), crate::StorageError> {
+        if !failure.kind().is_transient() {
+            return Err(failure);
+        }
+        let Some(wait) = self.next(Duration::ZERO) else {
+            let detail = format!("{}; {}", failure.detail(), self.describe_attempts());
+            return Err(failure.kind().error(failure.object(), detail));
+        };
+        tracing::debug!("retrying in {} ms: {failure}", wait.as_millis());
+        tokio::time::sleep(wait).await;
+        Ok(())
     }
 
     /// Text for the error of a call that is not retried.

@@ -172,17 +172,10 @@ impl RetriedCall<'_> {
 
     /// After a failed attempt, waits and returns if another attempt follows; otherwise returns the error.
     pub(super) async fn retry(&mut self, failure: StorageError) -> Result<(), StorageError> {
-        if !failure.kind().is_transient() {
-            return Err(failure);
+        if failure.kind().is_transient() {
+            self.link.renew(self.used);
         }
-        self.link.renew(self.used);
-        let Some(wait) = self.retries.next(Duration::ZERO) else {
-            let detail = format!("{}; {}", failure.detail(), self.retries.describe_attempts());
-            return Err(failure.kind().error(failure.object(), detail));
-        };
-        tracing::debug!("retry in {} ms: {failure}", wait.as_millis());
-        tokio::time::sleep(wait).await;
-        Ok(())
+        self.retries.after(failure).await
     }
 }
 

@@ -163,17 +163,10 @@ impl RedisLink {
             replies: vec![None; commands.len()],
         };
         loop {
-            let failure = match self.round(&mut call, cost).await {
+            match self.round(&mut call, cost).await {
                 Ok(()) => return Ok(call.replies.into_iter().flatten().collect()),
-                Err(failure) if !failure.kind().is_transient() => return Err(failure),
-                Err(failure) => failure,
-            };
-            let Some(wait) = call.retries.next(Duration::ZERO) else {
-                let detail = format!("{}; {}", failure.detail(), call.retries.describe_attempts());
-                return Err(failure.kind().error(object, detail));
-            };
-            tracing::debug!("retrying in {} ms: {failure}", wait.as_millis());
-            tokio::time::sleep(wait).await;
+                Err(failure) => call.retries.after(failure).await?,
+            }
             match tokio::time::timeout(call.retries.left(), self.find_owners(object)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!("cannot refresh the nodes of the cluster: {error}"),
