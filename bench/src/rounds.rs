@@ -31,6 +31,7 @@ pub(crate) fn shuffled_rounds<P>(seed: u64, rounds: u32, targets: &[P]) -> Vec<(
 pub(crate) struct Rounds<'a> {
     count: u32,
     stop: &'a Stop,
+    /// Cleared when it is dropped.
     bar: Option<ProgressBar>,
     started: Instant,
     expected: Duration,
@@ -105,14 +106,6 @@ impl<'a> Rounds<'a> {
     fn eta(&self) -> String {
         let (step, left) = pace(self.done, self.total, self.started.elapsed(), self.expected);
         format!("ETA {}", wait(remaining(step, left, Duration::ZERO)))
-    }
-}
-
-impl Drop for Rounds<'_> {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 
