@@ -39,13 +39,6 @@ pub enum WorkerReply {
     Samples(Vec<Sample>),
 }
 
-impl WorkerReply {
-    /// Returns samples as a message.
-    pub fn samples(samples: &[Sample]) -> ToRun {
-        ToRun::Reply(Self::Samples(samples.to_vec()))
-    }
-}
-
 /// Identity of the process, and the plan, whose file may change during the run.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
@@ -195,10 +188,8 @@ mod tests {
     proptest! {
         #[test]
         fn samples_come_over_as_they_are(samples in prop::collection::vec(sample(), 0..50)) {
-            let Ok(ToRun::Reply(WorkerReply::Samples(sent))) = decode(&encode(&WorkerReply::samples(&samples)).unwrap()) else {
-                panic!("another message");
-            };
-            prop_assert_eq!(sent, samples);
+            let message = ToRun::Reply(WorkerReply::Samples(samples));
+            prop_assert_eq!(decode::<ToRun>(&encode(&message).unwrap()).unwrap(), message);
         }
 
         #[test]
@@ -212,7 +203,7 @@ mod tests {
 
         #[test]
         fn what_is_cut_off_is_refused(sample in sample(), cut in 1_usize..8) {
-            let bytes = encode(&WorkerReply::samples(&[sample])).unwrap();
+            let bytes = encode(&ToRun::Reply(WorkerReply::Samples(vec![sample]))).unwrap();
             prop_assert!(decode::<ToRun>(&bytes[..bytes.len() - cut.min(bytes.len())]).is_err());
         }
     }
@@ -233,7 +224,8 @@ mod tests {
             outcome: Outcome::Failed(Failure::Status(u16::MAX)),
             timings: Some(timings),
         };
-        let message = encode(&WorkerReply::samples(&vec![longest; SAMPLES_AT_ONCE])).unwrap();
+        let message = ToRun::Reply(WorkerReply::Samples(vec![longest; SAMPLES_AT_ONCE]));
+        let message = encode(&message).unwrap();
         assert!(message.len() < MAX_TO_RUN);
         let Ok(ToRun::Reply(WorkerReply::Samples(read))) = decode(&message) else {
             panic!("another message");

@@ -196,7 +196,7 @@ mod tests {
                         outcome: Outcome::Ok,
                         timings: None,
                     };
-                    let _ = agent.send(&WorkerReply::samples(&[sample])).await;
+                    let _ = agent.send(&ToRun::Reply(WorkerReply::Samples(vec![sample]))).await;
                 }
             });
             let Err(error) = finished(&mut worker, schedule.clone(), 0, limit).await else {

@@ -89,16 +89,14 @@ pub async fn serve_remote(agent: &AgentOptions, allowed: &Secrets, interrupt: In
 pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<(), RunError> {
     let (input, mut output) = link.halves();
     let (mut orders, reading) = input.orders();
-    let result = tokio::select! {
+    let Err(error) = tokio::select! {
         // Notices the end of the link in the middle of a step.
         ended = reading => Err(ended.into()),
         result = work(&mut orders, &mut output, clock, files) => result,
     };
-    let error = match result {
-        Ok(never) => match never {},
-        Err(RunError::Link(error)) if error.is_unreachable() => return Ok(()),
-        Err(error) => error,
-    };
+    if matches!(&error, RunError::Link(link) if link.is_unreachable()) {
+        return Ok(());
+    }
     match output.fail(error.to_string()).await {
         // The run reports it.
         Ok(()) if matches!(files, Files::Local) => Ok(()),
@@ -168,7 +166,8 @@ async fn work(
                 .send(&ToRun::Reply(WorkerReply::Done(Done { late_us, ..done })))
                 .await?;
             for chunk in samples.chunks(SAMPLES_AT_ONCE) {
-                output.send(&WorkerReply::samples(chunk)).await?;
+                let chunk = WorkerReply::Samples(chunk.to_vec());
+                output.send(&ToRun::Reply(chunk)).await?;
             }
         }
         cached = Some((order.target, target));
