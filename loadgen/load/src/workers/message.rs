@@ -213,7 +213,11 @@ mod tests {
         let time = Duration::from_micros(u64::MAX);
         let mut timings = StageTimings::default();
         Stage::ALL.into_iter().for_each(|stage| timings.add(stage, time));
-        (timings.tier_split.queue, timings.tier_split.device, timings.tier_split.copy) = (time, time, time);
+        (
+            timings.tier_split.queue,
+            timings.tier_split.device,
+            timings.tier_split.copy,
+        ) = (time, time, time);
         (timings.tier_requests, timings.cache_hits) = (u32::MAX, u32::MAX);
         (timings.cache_misses, timings.batch_rows) = (u32::MAX, u32::MAX);
         Via::ALL.into_iter().for_each(|via| timings.via.insert(via));
