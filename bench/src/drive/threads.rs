@@ -3,6 +3,7 @@
 use super::{Call, RepeatResult, RepeatRun, Tally, watch};
 use crate::machine::MachineMonitor;
 use crate::random::Pick;
+use crate::stop::{POLL_INTERVAL, sleep_until};
 use anyhow::{Context, Result};
 use std::time::Instant;
 use tierlab_storage::ReadCost;
@@ -49,11 +50,14 @@ fn call(run: &RepeatRun, mut caller: impl BlockingCaller, number: u32) -> Result
     let _ = nix::sys::prctl::set_timerslack(1);
     let mut random = run.random(number);
     let mut tally = Tally::default();
-    std::thread::sleep(run.start.saturating_duration_since(Instant::now()));
+    sleep_until(run.start, POLL_INTERVAL, || run.is_over());
     while let Some(next) = run.next_call(&mut random, &mut tally) {
         caller.prepare(next.pick);
         if let Some(due) = next.due {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            sleep_until(due, POLL_INTERVAL, || run.is_over());
+            if run.is_over() {
+                continue;
+            }
         }
         let started = Instant::now();
         let ended = caller.act(next.pick).inspect_err(|_| run.fail())?;
@@ -97,6 +101,28 @@ mod tests {
             Ok(())
         };
         run_threads(&run, vec![Slow, Slow], &MachineMonitor::default(), finish).unwrap()
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_wait_for_the_next_due_time() {
+        let point = Point {
+            rate: 1,
+            depth: 64,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access::reads(16 * 4096, Duration::from_secs(600), Duration::ZERO);
+        let (stop, started) = (Stop::default(), Instant::now());
+        let run = RepeatRun::new(&point, &access, access.size, 0, &stop).unwrap();
+        let later = stop.clone();
+        let interrupt = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            later.request();
+        });
+        // The last one is due after a minute.
+        let readers = Vec::from_iter((0..point.depth).map(|_| Reader));
+        run_threads(&run, readers, &MachineMonitor::default(), || Ok(())).unwrap();
+        interrupt.join().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

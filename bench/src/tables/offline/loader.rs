@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_layouts::{Rows, Table};
-use tierlab_storage::StorageError;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -60,7 +59,7 @@ pub(super) struct LoaderSource {
     pub(super) piece_bytes: u64,
 }
 
-type Piece = Result<(Rows, Duration), StorageError>;
+type Piece = Result<(Rows, Duration)>;
 
 /// Returns the ids of all pieces of the table repeatedly, in a new order each time.
 pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<Item = Vec<i64>> + use<> {
@@ -92,7 +91,7 @@ impl LoaderSource {
                 tokio::spawn(async move {
                     let started = Instant::now();
                     let rows = table.look_up(&ids).await?;
-                    Ok((rows, started.elapsed()))
+                    anyhow::Ok((rows, started.elapsed()))
                 })
             });
             let reads = stream::iter(reads);
@@ -100,8 +99,8 @@ impl LoaderSource {
                 true => reads.buffered(depth).left_stream(),
                 false => reads.buffer_unordered(depth).right_stream(),
             };
-            // A panicked task ends the pieces.
-            while let Some(Ok(piece)) = reads.next().await {
+            while let Some(read) = reads.next().await {
+                let piece: Piece = read.context("a read panicked").flatten();
                 let _ = send.send(piece).await;
             }
         });
