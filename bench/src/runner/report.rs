@@ -41,7 +41,7 @@ const COLUMNS: [Column<Summary, Cell>; 19] = [
         Cell::badge(class(one.verdict.name()), one.verdict.name())
     }),
 ];
-const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point reached on \
+const NOTE: &str = "calls/s, MB/s: means over the repeats with their 95 % intervals. of best: share of the best MB/s that any point or fio reached on \
                     the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. send lag: from the due \
                     time to the call, part of the latency; the highest of the repeats. CPU: of the bench's own process, per GB read or \
                     written, and per call. moved: bytes moved by the tier per requested byte. fetched: bytes that the kernel fetched from \

@@ -117,7 +117,9 @@ impl Decodes {
         let _ = POOL.jobs.lock().send(Box::new(job));
         let done = timeout(LIMIT, result).await.map_err(|_| {
             let ms = LIMIT.as_millis();
-            let detail = format!("not decoded within {ms} ms: without a shortage of CPU, it is damaged; lay the table out again");
+            let detail = format!(
+                "not decoded within {ms} ms: without a shortage of CPU, it is damaged; lay the table out again"
+            );
             refuse(detail)
         })?;
         watch.ended = None;
