@@ -23,7 +23,7 @@ pub(crate) struct Environment {
     pub(crate) version: String,
     /// File systems below the scratch folders: type, device and options.
     pub(crate) filesystems: BTreeMap<PathBuf, String>,
-    /// Processes ready to run at the start, mean of one minute.
+    /// Load average of one minute at the start.
     pub(crate) load_average: String,
 }
 

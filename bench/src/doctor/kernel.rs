@@ -180,7 +180,7 @@ fn numa(tree: &Tree) -> Finding {
 fn load(tree: &Tree, cores: usize) -> Option<Finding> {
     let text = tree.text("proc/loadavg")?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
-    let found = format!("{load:.2} processes ready to run (mean of one minute), cores: {cores}");
+    let found = format!("{load:.2} processes running or waiting (mean of one minute), cores: {cores}");
     let finding = Finding::warning("other work", found)
         .effect("it shares the cores with the measurement")
         .change("stop it, or wait until `uptime` shows a low load")

@@ -24,6 +24,9 @@ const MIN_FETCHED_SHARE: f64 = 0.95;
 /// The same of direct reads, in any of the repeats: calls across the ends of a window blur the share of one.
 const MIN_DIRECT_SHARE: f64 = 0.5;
 
+/// Maximum share of a warm repeat's bytes fetched from storage.
+const MAX_WARM_SHARE: f64 = 0.05;
+
 /// Verdict on a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", content = "reason", rename_all = "kebab-case")]
@@ -236,18 +239,27 @@ fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>], drift: 
         let read = sums.ended_bytes as f64 * (1.0 - sums.writes as f64 / sums.calls.max(1) as f64);
         (read > 0.0).then_some(fetched / read)
     };
-    let shares = used.iter().filter_map(share);
-    let (share, least) = match point.cache {
-        CacheState::Cold => (shares.reduce(f64::min), MIN_FETCHED_SHARE),
-        CacheState::Bypassed => (shares.reduce(f64::max), MIN_DIRECT_SHARE),
-        CacheState::Warm | CacheState::AsIs => (None, 0.0),
-    };
-    if let Some(share) = share.filter(|share| point.operation.reads() && *share < least) {
-        return Verdict::Unknown(format!(
+    let shares = Vec::from_iter(used.iter().filter_map(share).filter(|_| point.operation.reads()));
+    let least = shares.iter().copied().reduce(f64::min).unwrap_or(1.0);
+    let most = shares.iter().copied().reduce(f64::max);
+    let not_cold = |share: f64| {
+        format!(
             "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; use a --scratch on a \
             disk; if it is `cold`, raise `size` or lower `seconds`",
             share * 100.0
-        ));
+        )
+    };
+    let problem = match (point.cache, most) {
+        (CacheState::Cold, _) if least < MIN_FETCHED_SHARE => Some(not_cold(least)),
+        (CacheState::Bypassed, Some(most)) if most < MIN_DIRECT_SHARE => Some(not_cold(most)),
+        (CacheState::Warm, Some(most)) if most > MAX_WARM_SHARE => Some(format!(
+            "not warm: in a repeat {:.0} % of the bytes were fetched from storage; lower `size` so that the data fits into memory",
+            most * 100.0
+        )),
+        _ => None,
+    };
+    if let Some(problem) = problem {
+        return Verdict::Unknown(problem);
     }
     let is_behind = |one: &&&Measurement<'_>| {
         let (sums, latency) = (one.measured.sums, &one.repeat.histograms.latency[0]);
@@ -456,6 +468,12 @@ mod tests {
         };
         assert_eq!(verdict(Operation::Read, CacheState::Cold, &[409_600]), Verdict::Valid);
         assert_eq!(verdict(Operation::Read, CacheState::Warm, &[0]), Verdict::Valid);
+        // Data that does not fit into memory.
+        let cooled = verdict(Operation::Read, CacheState::Warm, &[0, 40_960]);
+        assert!(
+            matches!(&cooled, Verdict::Unknown(why) if why.starts_with("not warm: in a repeat 10 %")),
+            "{cooled:?}"
+        );
         // Direct reads of a file system in memory.
         let direct = verdict(Operation::Read, CacheState::Bypassed, &[0, 0]);
         assert!(

@@ -79,7 +79,7 @@ fn what_the_plan_did_not_ask_is_not_said_of_a_fleet() {
     // A lower bound has no ratio, and its cost is an upper bound.
     let row = text
         .lines()
-        .find(|line| line.starts_with("disk ") && line.contains("≥"))
+        .find(|line| line.starts_with("disk ") && line.contains(" 2 "))
         .unwrap();
     assert!(!row.contains("times") && row.contains("at most $"), "{row}");
     // One number of servers has no other beside it.

@@ -85,6 +85,11 @@ impl Manifest {
     pub(crate) async fn store(&self, tier: &dyn Tier, folder: &ObjectPath) -> Result<(), StorageError> {
         let path = folder.join(NAME)?;
         let text = serde_json::to_vec_pretty(self).map_err(|e| ErrorKind::Invalid.error(&path, e.to_string()))?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(
+                ErrorKind::Invalid.error(&path, "too many shards: lay the table out in larger ones (--shard-mib)")
+            );
+        }
         tier.put(&path, Body::Bytes(Bytes::from(text))).await.map(drop)
     }
 
