@@ -477,7 +477,7 @@ fn a_local_tier_behind_a_wrapper_is_measured_in_the_scratch_folder() {
     let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
-    // It is resumed on the same disk alone.
+    // Resumed on the same disk alone.
     let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
     elsewhere.arg("run").arg(folder.path().join("plan.toml"));
     let output = elsewhere.args(["--scratch", "/proc", "--resume"]).arg(&out).output();

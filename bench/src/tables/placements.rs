@@ -143,7 +143,7 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
 /// Checks that something that is held in memory fits there.
 ///
 /// # Errors
-/// It is larger than the memory of this machine.
+/// The machine has less memory.
 pub(super) fn check_memory(what: &str, needed: u64) -> Result<()> {
     let memory = Host::here().memory_bytes;
     let [takes, has] = [needed, memory].map(units::bytes);
