@@ -29,7 +29,7 @@ fn measured(limit: &str) -> (Workdir, Value, String, String) {
     measured_with(&format!("foreign_cpu_share = {limit}\nforeign_disk_bytes_per_s = 1e12"))
 }
 
-/// A window of more than a second.
+/// A window with three times the looks at the machine that a judgement needs.
 fn measured_with(limits: &str) -> (Workdir, Value, String, String) {
     measured_by("", limits)
 }
@@ -38,7 +38,7 @@ fn measured_with(limits: &str) -> (Workdir, Value, String, String) {
 fn measured_by(keys: &str, limits: &str) -> (Workdir, Value, String, String) {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(&format!(
-        "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.5\ndrain_s = 0.5\n\
+        "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 3.0\ndrain_s = 0.5\n\
          max_in_flight = 16\n{keys}[limits]\n{limits}\nsteal_share = 1\n\
          foreign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
          [[load]]\nmode = \"realtime\"\nrates = [100]\n"

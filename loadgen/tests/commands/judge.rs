@@ -1,6 +1,6 @@
 //! A sweep's exit codes, JUnit file and baseline, and sweeps without a plan.
 
-use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
+use crate::program::{BINARY, Ended, NullEndpoint, Workdir, interrupt, run, run_until};
 use std::fs;
 use std::process::Command;
 
@@ -13,7 +13,8 @@ const PLAN: &str = "name = \"judged\"\nmodel = \"m\"\nseed = 3\nrepeats = 3\nwar
 fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(PLAN);
-    let judged = |name: &str, more: &[&str]| {
+    let measured = |name: &str, more: &[&str]| {
+        let _ = fs::remove_dir_all(place.path("results").join(name));
         let mut command = Command::new(BINARY);
         command
             .arg("sweep")
@@ -23,6 +24,18 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
         command.arg("--junit").arg(place.path("points.xml")).args(more);
         command.env("XDG_STATE_HOME", place.path("state"));
         run(command)
+    };
+    // On a busy machine latency may drift, or repeats may differ too much to decide: it is measured again.
+    let judged = |name: &str, more: &[&str]| {
+        let is_steady = |ended: &Ended| {
+            !["drifts: ", "reaches the limit"]
+                .iter()
+                .any(|why| ended.stderr.contains(why))
+        };
+        let mut attempts = (0..5).map(|_| measured(name, more));
+        attempts
+            .find(is_steady)
+            .expect("five measurements on an unsteady machine")
     };
     let met = judged("met", &["--slo", "p50 < 60 s", "--fail-on", "slo"]);
     assert_eq!(met.code, Some(0), "{}", met.stderr);

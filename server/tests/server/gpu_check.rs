@@ -86,7 +86,7 @@ fn on_the_stand_in_it_runs_to_its_end_and_says_so_everywhere() {
         "--largest",
         "64KiB",
         "--seconds",
-        "0.1",
+        "0.5",
         "--repeats",
         "1",
         "--step",

@@ -63,9 +63,9 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<(String, 
     let is_state = dims.len() > 2 && !is_free(0) && free == 1 && declared.inputs.iter().any(has_rows);
     let has_pixels = spec.dtype == DataType::Uint8 || is_float(spec.dtype);
     let is_image = has_pixels && dims.len() >= 3 && dims.iter().any(|dim| matches!(dim, 1 | 3 | 4));
-    // Three free sides are a volume, whose requests would be too large with the side of a picture.
+    // Three free sides are a volume, whose requests would be too large with the side of a picture or the length of a text.
     let sides = free - usize::from(is_free(0));
-    let side = if sides > 2 { 32 } else { 224 };
+    let (side, median, longest) = if sides > 2 { (32, 16, 32) } else { (224, 64, 512) };
     let mut first_side = None;
     let mut out = Vec::new();
     for (axis, dim) in dims.iter().enumerate() {
@@ -87,7 +87,7 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<(String, 
             format!("{{ same_as = \"{}.{axis}\" }}", escaped(input))
         } else {
             lengths.push((spec.name.clone(), axis));
-            "{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }".to_owned()
+            format!("{{ lognormal = {{ median = {median}, sigma = 0.6 }}, min = 1, max = {longest} }}")
         });
     }
     out
@@ -152,6 +152,11 @@ mod tests {
         assert!(
             volume.contains("shape = [3, { choices = [32] }, { same_as = 1 }, { same_as = 1 }]"),
             "{volume}"
+        );
+        let boxes = lines(&[spec("boxes", DataType::Int64, &[-1, -1, -1, -1])]);
+        assert!(
+            boxes.contains("median = 16, sigma = 0.6 }, min = 1, max = 32 }"),
+            "{boxes}"
         );
         let text = lines(&[
             spec("input_ids", DataType::Int64, &[-1, -1]),
