@@ -215,12 +215,11 @@ impl Join {
     /// Refusal of an entity that the table does not have.
     fn unknown_entity(&self, open: &OpenTable, entities: &EntityIds, at: usize) -> Refusal {
         let entity = open.format_entity(entities, at);
+        let ids = open.header.ids();
         let available = match &open.header.schema.key {
+            _ if ids.is_empty() => "the table has no rows".to_owned(),
             Some(key) => format!("not among its {} {} keys", open.header.rows, key.kind.as_str()),
-            None => {
-                let ids = open.header.ids();
-                format!("ids range from {} to {}", ids.start, ids.end - 1)
-            }
+            None => format!("ids range from {} to {}", ids.start, ids.end - 1),
         };
         let message = format!("unknown entity {entity} in {}: {available}", self.path);
         Refusal::new(Reason::UnknownEntity, message)
