@@ -144,19 +144,20 @@ impl Join {
             }
             let numbers = open.row_numbers(entities);
             let ids = numbers.map_err(|unknown| self.unknown_entity(&open, entities, unknown))?;
-            let ids = &*ids;
-            let Some(mut rows) = self.read(&open, ids, watch).await? else {
+            let Some(mut rows) = self.read(&open, &ids, watch).await? else {
                 open = self.table.reopen(&open).await?;
+                watch.mark(Stage::Tier);
                 continue;
             };
             // If entities have keys, a row may be another entity's until its own key is checked.
             if self.tier.destination.verifies(request) || open.index.is_some() {
-                let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids.len()))?;
+                let damaged = self.damaged(&open, &ids, &rows, self.is_heavy(&open, ids.len()))?;
                 if !damaged.is_empty()
-                    && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
+                    && let Err(refusal) = self.reread_damaged(&open, &ids, &damaged, &mut rows, watch).await
                 {
                     // A row that does not match its header may be of another version.
                     open = self.table.reread_header(&open).await.ok_or(refusal)?;
+                    watch.mark(Stage::Tier);
                     continue;
                 }
             }
