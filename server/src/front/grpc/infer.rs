@@ -150,13 +150,10 @@ fn timeout(text: &str) -> Option<Duration> {
 
 /// `ModelInfer`.
 pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
-    let deadline = match deadline(request.headers()) {
-        Ok(deadline) => deadline,
-        Err(refusal) => return Status::from(refusal).into_http(),
-    };
-    let limit = limit(&state);
+    let (deadline, limit) = (deadline(request.headers()), limit(&state));
     let answered = async move |incoming: IncomingMessages| {
         let state = incoming.state();
+        let deadline = deadline.map_err(|refusal| incoming.refuse(refusal))?;
         let (message, account) = incoming.single_message().await?;
         let answer = answer(&state, message, account, deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
