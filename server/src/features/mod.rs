@@ -65,7 +65,8 @@ impl Join {
         wanted: &[JoinedColumn],
     ) -> Result<Self, LoadError> {
         let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
-        let open = tier.open_table(&path, false).await?;
+        // A table is not among the model's files: the same ones may load once it is there.
+        let open = tier.open_table(&path, false).await.map_err(LoadError::transient)?;
         let mut filled = Vec::new();
         for JoinedColumn { input, column: name } in wanted {
             let column = open.column_for(&inputs[*input], name);
