@@ -359,19 +359,19 @@ impl Tier for RecordingTier {
 }
 
 #[tokio::test]
-async fn a_manifest_comes_after_everything_it_names() {
+async fn tables_come_before_models_and_a_manifest_after_everything_it_names() {
     let local = Local::new();
     let tier = RecordingTier::new("").await;
     put(&tier, &local).await;
     let written = tier.written.into_inner().unwrap();
     let wanted = [
+        "features/ctr.rows",
         "models/ctr/1/model.onnx",
         "models/ctr/config.toml",
         "models/ctr/manifest.json",
         "models/mlp/1/model.onnx",
         "models/mlp/config.toml",
         "models/mlp/manifest.json",
-        "features/ctr.rows",
     ];
     assert_eq!(written, wanted);
 }

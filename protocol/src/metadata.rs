@@ -122,9 +122,9 @@ pub struct LoadSeconds {
     /// Writing weights to a local disk for ONNX Runtime to map, and verifying them, after the reading; 0 if weights are
     /// used from memory.
     pub place: f64,
-    /// Deserialising and optimising the graph: building the sessions.
+    /// Building the sessions: deserialising and optimising the graph. Includes the measured runs of fitted sessions.
     pub session: f64,
-    /// Warm-up runs.
+    /// Warm-up runs of the slowest session.
     pub warmup: f64,
     /// Opening the feature table.
     pub features: f64,

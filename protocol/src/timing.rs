@@ -96,9 +96,9 @@ pub struct StageTimings {
     pub tier_split: TierSplit,
     /// Requests the tier made for this request (GETs, READs, SQEs).
     pub tier_requests: u32,
-    /// Rows found in the cache.
+    /// Blocks found in the cache.
     pub cache_hits: u32,
-    /// Rows not found in the cache.
+    /// Blocks not found in the cache.
     pub cache_misses: u32,
     /// Rows in the batch in which the request was inferred.
     pub batch_rows: u32,

@@ -27,7 +27,7 @@ pub(crate) struct LoadError {
     pub(crate) message: String,
     /// Message with details only for the operator: addresses, folders, the tier's own text.
     pub(crate) detailed: Option<String>,
-    /// True if the same objects may load later: the tier failed, not its content.
+    /// True if the same objects may load later: the tier failed, not its content, or a feature table cannot be opened.
     pub(crate) transient: bool,
 }
 

@@ -183,7 +183,7 @@ fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
     assert!(
         ended
             .stdout
-            .contains("0 % of their rows came from the cache, 90 % of all"),
+            .contains("0 % of their blocks came from the cache, 90 % of all"),
         "{}",
         ended.stdout
     );

@@ -111,7 +111,7 @@ fn the_table_fits_a_terminal_and_says_what_matters() {
     assert!(batch.contains("tier wait in the device or the remote store"), "{batch}");
     let warm = sentence("• nvme warm 10 % realtime: ");
     assert!(
-        warm.contains("of their rows came from the cache, 72 % of all"),
+        warm.contains("of their blocks came from the cache, 72 % of all"),
         "{warm}"
     );
     assert!(table.contains("Self-check failed: send lag p99"));

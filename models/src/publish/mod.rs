@@ -165,11 +165,12 @@ pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Res
     let target = TierSink { tier, stop };
     let (models, tables) = select(selection)?;
     let mut plan = PublishPlan::default();
-    for folder in &models {
-        plan::add_model(&target, folder, &mut plan).await?;
-    }
+    // Tables first: a server that polls the tier refuses a model whose table is missing.
     for table in &tables {
         plan::add_table(&target, table, &mut plan).await?;
+    }
+    for folder in &models {
+        plan::add_model(&target, folder, &mut plan).await?;
     }
     for run in &selection.runs {
         plan::add_run(run, &mut plan)?;

@@ -59,7 +59,8 @@ pub(super) struct QueueState {
     pub(super) rows: usize,
     /// Number of jobs last reported to the gauge and to the clock of pending requests.
     reported_depth: usize,
-    closed: bool,
+    /// Reason why no job is taken any more; `None` while the queue is open.
+    closed: Option<Refusal>,
     /// Number of sessions in a run.
     pub(super) running: usize,
     /// One entry per session group.
@@ -109,8 +110,8 @@ impl BatchQueue {
     ) -> Result<Vec<WakeUp>, Refusal> {
         let mut pieces = pieces.into_iter().peekable();
         let mut state = self.lock();
-        if state.closed {
-            return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
+        if let Some(refusal) = &state.closed {
+            return Err(refusal.clone());
         }
         if state.jobs.len() + pieces.len() > self.capacity {
             let message = format!("the model's queue is full: {} requests", self.capacity);
@@ -167,10 +168,10 @@ impl BatchQueue {
         clock.set_computing(false);
         state.running -= usize::from(std::mem::take(&mut slot.running));
         loop {
-            if state.jobs.is_empty() && state.closed {
+            if state.jobs.is_empty() && state.closed.is_some() {
                 return None;
             }
-            let other_group = self.group_for_next(&state) != slot.group && !state.closed;
+            let other_group = self.group_for_next(&state) != slot.group && state.closed.is_none();
             let Some(first) = state.jobs.front().filter(|_| !other_group) else {
                 // Another group may have become responsible for the jobs that woke this group.
                 self.wake_next(&mut state);
@@ -181,7 +182,7 @@ impl BatchQueue {
             let view = View {
                 rows: state.rows,
                 oldest_age: first.enqueued.elapsed(),
-                session_was_idle: session_was_idle || state.closed,
+                session_was_idle: session_was_idle || state.closed.is_some(),
                 upcoming: self.pending.reading(),
                 last_run,
             };
@@ -242,7 +243,7 @@ impl BatchQueue {
     /// Interrupts every run and refuses all queued jobs, for a model being unloaded. Returns the runs still in
     /// progress.
     pub(crate) fn stop_runs(&self, refusal: &Refusal) -> Vec<LingeringRun> {
-        self.close();
+        self.close_for(refusal);
         self.refuse_queued(refusal);
         self.runs.stop(refusal)
     }
@@ -286,7 +287,11 @@ impl BatchQueue {
 
     /// Refuses new jobs; queued jobs are still taken.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.close_for(&Refusal::new(Reason::Draining, "the server is shutting down"));
+    }
+
+    fn close_for(&self, refusal: &Refusal) {
+        self.lock().closed.get_or_insert_with(|| refusal.clone());
         self.wake.iter().for_each(Condvar::notify_all);
     }
 

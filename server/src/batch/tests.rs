@@ -124,6 +124,16 @@ fn a_full_queue_refuses_and_a_closed_one_empties() {
 }
 
 #[test]
+fn requests_that_come_after_an_unload_are_told_of_it() {
+    let (queue, _clock) = queue(1, 2);
+    let unloaded = Refusal::new(Reason::NotReady, "model `m` was unloaded");
+    queue.stop_runs(&unloaded);
+    // Its last holder closes it once more.
+    queue.close();
+    assert_eq!(queue.push([alive(1, 1).0]).err(), Some(unloaded));
+}
+
+#[test]
 fn the_dead_cost_nothing() {
     let (queue, clock) = queue(8, 100);
     let (abandoned, dropped_reply) = alive(2, 4);

@@ -15,9 +15,8 @@ use tierlab_formats::toml_error::plain;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::CacheConfig;
 
-pub(super) fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
+pub(super) fn read_table(path: &Path, advice: &str) -> Result<toml::Table, ConfigError> {
     let file = path.display();
-    let advice = "set --config to a file such as configs/server.toml";
     let text = std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{file}: cannot read: {e}; {advice}")))?;
     text.parse()
         .map_err(|e: toml::de::Error| ConfigError(format!("{file}: {}", e.to_string().trim_end())))
@@ -37,8 +36,11 @@ pub(super) fn read_tiers(config: &Path) -> Result<toml::Table, ConfigError> {
             .map_err(|e| ConfigError(format!("{}: {e}", folder.display())))?
             .path();
         let name = path.file_stem().and_then(|name| name.to_str());
+        // Editors keep hidden files beside those that they edit.
+        let name = name.filter(|name| !name.starts_with('.'));
         if let (Some(name), true) = (name, path.extension().is_some_and(|extension| extension == "toml")) {
-            tiers.insert(name.to_owned(), toml::Value::Table(read_table(&path)?));
+            let table = read_table(&path, "make it readable, or remove it")?;
+            tiers.insert(name.to_owned(), toml::Value::Table(table));
         }
     }
     Ok(tiers)

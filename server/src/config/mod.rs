@@ -151,7 +151,8 @@ impl Config {
     /// Fails if a file cannot be read or parsed, on an unknown key, a value out of range, or a tier that is
     /// not configured.
     pub fn read(sources: &Sources) -> Result<Self, ConfigError> {
-        let mut document = read_table(&sources.config)?;
+        let advice = "set --config to a file such as configs/server.toml";
+        let mut document = read_table(&sources.config, advice)?;
         let mut tiers = read_tiers(&sources.config)?;
         if let Some(inside) = document.remove("tiers") {
             let toml::Value::Table(inside) = inside else {

@@ -68,6 +68,25 @@ fn files_environment_and_flags_overlay_each_other() {
 }
 
 #[test]
+fn a_file_of_a_tier_is_refused_by_its_own_name_and_hidden_ones_are_not_read() {
+    let folder = folder("");
+    let tiers = folder.path().join("tiers");
+    // Emacs marks a file that it edits by such a link.
+    std::os::unix::fs::symlink("user@host.4711", tiers.join(".#nvme.toml")).unwrap();
+    Config::read(&sources(&folder)).unwrap();
+    let missing = Sources {
+        config: folder.path().join("none.toml"),
+        ..sources(&folder)
+    };
+    std::fs::create_dir(tiers.join("odd.toml")).unwrap();
+    for (sources, named, has_advice) in [(missing, "none.toml", true), (sources(&folder), "odd.toml", false)] {
+        let refused = Config::read(&sources).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{named}: cannot read")), "{refused}");
+        assert_eq!(refused.contains("--config"), has_advice, "{refused}");
+    }
+}
+
+#[test]
 fn a_tiers_own_cache_wins_in_the_files_and_a_setting_wins_over_both() {
     let folder = folder("[cache]\ncapacity_bytes = 1\nblock_bytes = 512\npolicy = \"lru\"");
     let tier = "kind = \"nvme\"\nroot = \"data\"\n[cache]\ncapacity_bytes = 7\nblock_bytes = 1024";

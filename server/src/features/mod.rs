@@ -65,7 +65,8 @@ impl Join {
         wanted: &[JoinedColumn],
     ) -> Result<Self, LoadError> {
         let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
-        let open = tier.open_table(&path, false).await?;
+        // A table is not among the model's files: the same ones may load once it is there.
+        let open = tier.open_table(&path, false).await.map_err(LoadError::transient)?;
         let mut filled = Vec::new();
         for JoinedColumn { input, column: name } in wanted {
             let column = open.column_for(&inputs[*input], name);
@@ -144,19 +145,20 @@ impl Join {
             }
             let numbers = open.row_numbers(entities);
             let ids = numbers.map_err(|unknown| self.unknown_entity(&open, entities, unknown))?;
-            let ids = &*ids;
-            let Some(mut rows) = self.read(&open, ids, watch).await? else {
+            let Some(mut rows) = self.read(&open, &ids, watch).await? else {
                 open = self.table.reopen(&open).await?;
+                watch.mark(Stage::Tier);
                 continue;
             };
             // If entities have keys, a row may be another entity's until its own key is checked.
             if self.tier.destination.verifies(request) || open.index.is_some() {
-                let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids.len()))?;
+                let damaged = self.damaged(&open, &ids, &rows, self.is_heavy(&open, ids.len()))?;
                 if !damaged.is_empty()
-                    && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
+                    && let Err(refusal) = self.reread_damaged(&open, &ids, &damaged, &mut rows, watch).await
                 {
                     // A row that does not match its header may be of another version.
                     open = self.table.reread_header(&open).await.ok_or(refusal)?;
+                    watch.mark(Stage::Tier);
                     continue;
                 }
             }
@@ -215,12 +217,11 @@ impl Join {
     /// Refusal of an entity that the table does not have.
     fn unknown_entity(&self, open: &OpenTable, entities: &EntityIds, at: usize) -> Refusal {
         let entity = open.format_entity(entities, at);
+        let ids = open.header.ids();
         let available = match &open.header.schema.key {
+            _ if ids.is_empty() => "the table has no rows".to_owned(),
             Some(key) => format!("not among its {} {} keys", open.header.rows, key.kind.as_str()),
-            None => {
-                let ids = open.header.ids();
-                format!("ids range from {} to {}", ids.start, ids.end - 1)
-            }
+            None => format!("ids range from {} to {}", ids.start, ids.end - 1),
         };
         let message = format!("unknown entity {entity} in {}: {available}", self.path);
         Refusal::new(Reason::UnknownEntity, message)

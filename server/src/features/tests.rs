@@ -139,6 +139,18 @@ async fn unknown_ids_and_damaged_rows_are_named_and_never_served() {
     assert!(join.rows(&EntityIds::Int64(vec![11, 108]), &mut watch).await.is_ok());
 }
 
+#[tokio::test]
+async fn a_table_without_rows_is_named_so_and_shows_no_range() {
+    let join = join(tier_with(table(0)).await).await.unwrap();
+    let refused = join.rows(&EntityIds::Int64(vec![10]), &mut Stopwatch::start()).await;
+    let refusal = refused.unwrap_err();
+    assert_eq!(refusal.reason, Reason::UnknownEntity);
+    assert_eq!(
+        refusal.message,
+        "unknown entity 10 in features/t.rows: the table has no rows"
+    );
+}
+
 /// A tier of which the next reads of rows come damaged.
 struct Flipping {
     inner: Arc<dyn Tier>,

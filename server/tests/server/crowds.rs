@@ -158,14 +158,21 @@ async fn a_crowd_that_does_nothing_locks_nobody_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_again() {
+    let named = "too many connections: at most 1 in all and 1 of one address";
+    refused_beside_a_request("connections.max=1", named).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_all_places_of_an_address_work_the_limit_of_one_is_named() {
+    let named = " in all and 1 of one address";
+    refused_beside_a_request("connections.max_per_address=1", named).await;
+}
+
+/// Sends a request while another one holds the only place that `limit` leaves, and reads its refusal.
+async fn refused_beside_a_request(limit: &str, named: &str) {
     let data = Data::generate(&[ModelKind::Ctr], 10);
     let slow = "tiers.memory.emulated={latency={distribution=\"empirical\",quantiles=[[1.0,3000000.0]]}}";
-    let set = [
-        slow,
-        "cache.capacity_bytes=0",
-        "connections.max=1",
-        "connections.health_places=2",
-    ];
+    let set = [slow, "cache.capacity_bytes=0", limit, "connections.health_places=2"];
     let server = Server::start(&on_tier(&data, "memory"), &set);
     let began = Instant::now();
     loop {
@@ -190,7 +197,7 @@ async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_ag
                 head.contains("retry-after: 1") && head.contains("connection: close"),
                 "{refused}"
             );
-            assert!(refused.contains("too many connections: 1 are open"), "{refused}");
+            assert!(refused.contains(named), "{refused}");
             assert!(health.starts_with("HTTP/1.1 200"), "{health}");
             assert_eq!(busy.await.unwrap().unwrap().status(), 200);
             return;

@@ -304,12 +304,16 @@ async fn what_is_too_large_names_its_key_and_no_byte_is_passed_over() {
     for named in ["`admission.max_body_bytes`", "100000 bytes"] {
         assert!(large.error().contains(named), "{}", large.text());
     }
-    let frame = messages::frame(&vec![0; 100_001], false);
-    let reply = call(&server, "ModelInfer", None, frame).await;
-    assert!(
-        reply.0 == EXHAUSTED && reply.1.contains("admission.max_body_bytes"),
-        "{reply:?}"
-    );
+    for method in ["ModelInfer", "ModelStreamInfer"] {
+        let frame = messages::frame(&vec![0; 100_001], false);
+        let reply = call(&server, method, None, frame).await;
+        assert!(
+            reply.0 == EXHAUSTED && reply.1.contains("admission.max_body_bytes"),
+            "{method}: {reply:?}"
+        );
+    }
+    let series = "tierlab_requests_total{code=\"413\",mode=\"unknown\",model=\"\",protocol=\"grpc\"}";
+    server.metric_reaches(series, 2.0).await;
 
     let body = messages::json_elements("FP64", "1.5", 3);
     let (first, second) = body.split_at(20);

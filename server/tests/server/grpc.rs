@@ -227,9 +227,10 @@ async fn a_deadline_comes_with_the_call() {
     request.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
     let refused: Result<Response<ModelInferResponse>, Status> = call(wire(&server), "ModelInfer", request).await;
     assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
-    server
-        .metric_reaches("tierlab_refusals_total{reason=\"deadline\"}", 1.0)
-        .await;
+    for reason in ["deadline", "bad_request"] {
+        let refused = format!("tierlab_refusals_total{{reason=\"{reason}\"}}");
+        server.metric_reaches(&refused, 1.0).await;
+    }
 }
 
 #[tokio::test]

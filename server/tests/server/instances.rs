@@ -3,6 +3,7 @@
 use crate::harness::{Data, Server, on_tier, tensor};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use std::time::Instant;
 use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{GraphBuilder, ModelProto};
 use tierlab_protocol::infer::Tensor;
@@ -99,6 +100,36 @@ async fn a_run_that_is_measured_is_told_with_what_was_chosen() {
         .map(|group| group.split(' ').next().unwrap().parse::<u64>().unwrap())
         .sum();
     assert_eq!(sessions, reported, "{line}");
+}
+
+/// `x` [256, 256] in forty products of matrices, whose run takes milliseconds.
+fn products() -> ModelProto {
+    let mut graph = GraphBuilder::new("products");
+    let mut value = graph.input("x", ElementType::Float, &[256, 256]);
+    let weights = graph.floats("weights", &[256, 256], &vec![0.01; 256 * 256]);
+    for product in 0..40 {
+        value = graph.node(&format!("product{product}"), "MatMul", &[&value, &weights], &[]);
+    }
+    graph.output(&value, ElementType::Float, &[256, 256]);
+    graph.finish("a long chain")
+}
+
+#[tokio::test]
+async fn the_stages_of_a_load_sum_to_it_even_if_its_sessions_are_measured() {
+    let data = data(&[]);
+    data.add_model("products", &products());
+    let set = [
+        "admin.enabled=true",
+        "repository.control=explicit",
+        "runtime.instances.cores=2",
+    ];
+    let server = Server::start(&on_tier(&data, "memory"), &set);
+    let began = Instant::now();
+    let loaded = server.post("/v2/repository/models/products/load", "").await.json();
+    let took = began.elapsed().as_secs_f64();
+    let seconds = loaded["versions"][0]["seconds"].as_object().unwrap();
+    let stages: f64 = seconds.values().map(|stage| stage.as_f64().unwrap()).sum();
+    assert!(stages > took / 2.0 && stages <= took, "{seconds:?} of {took} s");
 }
 
 #[tokio::test]

@@ -302,6 +302,22 @@ async fn polling_follows_the_tier() {
     assert_eq!(server.infer("other", one()).await.floats(), [2.0]);
 }
 
+#[tokio::test]
+async fn polling_serves_a_model_once_its_table_is_there() {
+    let data = Data::generate(&[ModelKind::Ctr], 20);
+    let (table, aside) = (data.path("features/ctr.rows"), data.path("ctr.rows"));
+    std::fs::rename(&table, &aside).unwrap();
+    let poll = ["repository.control=poll", "repository.poll_interval_ms=100"];
+    let server = Server::start(&on_tier(&data, "nvme"), &poll);
+    assert_eq!(server.get("/v2/models/ctr/ready").await.status, 503);
+    std::fs::rename(&aside, &table).unwrap();
+    let began = Instant::now();
+    while server.get("/v2/models/ctr/ready").await.status != 200 {
+        assert!(began.elapsed() < PATIENCE, "a later table: {}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Threads of the server's process with this name, and its resident bytes.
 fn threads_and_memory(server: &Server, thread: &str) -> (usize, u64) {
     let process = format!("/proc/{}", server.pid());

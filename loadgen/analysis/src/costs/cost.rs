@@ -135,7 +135,7 @@ fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
     repeat.driver.mix_share().or(factors.mix.is_none().then_some(ALONE))
 }
 
-/// Returns the cache's hits and misses in rows: by the server's counters, or by its own replies for a part of a mix.
+/// Returns the cache's hits and misses in blocks: by the server's counters, or by its own replies for a part of a mix.
 fn cache_lookups(repeat: &Repeat) -> (f64, f64) {
     match (repeat.driver.mix_share(), &repeat.server) {
         (Some(_), _) => (
@@ -147,7 +147,7 @@ fn cache_lookups(repeat: &Repeat) -> (f64, f64) {
     }
 }
 
-/// Returns the cache hit ratio of rows over some repeats; `None` if nothing was looked up.
+/// Returns the cache hit ratio of blocks over some repeats; `None` if nothing was looked up.
 pub(crate) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Option<f64> {
     let (mut hits, mut all) = (0.0, 0.0);
     for (hit, missed) in repeats.into_iter().map(cache_lookups) {

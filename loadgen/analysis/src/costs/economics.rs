@@ -44,7 +44,7 @@ pub struct CostLine {
 /// Measured cache state of a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheState {
-    /// Share of rows found in the cache.
+    /// Share of blocks found in the cache.
     pub hit_ratio: f64,
     /// Hourly costs, in dollars per 10,000 inferences.
     pub hourly_usd: f64,

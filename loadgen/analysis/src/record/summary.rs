@@ -321,9 +321,9 @@ pub struct Reads {
     pub device_us: f64,
     /// Time of copies after its bytes had arrived, in microseconds.
     pub copy_us: f64,
-    /// Rows found in the cache.
+    /// Blocks found in the cache.
     pub cache_hits: f64,
-    /// Rows not found in the cache.
+    /// Blocks not found in the cache.
     pub cache_misses: f64,
     /// Requests to the tier.
     pub tier_requests: f64,

@@ -304,9 +304,9 @@ pub(crate) fn sessions(summary: &Summary) -> Option<String> {
 /// Cache hits of the slowest requests, beside those of all.
 fn misses(summary: &Summary, band: &Band) -> Option<String> {
     let all = summary.cache_hit_ratio?;
-    let rows = band.reads.cache_hits + band.reads.cache_misses;
-    let [own, all] = [band.reads.cache_hits / rows, all].map(percent);
-    (rows > 0.0).then(|| format!("{own} of their rows came from the cache, {all} of all"))
+    let blocks = band.reads.cache_hits + band.reads.cache_misses;
+    let [own, all] = [band.reads.cache_hits / blocks, all].map(percent);
+    (blocks > 0.0).then(|| format!("{own} of their blocks came from the cache, {all} of all"))
 }
 
 /// Name of a curve within a run.

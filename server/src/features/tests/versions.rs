@@ -132,6 +132,18 @@ async fn what_one_model_meets_all_models_read() {
     assert_eq!(versions(&one, &[1, 2, 700]).await.unwrap(), [3]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_wait_for_a_replaced_table_is_the_tiers_time() {
+    let tier = memory(1).await;
+    let join = join(&cached(&tier, None)).await;
+    tier.put(&path(), Bytes::from(table(2)).into()).await.unwrap();
+    let mut watch = Stopwatch::start();
+    join.rows(&EntityIds::Int64(vec![1500]), &mut watch).await.unwrap();
+    // The new header is trusted once it has stood for 20 ms.
+    let timings = watch.timings;
+    assert!(timings.get(Stage::Tier) >= Duration::from_millis(19), "{timings:?}");
+}
+
 /// A tier that can be down; it counts look-ups.
 struct Down {
     inner: Arc<dyn Tier>,

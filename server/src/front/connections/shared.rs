@@ -79,7 +79,8 @@ impl<R: Routes> Endpoint<R> {
             return None;
         }
         let message = if open.activity.for_health {
-            format!("too many connections: {} are open", self.config.bounds.max)
+            let (max, each) = (self.config.bounds.max, self.config.bounds.per_address());
+            format!("too many connections: at most {max} in all and {each} of one address")
         } else if self.pipeline.admission.replies_are_full() {
             "unread replies hold all the memory available for replies".to_owned()
         } else {

@@ -114,7 +114,8 @@ impl IncomingMessages {
         }
     }
 
-    fn refuse(&self, refusal: Refusal) -> Status {
+    /// Counts a refusal of the call, and returns its status.
+    pub(super) fn refuse(&self, refusal: Refusal) -> Status {
         self.state.metrics().count_refusal("", None, &refusal);
         refusal.into()
     }

@@ -70,8 +70,7 @@ impl Exchange for InferCall {
     }
 
     fn encode(reply: InferReply, _: &[bool], kind: CallKind, budget: &AccountBudget<'_>) -> Option<Bytes> {
-        let bytes = reply.outputs.iter().map(|output| output.data.len());
-        let bytes = bytes.fold(0, usize::saturating_add);
+        let bytes: usize = reply.outputs.iter().map(|output| output.data.len()).sum();
         // One copy here, one in tonic's frame, and one more if the data has to be made contiguous.
         let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
         let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
@@ -150,13 +149,10 @@ fn timeout(text: &str) -> Option<Duration> {
 
 /// `ModelInfer`.
 pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
-    let deadline = match deadline(request.headers()) {
-        Ok(deadline) => deadline,
-        Err(refusal) => return Status::from(refusal).into_http(),
-    };
-    let limit = limit(&state);
+    let (deadline, limit) = (deadline(request.headers()), limit(&state));
     let answered = async move |incoming: IncomingMessages| {
         let state = incoming.state();
+        let deadline = deadline.map_err(|refusal| incoming.refuse(refusal))?;
         let (message, account) = incoming.single_message().await?;
         let answer = answer(&state, message, account, deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
@@ -183,8 +179,7 @@ async fn answer(
 ) -> CallAnswer {
     let mut watch = Stopwatch::start();
     let mut id = String::new();
-    let received = receive(state, message, &mut account, &mut id);
-    let (model, received, bytes) = match received {
+    let (model, received, bytes) = match receive(state, message, &mut account, &mut id) {
         Ok(received) => received,
         Err(refusal) => {
             state.metrics().count_refusal("", None, &refusal);
@@ -260,10 +255,11 @@ pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request)
 }
 
 fn replies(
-    requests: IncomingMessages,
+    mut requests: IncomingMessages,
     open: Option<Arc<OpenRequest>>,
 ) -> BoxStream<'static, Result<EncodedReply, Status>> {
     let (scope, state) = (RequestScope::current(), requests.state());
+    let receiving = scope.clone();
     let received_bytes = requests.received_bytes.clone();
     let reply = move |message: Result<ReceivedMessage, Status>| {
         let (state, account) = (Arc::clone(&state), received_bytes.lock().split_all());
@@ -272,6 +268,8 @@ fn replies(
         // Its memory is released when it is answered, even if the client does not read the replies before it.
         scope.clone().run_async(answered).boxed()
     };
+    // Refusals of a message that has not arrived belong to the call too.
+    let requests = stream::poll_fn(move |cx| receiving.run(|| requests.poll_next_unpin(cx)));
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }
 

@@ -47,12 +47,12 @@ impl OptimizedCache {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // Another server may write here, so only files of ended processes are removed.
+            // Another server may write here, so only files of ended processes are removed, unless it was first.
             let rest = name.strip_prefix(PARTIAL).filter(|_| name.ends_with(SUFFIX));
             let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
             let is_left = |pid: u32| pid == std::process::id() || !Path::new("/proc").join(pid.to_string()).exists();
             if pid.is_some_and(is_left) {
-                fs::remove_file(entry.path())?;
+                let _ = fs::remove_file(entry.path());
             }
         }
         let cache = Self {
@@ -256,6 +256,8 @@ mod tests {
             .path()
             .join(format!("{PARTIAL}{}-0.onnx", std::os::unix::process::parent_id()));
         fs::write(&stale, b"x").unwrap();
+        // Cannot be removed, like a file that another server has just removed.
+        fs::create_dir(folder.path().join("partial-999999999-1.onnx")).unwrap();
         fs::write(&alive, b"x").unwrap();
         let foreign = ["weights.bin", "partial-results.onnx", "partial-1-notes.txt", "a-b.onnx"];
         let foreign = foreign.map(|name| folder.path().join(name));

@@ -56,7 +56,6 @@ pub(crate) struct SessionReport {
     pub(crate) binds_device: Option<u32>,
     /// True if the session was built from a stored optimised graph.
     pub(crate) optimized: bool,
-    pub(crate) session_time: Duration,
     pub(crate) warmup_time: Duration,
     /// Time of a run, if requested and if the model runs on the tried inputs.
     pub(crate) run_time: Option<Duration>,
@@ -73,14 +72,12 @@ pub(crate) fn open(
     control: RunControl,
     built: oneshot::Sender<()>,
 ) -> Result<(Engine, SessionReport)> {
-    let began = Instant::now();
     let SessionSpec { runtime, graph, .. } = &*spec;
     let opened = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
     let (session, provider, optimized) = (opened.session, opened.provider, opened.optimized);
     let inputs: Vec<SessionTensor> = session.inputs().iter().map(session_tensor).collect();
     let outputs: Vec<SessionTensor> = session.outputs().iter().map(session_tensor).collect();
     let signature = Signature::of_session(&inputs, &outputs, spec.max_batch_size)?;
-    let session_time = began.elapsed();
     let inputs = signature.inputs.iter();
     let buffers = inputs.map(|input| tensors::buffer(input.dtype)).collect();
     // Device of sessions that run on a GPU.
@@ -120,7 +117,6 @@ pub(crate) fn open(
         provider,
         binds_device,
         optimized,
-        session_time,
         warmup_time,
         run_time,
     };

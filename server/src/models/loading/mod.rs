@@ -250,12 +250,16 @@ impl Loader {
             slot,
             opened: 0,
         };
+        let began = Instant::now();
         let opened = self.fitting.open(&plan, opener).await;
+        let elapsed = began.elapsed();
         cached.store_or_forget(opened.as_deref().unwrap_or_default());
         let opened = opened?;
-        let longest = |time: fn(&SessionReport) -> Duration| reports(&opened).map(time).max().unwrap_or_default();
-        seconds.session = longest(|report| report.session_time).as_secs_f64();
-        seconds.warmup = longest(|report| report.warmup_time).as_secs_f64();
+        let warmup = reports(&opened).map(|report| report.warmup_time).max();
+        let warmup = warmup.unwrap_or_default();
+        // Fitted sessions are built and measured one after the other.
+        seconds.session = elapsed.saturating_sub(warmup).as_secs_f64();
+        seconds.warmup = warmup.as_secs_f64();
         Ok(opened)
     }
 

@@ -359,7 +359,7 @@ impl ModelManager {
     }
 
     /// Lists the tier once. A failed listing changes nothing. A refused model is retried when its objects change, or at
-    /// the next listing if the tier failed.
+    /// the next listing if the tier failed or its table cannot be opened.
     async fn poll_once(&self, seen: &mut Listing) {
         let Some(loader) = self.loader.get() else { return };
         let listing = match repository::list(&*loader.tier, None).await {

@@ -210,8 +210,10 @@ impl Metrics {
 
     /// Updates metrics that change by themselves; called before every scrape.
     pub(crate) fn settle(&self) {
+        // One scrape at a time: each raises counters by what it finds missing.
+        let mut settled = self.settled.lock();
         self.process.read();
-        self.settled.lock().retain(|settle| settle());
+        settled.retain(|settle| settle());
     }
 }
 
@@ -338,12 +340,9 @@ fn stuck_decodes() -> usize {
     0
 }
 
-/// Raises a counter to a value; concurrent scrapes may have raised it already.
+/// Raises a counter to a value. Not for concurrent callers.
 fn raise(counter: &Counter, to: f64) {
-    let by = to - counter.get();
-    if by > 0.0 {
-        counter.inc_by(by);
-    }
+    counter.inc_by((to - counter.get()).max(0.0));
 }
 
 fn clamped(number: impl TryInto<i64>) -> i64 {
@@ -380,5 +379,20 @@ mod tests {
         process.read();
         assert!(process.open_fds.get() > before);
         drop(file);
+    }
+
+    #[test]
+    fn concurrent_scrapes_count_no_time_twice() {
+        let metrics = Metrics::register(&Registry::new()).unwrap();
+        let scrape = || {
+            for _ in 0..500 {
+                metrics.settle();
+                let counted = metrics.process.cpu_seconds.get();
+                let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+                let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+                assert!(counted <= us as f64 / 1e6 + 1e-9, "{counted} s counted, {us} us used");
+            }
+        };
+        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(scrape))));
     }
 }
