@@ -206,16 +206,23 @@ async fn every_layout_gives_the_rows_bit_by_bit() {
 }
 
 #[tokio::test]
-async fn no_shard_holds_more_samples_than_its_index_may_name() {
+async fn no_shard_holds_more_rows_than_its_index_or_footer_may_name() {
     let place = Place::of(table_of(&[("flag", DataType::Bool, &[1])], 1, |_, _| ())).await;
-    let options = Options {
-        layout: Layout::Tfrecord,
-        shard_bytes: 1 << 30,
-    };
-    let (tier, to) = (&*place.tier, path("large"));
-    let laid_out = lay_out((tier, &path("t.rows")), (tier, &to), options, &mut |_| ()).await;
-    // An entry has 18 bytes and the twelve digits of its key.
-    assert!(laid_out.unwrap().rows_per_shard * 30 <= MAX_INDEX_BYTES);
+    // An entry of an index has 18 bytes and the twelve digits of its key; a footer has a block of 24 bytes and a checksum
+    // of 8 for each 64 rows, and readers refuse one of more than 64 MiB.
+    for (layout, entry_bytes, rows_per_entry, max_bytes) in [
+        (Layout::Tfrecord, 30, 1, MAX_INDEX_BYTES),
+        (Layout::Arrow, 32, 64, 63 << 20),
+    ] {
+        let options = Options {
+            layout,
+            shard_bytes: 1 << 30,
+        };
+        let (tier, to) = (&*place.tier, path("large"));
+        let laid_out = lay_out((tier, &path("t.rows")), (tier, &to), options, &mut |_| ()).await;
+        let rows = laid_out.unwrap().rows_per_shard;
+        assert!(rows / rows_per_entry * entry_bytes <= max_bytes, "{layout}: {rows} rows");
+    }
 }
 
 #[tokio::test]
