@@ -223,7 +223,7 @@ impl ReadCost {
     }
 
     /// Adds a read that started after this one ended: times and counts add.
-    pub(crate) fn then(&mut self, next: &Self) {
+    pub fn then(&mut self, next: &Self) {
         let (queue, device) = (self.queue, self.device);
         self.merge(next);
         self.queue = queue + next.queue;

@@ -102,7 +102,7 @@ pub(crate) async fn footer(
         read.bytes.slice((start - tail) as usize..(end - tail) as usize)
     } else {
         let more = tier.read(object, start..end).await?;
-        read.cost.merge(&more.cost);
+        read.cost.then(&more.cost);
         more.bytes
     };
     let began = Instant::now();

@@ -3,17 +3,21 @@
 
 mod laid_out;
 
+use async_trait::async_trait;
 use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tempfile::TempDir;
 use tierlab_formats::shards::index::MAX_INDEX_BYTES;
 use tierlab_formats::table::{BucketIndex, Column, IndexWriter, KeyHash, KeyKind, TableHeader, TableSchema};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, open};
+use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierConfig, TierInfo, open};
 
 const ROWS: u64 = 2500;
 const FIRST: i64 = 100;
@@ -233,6 +237,53 @@ async fn a_look_up_in_a_shard_is_one_read_once_its_index_is_there() {
         table.look_up(&[FIRST]).await.unwrap();
         let cost = table.look_up(&[FIRST + 1]).await.unwrap().cost;
         assert_eq!(cost.read.requests, 1, "{layout}");
+    }
+}
+
+/// Tier whose every read waits a second, of which it only says so.
+struct Slow {
+    inner: Arc<dyn Tier>,
+    reads: AtomicU32,
+}
+
+#[async_trait]
+impl Tier for Slow {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.inner.stat(path).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.reads.fetch_add(1, Relaxed);
+        let mut read = self.inner.read_many(object, ranges).await?;
+        (read.cost.queue, read.cost.device) = (Duration::ZERO, Duration::from_secs(1));
+        Ok(read)
+    }
+}
+
+/// Sixteen shards or files are read at a time; the bytes of one shard follow its positions.
+#[tokio::test]
+async fn times_of_reads_that_follow_each_other_add_up() {
+    let place = Place::new().await;
+    for layout in [Layout::Files, Layout::Tar, Layout::ParquetZstd, Layout::Arrow] {
+        place.laid_out(layout).await;
+        let slow = Arc::new(Slow {
+            inner: Arc::clone(&place.tier),
+            reads: AtomicU32::new(0),
+        });
+        let tier: Arc<dyn Tier> = slow.clone();
+        let table = Table::open(tier, path(layout.as_str())).await.unwrap();
+        slow.reads.store(0, Relaxed);
+        let ids: Vec<i64> = (FIRST..FIRST + 40).collect();
+        let cost = table.look_up(&ids).await.unwrap().cost;
+        let waits = match layout {
+            Layout::Files => 3,
+            _ => slow.reads.load(Relaxed),
+        };
+        assert!(waits > 1 && cost.read.device == Duration::from_secs(waits.into()), "{layout}: {cost:?}");
     }
 }
 

@@ -230,17 +230,14 @@ impl S3 for Backend {
         let page = self.run(move |folder| Ok(folder.list(&bucket, &query)?)).await?;
         let encoded = input.encoding_type.as_ref().map(EncodingType::as_str) == Some(EncodingType::URL);
         let name = |key: &str| if encoded { url_encode(key) } else { key.to_owned() };
-        let contents: Vec<Object> = page
-            .objects
-            .iter()
-            .map(|(key, stored)| Object {
-                key: Some(name(key)),
-                size: length(stored.size),
-                e_tag: etag(stored),
-                last_modified: Some(stored.modified.into()),
-                ..Object::default()
-            })
-            .collect();
+        let object = |(key, stored): &(String, Stored)| Object {
+            key: Some(name(key)),
+            size: length(stored.size),
+            e_tag: etag(stored),
+            last_modified: Some(stored.modified.into()),
+            ..Object::default()
+        };
+        let contents: Vec<Object> = page.objects.iter().map(object).collect();
         let rolled_up = |prefix: &String| CommonPrefix {
             prefix: Some(name(prefix)),
         };
