@@ -225,7 +225,7 @@ async fn no_shard_holds_more_rows_than_its_index_or_footer_may_name() {
         let (tier, to) = (&*place.tier, path("large"));
         let laid_out = lay_out((tier, &path("t.rows")), (tier, &to), options, &mut |_| ()).await;
         let rows = laid_out.unwrap().rows_per_shard;
-        assert!(rows / rows_per_entry * entry_bytes <= max_bytes, "{layout}: {rows} rows");
+        assert!(rows / rows_per_entry * entry_bytes <= max_bytes, "{layout}: {rows}");
     }
 }
 
@@ -283,7 +283,8 @@ async fn times_of_reads_that_follow_each_other_add_up() {
             Layout::Files => 3,
             _ => slow.reads.load(Relaxed),
         };
-        assert!(waits > 1 && cost.read.device == Duration::from_secs(waits.into()), "{layout}: {cost:?}");
+        let added_up = Duration::from_secs(waits.into());
+        assert!(waits > 1 && cost.read.device == added_up, "{layout}: {cost:?}");
     }
 }
 

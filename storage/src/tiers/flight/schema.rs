@@ -249,7 +249,7 @@ mod tests {
         let schema = TableSchema::lay_out("t", &[(ID_COLUMN, DataType::Fp32, &[])]).unwrap();
         let header = TableHeader::new(schema, 10, 0, 1).unwrap();
         let error = of_table(&header, "v1").unwrap_err().to_string();
-        assert!(error.contains("`entity_id`") && error.contains("import without it"), "{error}");
+        assert!(error.contains("column `entity_id` has the name of the ids"), "{error}");
     }
 
     #[test]
