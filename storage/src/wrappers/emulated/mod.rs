@@ -38,6 +38,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use timer::{Arrival, Replay, Timer};
 
+/// Objects in the reply to a listing's request, as of S3: the next request follows it.
+const PAGE_OBJECTS: usize = 1000;
 /// Maximum pause between two attempts of a request.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -154,10 +156,8 @@ impl Emulated {
         let is_replayed = self.service.law.is_some();
         let since = if is_replayed { arrival.at } else { now };
         let arrived = since.saturating_duration_since(self.opened);
-        let plan = {
-            let mut model = self.model.lock();
-            model.admit(&self.service.table, arrived, &drawn.requests)
-        };
+        let table = &self.service.table;
+        let plan = self.model.lock().admit(table, arrived, &drawn.requests);
         let due = self.opened + arrived + plan.queue + plan.device;
         if is_replayed {
             self.replay.wait_until(&self.timer, due).await;
@@ -283,8 +283,13 @@ impl Tier for Emulated {
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.serve_empty(prefix.map_or("", ObjectPath::as_str)).await?;
-        self.inner.list(prefix).await
+        let name = prefix.map_or("", ObjectPath::as_str);
+        self.serve_empty(name).await?;
+        let listed = self.inner.list(prefix).await?;
+        for _ in 1..listed.len().div_ceil(PAGE_OBJECTS) {
+            self.serve_empty(name).await?;
+        }
+        Ok(listed)
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {

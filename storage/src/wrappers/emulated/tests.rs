@@ -36,6 +36,20 @@ async fn everything_measured_through_it_is_labelled() {
     assert_eq!(emulated("profile = \"gp3\"").info().notes, ["emulated: gp3"]);
 }
 
+#[tokio::test]
+async fn a_listing_takes_a_request_for_each_page() {
+    for (objects, requests) in [(0, 1), (1000, 1), (1001, 2), (2001, 3)] {
+        let inner = Arc::new(MemoryTier::default());
+        for number in 0..objects {
+            let path = ObjectPath::new(&format!("o{number}")).unwrap();
+            inner.put(&path, Bytes::new().into()).await.unwrap();
+        }
+        let tier = Emulated::new(inner, &config(""), uncounted()).unwrap();
+        assert_eq!(tier.list(None).await.unwrap().len(), objects);
+        assert_eq!(tier.calls.load(Ordering::Relaxed), requests);
+    }
+}
+
 /// Latencies and errors drawn by the given calls of a tier.
 fn drawn(tier: &Emulated, calls: Range<u64>) -> Vec<(Vec<Duration>, Option<ErrorKind>)> {
     calls
