@@ -256,26 +256,28 @@ impl Tier for Emulated {
     }
 
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
-        let arrival = self.arrive(1);
+        let mut arrival = self.arrive(1);
         let mut read = self.inner.read_whole(path, bytes).await;
         // A look-up by the tier below also counts as a request to the service, and precedes the read.
         let look_ups = read.as_ref().map_or(0, |Read { cost, .. }| {
             cost.requests.saturating_sub(1 + cost.retries + cost.hedges).min(1)
         });
+        let began = Instant::now();
         if look_ups > 0 {
             self.serve_empty(path.as_str()).await?;
+            arrival.at = Instant::now();
         }
+        let look_up = began.elapsed();
         let cost = read.as_mut().map(|read| {
             read.cost.requests -= look_ups;
             &mut read.cost
         });
-        let (name, whole) = (path.as_str(), 0..bytes);
-        self.serve_read(name, std::slice::from_ref(&whole), &arrival, cost.map_err(|e| &*e))
-            .await?;
-        read.map(|mut read| {
-            read.cost.requests += look_ups;
-            read
-        })
+        let (cost, whole) = (cost.map_err(|e| &*e), 0..bytes);
+        self.serve_read(path.as_str(), &[whole], &arrival, cost).await?;
+        let mut read = read?;
+        read.cost.requests += look_ups;
+        read.cost.device += look_up;
+        Ok(read)
     }
 
     fn inner(&self) -> Option<&dyn Tier> {
