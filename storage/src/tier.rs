@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierlab_gds::{DeviceBytes, DeviceError};
 use tierlab_protocol::via::ViaSet;
 
@@ -98,12 +98,16 @@ pub trait Tier: Send + Sync + 'static {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
 
     /// Reads an object without a prior look-up; fails with [`ErrorKind::Corrupt`] if its size is not `bytes`. A look-up
-    /// before the read counts as a request. Tiers whose replies give an object's size need none.
+    /// before the read counts as a request, and its time as the device's. Tiers whose replies give an object's size need
+    /// none.
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
+        let began = Instant::now();
         let object = self.stat(path).await?;
+        let look_up = began.elapsed();
         check_size(path, object.size, bytes)?;
         let mut read = self.read(&object, 0..bytes).await?;
         read.cost.requests += 1;
+        read.cost.device += look_up;
         Ok(read)
     }
 
@@ -144,10 +148,8 @@ pub trait Tier: Send + Sync + 'static {
 
     /// Writes a whole object, replacing an existing one. Readers see the old or the new version, never a mix.
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.inner()
-            .ok_or_else(|| read_only(path.as_str()))?
-            .put(path, body)
-            .await
+        let inner = self.inner().ok_or_else(|| read_only(path.as_str()))?;
+        inner.put(path, body).await
     }
 
     /// Removes an object.
@@ -169,13 +171,11 @@ fn read_only(object: &str) -> StorageError {
 
 /// Checks an object's size.
 pub(crate) fn check_size(path: &ObjectPath, found: u64, wanted: u64) -> Result<(), StorageError> {
-    match found == wanted {
-        true => Ok(()),
-        false => {
-            let detail = format!("has {found} bytes instead of {wanted}: truncated or replaced");
-            Err(ErrorKind::Corrupt.error(path, detail))
-        }
+    if found == wanted {
+        return Ok(());
     }
+    let detail = format!("has {found} bytes instead of {wanted}: truncated or replaced");
+    Err(ErrorKind::Corrupt.error(path, detail))
 }
 
 /// Cost of a read.
@@ -223,7 +223,7 @@ impl ReadCost {
     }
 
     /// Adds a read that started after this one ended: times and counts add.
-    pub(crate) fn then(&mut self, next: &Self) {
+    pub fn then(&mut self, next: &Self) {
         let (queue, device) = (self.queue, self.device);
         self.merge(next);
         self.queue = queue + next.queue;

@@ -30,6 +30,8 @@ const BATCH_ROWS: usize = 64;
 const TAIL_BYTES: u64 = 64 << 10;
 /// Maximum size of a footer, in bytes.
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
+/// Maximum rows of a file: their batches and checksums take half of the largest footer.
+pub(crate) const MAX_ROWS: u64 = MAX_FOOTER_BYTES;
 /// Last bytes of a file, after the length of its footer.
 const MAGIC: &[u8; 6] = b"ARROW1";
 /// Bytes of the magic and the length.
@@ -100,7 +102,7 @@ pub(crate) async fn footer(
         read.bytes.slice((start - tail) as usize..(end - tail) as usize)
     } else {
         let more = tier.read(object, start..end).await?;
-        read.cost.merge(&more.cost);
+        read.cost.then(&more.cost);
         more.bytes
     };
     let began = Instant::now();

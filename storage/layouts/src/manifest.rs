@@ -75,9 +75,8 @@ impl Manifest {
             true => manifest.rows.div_ceil(manifest.rows_per_shard.max(1)),
         };
         if manifest.rows_per_shard == 0 || manifest.index_crcs.len() as u64 != shards {
-            return Err(bad(
-                "its shards do not hold its rows: lay the table out again".to_owned()
-            ));
+            let detail = "its shards do not hold its rows: lay the table out again";
+            return Err(rows::corrupt(path, detail));
         }
         Ok(manifest)
     }

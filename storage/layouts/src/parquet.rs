@@ -92,10 +92,8 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(ParquetF
         .run(decoder, Vec::from_iter([tail.clone()]), vec![last.bytes.clone()])
         .await?;
     let indexes = index_ranges(&metadata).map_err(bad)?;
-    let parts = if indexes
-        .iter()
-        .all(|index| index.start >= tail.start && index.end <= tail.end)
-    {
+    let is_in_tail = |index: &Range<u64>| index.start >= tail.start && index.end <= tail.end;
+    let parts = if indexes.iter().all(is_in_tail) {
         let part = |index: &Range<u64>| {
             last.bytes
                 .slice((index.start - tail.start) as usize..(index.end - tail.start) as usize)
@@ -148,7 +146,7 @@ impl Reading<'_> {
             return Err(corrupt(&self.object.path, detail));
         }
         let (parts, cost) = rows::read(self.tier, self.object, ranges).await?;
-        self.cost.read.merge(&cost);
+        self.cost.read.then(&cost);
         Ok(parts)
     }
 
@@ -278,7 +276,7 @@ pub(crate) async fn read(
         let Some(ranges) = wanted else { break };
         cost.decode += began.elapsed();
         let (parts, took) = rows::read(tier, object, &ranges).await?;
-        cost.read.merge(&took);
+        cost.read.then(&took);
         began = Instant::now();
         let size = parts.iter().map(Bytes::len).sum();
         for (range, part) in ranges.iter().zip(&parts) {

@@ -29,6 +29,12 @@ impl Cost {
         self.read.merge(&other.read);
         self.decode += other.decode;
     }
+
+    /// Adds work before or after this: everything adds.
+    pub(crate) fn then(&mut self, other: &Self) {
+        self.read.then(&other.read);
+        self.decode += other.decode;
+    }
 }
 
 /// A table to be laid out.

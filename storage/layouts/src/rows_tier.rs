@@ -148,7 +148,7 @@ impl Open {
         let row = |id: i64| ids.binary_search(&id).ok().map(|at| &rows[at]);
         let parts = ranges.iter().zip(spans).map(|(range, span)| self.cut(range, span, row));
         let mut parts: Vec<Bytes> = parts.collect();
-        cost.merge(&self.add_index(tier, ranges, &mut parts).await?);
+        cost.then(&self.add_index(tier, ranges, &mut parts).await?);
         Ok(ReadMany { parts, cost })
     }
 

@@ -151,8 +151,9 @@ impl Table {
         }
         for jobs in jobs.chunks(CONCURRENT_READS) {
             let reads = jobs.iter().map(|((shard, _), members)| self.job(*shard, members, ids));
+            let mut together = Cost::default();
             for ((_, members), done) in jobs.iter().zip(try_join_all(reads).await?) {
-                out.cost.merge(&done.cost);
+                together.merge(&done.cost);
                 if is_in_order {
                     out.parts.extend(done.parts);
                     continue;
@@ -161,6 +162,7 @@ impl Table {
                     out.parts[i] = row;
                 }
             }
+            out.cost.then(&together);
         }
         Ok(out)
     }
@@ -202,7 +204,7 @@ impl Table {
             Positions::Index(framing, index) => self.samples(&shard.object, (*framing, index), &ids).await?,
             Positions::Pages(_) | Positions::Batches(_) => self.columnar(&shard, number, &ids).await?,
         };
-        rows.cost.merge(&cost);
+        rows.cost.then(&cost);
         Ok(rows)
     }
 
@@ -247,13 +249,10 @@ impl Table {
         };
         let (bytes, stride) = (Bytes::from(bytes), self.header.stride as usize);
         let row = |at: usize| bytes.slice(at * stride..(at + 1) * stride);
+        let places = ids.iter().filter_map(|id| unique.binary_search(id).ok());
         let parts = match unique == ids {
             true => vec![bytes],
-            false => ids
-                .iter()
-                .filter_map(|id| unique.binary_search(id).ok())
-                .map(row)
-                .collect(),
+            false => places.map(row).collect(),
         };
         Ok(Rows { parts, stride, cost })
     }

@@ -55,12 +55,11 @@ pub async fn lay_out(
         key_index_bytes: header.index_bytes,
         index_crcs: Vec::new(),
     };
-    let to = (to_tier, folder);
     for number in 0..header.rows.div_ceil(manifest.rows_per_shard) {
         match options.layout.coding() {
-            Coding::Files => manifest.bytes += files(&source, to, &manifest, number).await?,
+            Coding::Files => manifest.bytes += files(&source, (to_tier, folder), &manifest, number).await?,
             Coding::Samples(framing) => {
-                let (bytes, crc) = shard(&source, to, (&manifest, framing), number).await?;
+                let (bytes, crc) = shard(&source, (to_tier, folder), (&manifest, framing), number).await?;
                 manifest.bytes += bytes;
                 manifest.index_crcs.push(crc);
             }
@@ -105,7 +104,8 @@ async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, St
     let framing = match options.layout.coding() {
         Coding::Files => return Ok(FILES_PER_FOLDER),
         Coding::Samples(framing) => framing,
-        Coding::Rows | Coding::Parquet(_) | Coding::Arrow(_) => return Ok((options.shard_bytes / stride).max(1)),
+        Coding::Arrow(_) => return Ok((options.shard_bytes / stride).clamp(1, arrow::MAX_ROWS)),
+        Coding::Rows | Coding::Parquet(_) => return Ok((options.shard_bytes / stride).max(1)),
     };
     let first = source.header.ids().start;
     let mut bytes = Vec::new();

@@ -3,17 +3,21 @@
 
 mod laid_out;
 
+use async_trait::async_trait;
 use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tempfile::TempDir;
 use tierlab_formats::shards::index::MAX_INDEX_BYTES;
 use tierlab_formats::table::{BucketIndex, Column, IndexWriter, KeyHash, KeyKind, TableHeader, TableSchema};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, open};
+use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierConfig, TierInfo, open};
 
 const ROWS: u64 = 2500;
 const FIRST: i64 = 100;
@@ -206,16 +210,23 @@ async fn every_layout_gives_the_rows_bit_by_bit() {
 }
 
 #[tokio::test]
-async fn no_shard_holds_more_samples_than_its_index_may_name() {
+async fn no_shard_holds_more_rows_than_its_index_or_footer_may_name() {
     let place = Place::of(table_of(&[("flag", DataType::Bool, &[1])], 1, |_, _| ())).await;
-    let options = Options {
-        layout: Layout::Tfrecord,
-        shard_bytes: 1 << 30,
-    };
-    let (tier, to) = (&*place.tier, path("large"));
-    let laid_out = lay_out((tier, &path("t.rows")), (tier, &to), options, &mut |_| ()).await;
-    // An entry has 18 bytes and the twelve digits of its key.
-    assert!(laid_out.unwrap().rows_per_shard * 30 <= MAX_INDEX_BYTES);
+    // An entry of an index has 18 bytes and the twelve digits of its key; a footer has a block of 24 bytes and a checksum
+    // of 8 for each 64 rows, and readers refuse one of more than 64 MiB.
+    for (layout, entry_bytes, rows_per_entry, max_bytes) in [
+        (Layout::Tfrecord, 30, 1, MAX_INDEX_BYTES),
+        (Layout::Arrow, 32, 64, 63 << 20),
+    ] {
+        let options = Options {
+            layout,
+            shard_bytes: 1 << 30,
+        };
+        let (tier, to) = (&*place.tier, path("large"));
+        let laid_out = lay_out((tier, &path("t.rows")), (tier, &to), options, &mut |_| ()).await;
+        let rows = laid_out.unwrap().rows_per_shard;
+        assert!(rows / rows_per_entry * entry_bytes <= max_bytes, "{layout}: {rows}");
+    }
 }
 
 #[tokio::test]
@@ -226,6 +237,58 @@ async fn a_look_up_in_a_shard_is_one_read_once_its_index_is_there() {
         table.look_up(&[FIRST]).await.unwrap();
         let cost = table.look_up(&[FIRST + 1]).await.unwrap().cost;
         assert_eq!(cost.read.requests, 1, "{layout}");
+    }
+}
+
+const LOOK_UP: Duration = Duration::from_millis(20);
+
+/// Tier whose every read says that it took a second. A look-up takes [`LOOK_UP`].
+struct Slow {
+    inner: Arc<dyn Tier>,
+    reads: AtomicU32,
+}
+
+#[async_trait]
+impl Tier for Slow {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        tokio::time::sleep(LOOK_UP).await;
+        self.inner.stat(path).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.reads.fetch_add(1, Relaxed);
+        let mut read = self.inner.read_many(object, ranges).await?;
+        (read.cost.queue, read.cost.device) = (Duration::ZERO, Duration::from_secs(1));
+        Ok(read)
+    }
+}
+
+/// Sixteen shards or files are read at a time; the bytes of one shard follow its positions.
+#[tokio::test]
+async fn times_of_reads_that_follow_each_other_add_up() {
+    let place = Place::new().await;
+    for layout in [Layout::Files, Layout::Tar, Layout::ParquetZstd, Layout::Arrow] {
+        place.laid_out(layout).await;
+        let slow = Arc::new(Slow {
+            inner: Arc::clone(&place.tier),
+            reads: AtomicU32::new(0),
+        });
+        let tier: Arc<dyn Tier> = slow.clone();
+        let table = Table::open(tier, path(layout.as_str())).await.unwrap();
+        slow.reads.store(0, Relaxed);
+        let ids: Vec<i64> = (FIRST..FIRST + 40).collect();
+        let cost = table.look_up(&ids).await.unwrap().cost;
+        let second = Duration::from_secs(1);
+        let is_sum = match layout {
+            // A look-up precedes each read.
+            Layout::Files => cost.read.device >= 3 * (second + LOOK_UP),
+            _ => cost.read.device == slow.reads.load(Relaxed) * second,
+        };
+        assert!(is_sum && cost.read.device > second, "{layout}: {cost:?}");
     }
 }
 

@@ -78,13 +78,11 @@ impl FlightService for Service {
             return unsupported("a listing by criteria");
         }
         let tables = self.folder.tables().await.map_err(|e| to_status(&e))?;
-        let infos: Vec<_> = tables
-            .iter()
-            .map(|table| {
-                let path = vec![table.header.schema.name.clone()];
-                info(table, None, FlightDescriptor::new_path(path))
-            })
-            .collect();
+        let described = |table: &Arc<Table>| {
+            let path = vec![table.header.schema.name.clone()];
+            info(table, None, FlightDescriptor::new_path(path))
+        };
+        let infos: Vec<_> = tables.iter().map(described).collect();
         Ok(Response::new(stream::iter(infos).boxed()))
     }
 

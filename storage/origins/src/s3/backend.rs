@@ -43,7 +43,11 @@ impl From<FolderError> for S3Error {
     }
 }
 
-fn span(range: Option<&Range>, size: u64) -> S3Result<Span<u64>> {
+/// Bytes of an object that a GET or HEAD asks for. The origin keeps no part of an upload apart.
+fn span(range: Option<&Range>, part: Option<PartNumber>, size: u64) -> S3Result<Span<u64>> {
+    if part.is_some() {
+        return Err(s3_error!(NotImplemented, "reads by part number"));
+    }
     range.map_or(Ok(0..size), |range| Ok(range.check(size)?))
 }
 
@@ -59,10 +63,6 @@ fn length(bytes: u64) -> Option<i64> {
 
 fn etag(stored: &Stored) -> Option<ETag> {
     Some(ETag::Strong(stored.version.clone()))
-}
-
-fn announced(content_length: Option<i64>) -> Option<u64> {
-    content_length.and_then(|len| u64::try_from(len).ok())
 }
 
 /// For `encoding-type=url`: everything but unreserved characters and `/`.
@@ -104,7 +104,7 @@ impl S3 for Backend {
                 opened += 1;
                 let (file, stored) = folder.get(&input.bucket, &input.key)?;
                 conditions.check(&stored)?;
-                let span = span(range.as_ref(), stored.size)?;
+                let span = span(range.as_ref(), input.part_number, stored.size)?;
                 let end = span.end.min(span.start + CHUNK_BYTES);
                 match body::read_version(&file, span.start..end, &stored) {
                     Ok(first) => {
@@ -153,7 +153,7 @@ impl S3 for Backend {
             Ok(stored)
         });
         let stored = stored.await?;
-        let span = span(input.range.as_ref(), stored.size)?;
+        let span = span(input.range.as_ref(), input.part_number, stored.size)?;
         Ok(S3Response::new(HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             content_length: length(span.end - span.start),
@@ -167,7 +167,7 @@ impl S3 for Backend {
     async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let input = req.input;
         let condition = write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
-        let announced = announced(input.content_length);
+        let announced = input.content_length.and_then(|len| u64::try_from(len).ok());
         let staged = body::receive(&self.folder, input.body, announced, input.content_md5.as_deref()).await?;
         let commit = self.run(move |folder| Ok(folder.commit(staged, &input.bucket, &input.key, &condition)?));
         let stored = commit.await?;
@@ -218,36 +218,30 @@ impl S3 for Backend {
 
     async fn list_objects_v2(&self, req: S3Request<ListObjectsV2Input>) -> S3Result<S3Response<ListObjectsV2Output>> {
         let input = req.input;
-        let max_keys = input.max_keys.unwrap_or(PAGE_KEYS).clamp(1, PAGE_KEYS);
+        let max_keys = input.max_keys.unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
         let query = Query {
             prefix: input.prefix.clone().unwrap_or_default(),
             delimiter: input.delimiter.clone(),
             start_after: input.start_after.clone(),
             token: input.continuation_token.clone(),
-            max_keys: usize::try_from(max_keys).unwrap_or_default(),
+            max_keys: usize::try_from(max_keys).map_err(|_| s3_error!(InvalidArgument, "max-keys is negative"))?,
         };
         let bucket = input.bucket.clone();
         let page = self.run(move |folder| Ok(folder.list(&bucket, &query)?)).await?;
         let encoded = input.encoding_type.as_ref().map(EncodingType::as_str) == Some(EncodingType::URL);
         let name = |key: &str| if encoded { url_encode(key) } else { key.to_owned() };
-        let contents: Vec<Object> = page
-            .objects
-            .iter()
-            .map(|(key, stored)| Object {
-                key: Some(name(key)),
-                size: length(stored.size),
-                e_tag: etag(stored),
-                last_modified: Some(stored.modified.into()),
-                ..Object::default()
-            })
-            .collect();
-        let prefixes: Vec<CommonPrefix> = page
-            .prefixes
-            .iter()
-            .map(|prefix| CommonPrefix {
-                prefix: Some(name(prefix)),
-            })
-            .collect();
+        let object = |(key, stored): &(String, Stored)| Object {
+            key: Some(name(key)),
+            size: length(stored.size),
+            e_tag: etag(stored),
+            last_modified: Some(stored.modified.into()),
+            ..Object::default()
+        };
+        let contents: Vec<Object> = page.objects.iter().map(object).collect();
+        let rolled_up = |prefix: &String| CommonPrefix {
+            prefix: Some(name(prefix)),
+        };
+        let prefixes: Vec<CommonPrefix> = page.prefixes.iter().map(rolled_up).collect();
         Ok(S3Response::new(ListObjectsV2Output {
             name: Some(input.bucket),
             prefix: input.prefix.as_deref().map(name),
@@ -312,7 +306,7 @@ impl S3 for Backend {
 
     async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
         let input = req.input;
-        let announced = announced(input.content_length);
+        let announced = input.content_length.and_then(|len| u64::try_from(len).ok());
         let staged = body::receive(&self.folder, input.body, announced, input.content_md5.as_deref()).await?;
         let part = self.run(move |folder| {
             Ok(folder.store_part(&input.bucket, &input.key, &input.upload_id, input.part_number, staged)?)

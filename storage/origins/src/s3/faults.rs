@@ -55,6 +55,8 @@ impl Default for FaultPlan {
     }
 }
 
+/// Minimum speed in a plan, in 10^6 bytes per second: below it the end of a body is later than a clock can tell.
+const MIN_MB_PER_S: f64 = 1e-3;
 /// Maximum wait in a plan, in milliseconds: 10 minutes.
 const MAX_WAIT_MS: u64 = 600_000;
 
@@ -115,7 +117,7 @@ impl FaultPlan {
             bail!("wait too long: the limit is {MAX_WAIT_MS} milliseconds");
         }
         match self.mb_per_s {
-            Some(mb) if mb <= 0.0 => bail!("mb-per-s must be more than 0, is {mb}"),
+            Some(mb) if mb < MIN_MB_PER_S => bail!("mb-per-s must be at least {MIN_MB_PER_S}, is {mb}"),
             _ => Ok(()),
         }
     }
@@ -217,6 +219,7 @@ mod tests {
             "first-byte-ms=-1",
             "first-byte-ms=99999999",
             "mb-per-s=0",
+            "mb-per-s=1e-300",
             "mb-per-s=inf",
             "fire-rate=1",
             "retry-after-s=soon",

@@ -163,9 +163,12 @@ impl Folder {
         Ok(bucket.join(key.as_str()))
     }
 
-    /// Opens an object for reading.
+    /// Opens an object for reading. Keys that no object can have are missing, as on S3.
     pub(super) fn get(&self, bucket: &str, key: &str) -> Result<(File, Stored), FolderError> {
-        let path = self.target(bucket, key)?;
+        let path = match self.target(bucket, key) {
+            Err(FolderError::BadKey(_)) => return Err(FolderError::NoSuchKey),
+            path => path?,
+        };
         // Equal only without a symbolic link on the way.
         if !matches!(fs::canonicalize(&path), Ok(real) if real == path) {
             return Err(FolderError::NoSuchKey);
@@ -316,7 +319,7 @@ const DESTINATION: &str = "destination";
 impl Folder {
     /// Starts an upload and returns its id.
     pub(super) fn begin_upload(&self, bucket: &str, key: &str) -> Result<String, FolderError> {
-        self.version(bucket, key)?;
+        self.target(bucket, key)?;
         let id = self.unique();
         let folder = self.staging.join(format!("{id}.upload"));
         fs::create_dir(&folder)?;
@@ -438,7 +441,12 @@ mod tests {
         std::os::unix::fs::symlink(dir.path(), dir.path().join("tierlab/link")).unwrap();
         for key in ["../outside", "/etc/passwd", "a/../../outside", "", "a//b"] {
             assert!(
-                matches!(folder.get("tierlab", key), Err(FolderError::BadKey(_))),
+                matches!(folder.get("tierlab", key), Err(FolderError::NoSuchKey)),
+                "{key}"
+            );
+            folder.delete("tierlab", key).unwrap();
+            assert!(
+                matches!(folder.begin_upload("tierlab", key), Err(FolderError::BadKey(_))),
                 "{key}"
             );
             assert!(

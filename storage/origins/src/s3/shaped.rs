@@ -36,8 +36,9 @@ impl Service<Request<Incoming>> for Shaped {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (is_get, is_head) = (request.method() == Method::GET, request.method() == Method::HEAD);
-        // `/bucket/key`, or with the bucket in the host's name `/key`; `?` alone is a listing.
-        let of_object = request.uri().query().is_none() && request.uri().path().len() > 1;
+        // `/bucket/key`, or with the bucket in the host's name `/key`. Some SDKs add `x-id=GetObject`; a listing has
+        // another query.
+        let of_object = request.uri().query().is_none_or(|q| q.starts_with("x-id=")) && request.uri().path().len() > 1;
         let (plan, draw) = self.faults.next((is_get || is_head) && of_object);
         let inner = self.inner.clone();
         let reset = Arc::clone(&self.reset);

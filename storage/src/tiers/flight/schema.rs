@@ -36,6 +36,9 @@ pub fn of_table(header: &TableHeader, version: &str) -> Result<Schema> {
         Some(key) => Field::new(&key.name, key_type(key.kind), false),
     }];
     for column in &header.schema.columns {
+        if column.name == *fields[0].name() {
+            bail!("column `{}` has the name of the ids: import without it", column.name);
+        }
         fields.push(field(&column.name, column.dtype, &column.shape)?);
     }
     Ok(Schema::new_with_metadata(fields, metadata(header, version)))
@@ -239,6 +242,14 @@ mod tests {
         let table = to_table("all", ID_COLUMN, &schema).unwrap();
         assert_eq!((table.rows, table.first_id), (Some(10), -3));
         assert_eq!(table.schema, header.schema);
+    }
+
+    #[test]
+    fn a_column_under_the_name_of_the_ids_is_refused() {
+        let schema = TableSchema::lay_out("t", &[(ID_COLUMN, DataType::Fp32, &[])]).unwrap();
+        let header = TableHeader::new(schema, 10, 0, 1).unwrap();
+        let error = of_table(&header, "v1").unwrap_err().to_string();
+        assert!(error.contains("column `entity_id` has the name of the ids"), "{error}");
     }
 
     #[test]

@@ -264,8 +264,9 @@ impl fmt::Display for NfsUrl {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pool::Address;
+    use super::super::pool::{Address, Repeat};
     use super::*;
+    use crate::ReadCost;
     use nfs3_types::rpc::fragment_header;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU16, Ordering};
@@ -346,6 +347,31 @@ mod tests {
         for _ in 0..4 {
             assert_eq!(call(&pool).await.unwrap(), 2);
         }
+    }
+
+    #[tokio::test]
+    async fn times_of_calls_that_follow_each_other_add_up() {
+        let (limit, pause) = (Duration::from_secs(10), Duration::from_millis(20));
+        let (address, _server) = server(move || {
+            std::thread::sleep(pause);
+            1
+        })
+        .await;
+        let address = Address::resolved(Known(vec![address]), limit).await.unwrap();
+        let pool = Pool::new(address, &opaque_auth::default(), &Limits::few(limit, false));
+        let call = Call {
+            program: SOME.0,
+            version: SOME.1,
+            procedure: 0,
+            arguments: Vec::new(),
+            data: Bytes::new(),
+        };
+        let mut cost = ReadCost::default();
+        for _ in 0..2 {
+            let called = pool.call("test", &call, None, Repeat::Safe, &mut cost).await;
+            called.unwrap();
+        }
+        assert!(cost.requests == 2 && cost.device >= 2 * pause, "{cost:?}");
     }
 
     #[derive(Debug)]

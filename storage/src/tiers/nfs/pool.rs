@@ -194,7 +194,8 @@ impl Pool {
             tokio::time::sleep(wait).await;
             at = Instant::now();
         };
-        cost.merge(&of_call);
+        // The calls of one client follow each other.
+        cost.then(&of_call);
         result
     }
 

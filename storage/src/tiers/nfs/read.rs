@@ -51,7 +51,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
                 let about = tree.name(&object.path);
                 let mut client = tree.client(&about);
                 let (known, _) = tree.object(&mut client, &object.path).await?;
-                cost.merge(&client.cost);
+                cost.then(&client.cost);
                 if known.version != object.version {
                     return Err(changed(&about, "replaced by another version"));
                 }

@@ -38,8 +38,8 @@ pub(super) struct RequestTally {
     pub(super) requests: u32,
     /// Hedged requests, included in `requests`.
     pub(super) hedges: u32,
-    /// Bytes requested by requests whose reply was not used.
-    pub(super) lost_bytes: u64,
+    /// Bytes received, and those requested by requests whose reply was not used.
+    pub(super) wire_bytes: u64,
     /// Wait that the server asked for, until it is taken.
     pub(super) retry_after: Option<Duration>,
 }
@@ -54,7 +54,7 @@ impl Drop for RequestTally {
                 requests: self.requests,
                 retries: self.requests.saturating_sub(1 + self.hedges),
                 hedges: self.hedges,
-                wire_bytes: self.lost_bytes,
+                wire_bytes: self.wire_bytes,
                 ..ReadCost::default()
             });
         }

@@ -63,7 +63,7 @@ impl Bucket {
                 let mut attempts = attempts.lock();
                 attempts.is_reported = true;
                 let cost = ReadCost {
-                    wire_bytes: into.len() as u64 + attempts.lost_bytes,
+                    wire_bytes: attempts.wire_bytes,
                     requests: attempts.requests,
                     retries: retries.count,
                     hedges: attempts.hedges,
@@ -77,7 +77,6 @@ impl Bucket {
                 false => None,
             };
             let Some(wait) = wait else {
-                attempts.lock().lost_bytes += into.len() as u64;
                 if !failure.kind().is_transient() {
                     return Err(self.not_found_or(key, failure).await);
                 }
@@ -138,6 +137,7 @@ impl Bucket {
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|e| self.error(key, &e))?;
+            attempts.lock().wire_bytes += chunk.len() as u64;
             let unexpected = || self.fault(ErrorKind::Unavailable, key, " sent more bytes than requested");
             missing = missing.checked_sub(chunk.len() as u64).ok_or_else(unexpected)?;
             into.extend_from_slice(&chunk);

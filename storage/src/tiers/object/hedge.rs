@@ -157,7 +157,7 @@ async fn race(first: Get, second: Get, bytes: u64, attempts: &Attempts) -> objec
         attempts.lock().hedges -= 1;
         return reply;
     }
-    attempts.lock().lost_bytes += bytes;
+    attempts.lock().wire_bytes += bytes;
     if bytes <= DRAINED_BYTES {
         tokio::spawn(tokio::time::timeout(DRAIN_LIMIT, async move {
             if let Ok(reply) = loser.await {
@@ -264,7 +264,7 @@ mod reply_tests {
             let reply = race(Box::pin(get(first_replies)), sent, 100, &attempts).await.unwrap();
             assert_eq!(reply.bytes().await.unwrap().len(), 100);
             let tally = attempts.lock();
-            assert_eq!(tally.lost_bytes, lost);
+            assert_eq!(tally.wire_bytes, lost);
             assert_eq!(u64::from(tally.requests) * 100, 100 + lost);
             assert_eq!(tally.hedges, tally.requests - 1);
         }

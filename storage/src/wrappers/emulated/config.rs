@@ -172,10 +172,7 @@ impl EmulatedConfig {
     pub(crate) fn resolve(&self) -> Result<Emulation, StorageError> {
         let recorded = self.recorded()?;
         let table = self.over_profile(recorded.as_ref())?;
-        let latency = match &table.latency {
-            Some(latency) => latency.resolve()?,
-            None => Distribution::NONE,
-        };
+        let latency = table.latency.as_ref().map(LatencyConfig::resolve).transpose()?;
         if let Some(Stall { every_ms, for_ms }) = table.stall
             && (for_ms >= every_ms || for_ms == 0)
         {
@@ -194,7 +191,7 @@ impl EmulatedConfig {
         Ok(Emulation {
             label: self.label(recorded.as_ref()),
             seed: table.seed.unwrap_or(DEFAULT_SEED),
-            latency,
+            latency: latency.unwrap_or(Distribution::NONE),
             law: recorded.as_ref().map(Recorded::law),
             errors: faults(table.errors.as_deref().unwrap_or_default())?,
             retries,

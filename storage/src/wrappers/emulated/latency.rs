@@ -66,10 +66,8 @@ impl LatencyConfig {
 
 fn lognormal(median_us: f64, p99_us: Option<f64>, sigma: Option<f64>) -> Result<Distribution, StorageError> {
     if !is_time(median_us) || median_us <= 0.0 {
-        return Err(invalid(
-            "latency",
-            format!("`median_us` must be more than 0, at most {MAX_LATENCY_US}: {median_us}"),
-        ));
+        let detail = format!("`median_us` must be more than 0, at most {MAX_LATENCY_US}: {median_us}");
+        return Err(invalid("latency", detail));
     }
     let sigma = match (p99_us, sigma) {
         (Some(p99_us), None) if is_time(p99_us) && p99_us >= median_us => libm::log(p99_us / median_us) / Z_99,
@@ -77,10 +75,8 @@ fn lognormal(median_us: f64, p99_us: Option<f64>, sigma: Option<f64>) -> Result<
         (Some(_), None) => return Err(invalid("latency", "`p99_us` must be from `median_us` to 600000000")),
         (None, Some(_)) => return Err(invalid("latency", "`sigma` must be between 0 and 10")),
         _ => {
-            return Err(invalid(
-                "latency",
-                "set exactly one of `p99_us` and `sigma` besides `median_us`",
-            ));
+            let detail = "set exactly one of `p99_us` and `sigma` besides `median_us`";
+            return Err(invalid("latency", detail));
         }
     };
     Ok(Distribution::Lognormal { median_us, sigma })

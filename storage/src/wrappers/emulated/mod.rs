@@ -38,6 +38,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use timer::{Arrival, Replay, Timer};
 
+/// Objects in the reply to a listing's request, as of S3: the next request follows it.
+const PAGE_OBJECTS: usize = 1000;
 /// Maximum pause between two attempts of a request.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -154,10 +156,8 @@ impl Emulated {
         let is_replayed = self.service.law.is_some();
         let since = if is_replayed { arrival.at } else { now };
         let arrived = since.saturating_duration_since(self.opened);
-        let plan = {
-            let mut model = self.model.lock();
-            model.admit(&self.service.table, arrived, &drawn.requests)
-        };
+        let table = &self.service.table;
+        let plan = self.model.lock().admit(table, arrived, &drawn.requests);
         let due = self.opened + arrived + plan.queue + plan.device;
         if is_replayed {
             self.replay.wait_until(&self.timer, due).await;
@@ -256,26 +256,28 @@ impl Tier for Emulated {
     }
 
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
-        let arrival = self.arrive(1);
+        let mut arrival = self.arrive(1);
         let mut read = self.inner.read_whole(path, bytes).await;
         // A look-up by the tier below also counts as a request to the service, and precedes the read.
         let look_ups = read.as_ref().map_or(0, |Read { cost, .. }| {
             cost.requests.saturating_sub(1 + cost.retries + cost.hedges).min(1)
         });
+        let began = Instant::now();
         if look_ups > 0 {
             self.serve_empty(path.as_str()).await?;
+            arrival.at = Instant::now();
         }
+        let look_up = began.elapsed();
         let cost = read.as_mut().map(|read| {
             read.cost.requests -= look_ups;
             &mut read.cost
         });
-        let (name, whole) = (path.as_str(), 0..bytes);
-        self.serve_read(name, std::slice::from_ref(&whole), &arrival, cost.map_err(|e| &*e))
-            .await?;
-        read.map(|mut read| {
-            read.cost.requests += look_ups;
-            read
-        })
+        let (cost, whole) = (cost.map_err(|e| &*e), 0..bytes);
+        self.serve_read(path.as_str(), &[whole], &arrival, cost).await?;
+        let mut read = read?;
+        read.cost.requests += look_ups;
+        read.cost.device += look_up;
+        Ok(read)
     }
 
     fn inner(&self) -> Option<&dyn Tier> {
@@ -283,8 +285,13 @@ impl Tier for Emulated {
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.serve_empty(prefix.map_or("", ObjectPath::as_str)).await?;
-        self.inner.list(prefix).await
+        let name = prefix.map_or("", ObjectPath::as_str);
+        self.serve_empty(name).await?;
+        let listed = self.inner.list(prefix).await?;
+        for _ in 1..listed.len().div_ceil(PAGE_OBJECTS) {
+            self.serve_empty(name).await?;
+        }
+        Ok(listed)
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {

@@ -96,12 +96,15 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps a file that is open for reading and writing, and extends it to the needed length.
+    /// Maps a file that is open for reading and writing, and extends an empty file to the needed length. Any other file
+    /// would lose its first bytes.
     pub(super) fn of(file: &File) -> io::Result<Self> {
-        if file.metadata()?.len() < FILE_BYTES {
-            file.set_len(FILE_BYTES)?;
+        match file.metadata()?.len() {
+            0 => file.set_len(FILE_BYTES)?,
+            FILE_BYTES => {}
+            len => return Err(io::Error::other(format!("its {len} bytes are of another file"))),
         }
-        // SAFETY: a new mapping of a file that is at least as long; nothing here shortens it.
+        // SAFETY: a new mapping of a file that is as long; nothing here shortens it.
         let mapped = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -187,6 +190,16 @@ mod tests {
         shared.mapped.moments().requests.store(u64::MAX / 2, Ordering::Release);
         assert_eq!(shared.request(ms(3), ms(10)), ms(3));
         assert_eq!(shared.request(ms(3), ms(10)), ms(13));
+    }
+
+    #[test]
+    fn other_files_keep_their_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("notes");
+        std::fs::write(&file, "seventeen bytes..").unwrap();
+        let error = SharedService::open(&file).err().unwrap();
+        assert!(error.to_string().contains("17 bytes are of another file"), "{error}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"seventeen bytes..");
     }
 
     #[test]

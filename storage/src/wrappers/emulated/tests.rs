@@ -3,7 +3,7 @@ use crate::ErrorKind;
 use crate::conformance::Suite;
 use crate::content::content;
 use crate::tiers::memory::MemoryTier;
-use crate::wrappers::StorageMetrics;
+use crate::wrappers::{Limited, StorageMetrics};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::time::Duration;
@@ -34,6 +34,50 @@ async fn everything_measured_through_it_is_labelled() {
     assert_eq!(info.notes, ["emulated: s3-standard, adjusted"]);
     assert_eq!(info.wrappers, ["emulated(s3-standard, adjusted, seed 1)"]);
     assert_eq!(emulated("profile = \"gp3\"").info().notes, ["emulated: gp3"]);
+}
+
+/// A recorded tier whose reads all take 20 ms.
+const FLAT: &str = "schema = 1\nshares = [0.0, 1.0]\n\
+    [origin]\ndate = \"2026-11-23T10:00:00Z\"\nplace = \"here\"\ntier = \"s3\"\n\
+    [origin.environment]\nkernel = \"\"\ncpu = \"\"\ncpus = 1\nmemory_bytes = 1\nclient = \"\"\n\
+    [limits]\ntotal_bytes_per_s = 1\ntotal_is_limit = false\nrequests_per_s = 1\nrequests_is_limit = false\n\
+    [[points]]\nbytes = 4096\ndepth = 1\ncalls = 9\ncalls_per_s = 1.0\nlatency_us = [20000.0, 20000.0]\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_begins_after_its_look_up_and_both_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flat.toml");
+    std::fs::write(&file, FLAT).unwrap();
+    for text in [
+        "latency = { distribution = \"lognormal\", median_us = 20000, sigma = 0 }".to_owned(),
+        format!("profile = \"{}\"", file.display()),
+    ] {
+        let inner = Arc::new(MemoryTier::default());
+        let object = object(&*inner).await;
+        // Looks the object up first, as local folders do.
+        let inner = Arc::new(Limited::new(inner, u64::MAX, "max_bytes"));
+        let tier = Emulated::new(inner, &config(&text), uncounted()).unwrap();
+        let began = Instant::now();
+        let cost = tier.read_whole(&object.path, object.size).await.unwrap().cost;
+        // A replayed wait ends at most a 128th of itself early.
+        let both = Duration::from_millis(39);
+        assert_eq!(cost.requests, 2, "{text}");
+        assert!(began.elapsed() >= both && cost.device >= both, "{text}: {cost:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_takes_a_request_for_each_page() {
+    for (objects, requests) in [(0, 1), (1000, 1), (1001, 2), (2001, 3)] {
+        let inner = Arc::new(MemoryTier::default());
+        for number in 0..objects {
+            let path = ObjectPath::new(&format!("o{number}")).unwrap();
+            inner.put(&path, Bytes::new().into()).await.unwrap();
+        }
+        let tier = Emulated::new(inner, &config(""), uncounted()).unwrap();
+        assert_eq!(tier.list(None).await.unwrap().len(), objects);
+        assert_eq!(tier.calls.load(Ordering::Relaxed), requests);
+    }
 }
 
 /// Latencies and errors drawn by the given calls of a tier.

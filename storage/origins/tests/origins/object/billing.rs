@@ -81,3 +81,18 @@ async fn what_was_sent_for_nothing_is_billed_all_the_same() {
     tier.read(&object, 0..100).await.unwrap();
     assert_eq!(counted(&registry, metrics::TIER_REQUESTS), 3 + 1 + 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_arrived_before_the_caller_left_are_billed() {
+    let harness = Harness::new().await;
+    let object = put(&harness.tier("").await, "features/t.rows", 1, SIZE).await;
+    let (tier, registry) = open(&harness, "timeout_ms = 60000\nattempt_ms = 60000").await;
+    harness.fault("stall-rate=1");
+    let gone = tokio::time::timeout(Duration::from_secs(2), tier.read(&object, 0..SIZE)).await;
+    assert!(gone.is_err());
+    harness.fault("");
+    // The next counted read reports the earlier one.
+    tier.read(&object, 0..100).await.unwrap();
+    let wire_bytes = counted(&registry, metrics::TIER_WIRE_BYTES);
+    assert!(wire_bytes > 100, "{wire_bytes}");
+}

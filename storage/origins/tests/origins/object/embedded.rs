@@ -1,5 +1,6 @@
 //! S3 tier over the embedded origin: the conformance suite, and the text of its errors.
 
+use super::harness::{Harness, put};
 use crate::conformance::Suite;
 use crate::path;
 use crate::process::{Origin, text};
@@ -11,6 +12,7 @@ use tierlab_origins::s3::S3Origin;
 use tierlab_storage::content::content;
 use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{Body, ErrorKind, StorageError, Tier, TierConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -185,6 +187,60 @@ async fn signatures_are_checked() {
     for (id, secret) in [(ACCESS_KEY, "wrong"), ("stranger", SECRET_KEY)] {
         let refused = client(id, secret).get(&key).await;
         assert!(matches!(refused, Err(Error::PermissionDenied { .. })), "{refused:?}");
+    }
+}
+
+/// Status line and body of an unsigned GET.
+async fn get(endpoint: &str, target: &str) -> (String, String) {
+    let host = endpoint.strip_prefix("http://").unwrap();
+    let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_have_the_length_asked_for_and_parts_are_not_mistaken_for_objects() {
+    let root = tempfile::tempdir().unwrap();
+    let (endpoint, _stop) = serve(root.path()).await;
+    let tier = connect(&endpoint, "").await.unwrap();
+    for name in ["o", "p"] {
+        let body = Body::Bytes(Bytes::from_static(b"bytes"));
+        tier.put(&path(name), body).await.unwrap();
+    }
+    for (max_keys, keys, is_truncated) in [(0, 0, false), (1, 1, true), (2, 2, false)] {
+        let (status, page) = get(&endpoint, &format!("/tierlab?list-type=2&max-keys={max_keys}")).await;
+        assert!(status.contains(" 200 "), "{status}: {page}");
+        assert_eq!(page.matches("<Key>").count(), keys, "{page}");
+        let truncated = format!("<IsTruncated>{is_truncated}</IsTruncated>");
+        assert!(page.contains(&truncated), "{page}");
+    }
+    for (target, status) in [
+        ("/tierlab?list-type=2&max-keys=-1", " 400 "),
+        ("/tierlab/o?partNumber=2", " 501 "),
+        ("/tierlab/o?x-id=GetObject", " 200 "),
+    ] {
+        let (found, body) = get(&endpoint, target).await;
+        assert!(found.contains(status), "{target}: {found}: {body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_meet_the_gets_of_every_client() {
+    let harness = Harness::new().await;
+    put(&harness.tier("").await, "o", 1, 10).await;
+    harness.fault("error-rate=1");
+    let endpoint = format!("http://127.0.0.1:{}", harness.port);
+    for (target, is_refused) in [
+        ("/tierlab/o", true),
+        ("/tierlab/o?x-id=GetObject", true),
+        ("/tierlab?list-type=2", false),
+    ] {
+        let (status, body) = get(&endpoint, target).await;
+        assert_eq!(status.contains(" 50"), is_refused, "{target}: {status}: {body}");
     }
 }
 

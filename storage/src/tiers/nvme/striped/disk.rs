@@ -124,7 +124,7 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
         ErrorKind::Corrupt.error(path, format!("invalid manifest of a striped object in {folder}: {why}"))
     };
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| corrupt(&e.to_string()))?;
-    if manifest.tierlab_stripes != FORMAT || manifest.stripe_bytes == 0 {
+    if manifest.tierlab_stripes != FORMAT || !(1..=super::LARGEST_STRIPE).contains(&manifest.stripe_bytes) {
         return Err(corrupt("unsupported format"));
     }
     if manifest.parts != roots.len() {

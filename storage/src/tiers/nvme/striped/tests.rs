@@ -116,6 +116,22 @@ async fn the_layout_survives_and_other_roots_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manifest_of_impossible_stripes_is_refused() {
+    let (_above, roots) = folders(2);
+    let tier = open(&roots, STRIPE).await.unwrap();
+    std::fs::create_dir_all(roots[0].join(disk::FOLDER)).unwrap();
+    std::fs::write(roots[0].join(disk::FOLDER).join("s.0"), "").unwrap();
+    for stripe_bytes in [0, (1 << 30) + 1, 1_u64 << 63, u64::MAX] {
+        let manifest =
+            format!("{{\"tierlab_stripes\":1,\"size\":9,\"stripe_bytes\":{stripe_bytes},\"parts\":2,\"set\":\"s\"}}");
+        std::fs::write(roots[0].join("x"), manifest).unwrap();
+        let error = tier.stat(&path("x")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{stripe_bytes}: {error}");
+        assert!(error.detail().contains("unsupported format"), "{stripe_bytes}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_part_that_is_touched_is_noticed() {
     let (_above, roots) = folders(2);
     let tier = open(&roots, STRIPE).await.unwrap();
