@@ -1,20 +1,20 @@
 //! A sweep's exit codes, JUnit file and baseline, and sweeps without a plan.
 
-use crate::program::{BINARY, Ended, NullEndpoint, Workdir, interrupt, run, run_until};
+use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
 use std::fs;
 use std::process::Command;
 
-/// One load, three times, whatever else the machine does.
-const PLAN: &str = "name = \"judged\"\nmodel = \"m\"\nseed = 3\nrepeats = 3\nwarmup_s = 0.1\nstep_s = 0.5\ndrain_s = 1.0\n\
-    max_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [200]\n[limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\n\
+/// One load, three times, whatever else the machine does: too few requests to test for drifts.
+const PLAN: &str = "name = \"judged\"\nmodel = \"m\"\nseed = 3\nrepeats = 3\nwarmup_s = 0.1\nstep_s = 1.0\ndrain_s = 1.0\n\
+    max_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [20]\n[limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\n\
     foreign_io_pressure = 1.0\nforeign_memory_pressure = 1.0\nlag_us = 1000000\nlag_share_of_p99 = 1.0\n";
 
 #[test]
 fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
-    let endpoint = NullEndpoint::start();
+    // Most of the latency is the endpoint's own, so that a busy machine leaves the repeats alike.
+    let endpoint = NullEndpoint::with(&["--service-us", "20000"]);
     let place = Workdir::new(PLAN);
-    let measured = |name: &str, more: &[&str]| {
-        let _ = fs::remove_dir_all(place.path("results").join(name));
+    let judged = |name: &str, more: &[&str]| {
         let mut command = Command::new(BINARY);
         command
             .arg("sweep")
@@ -25,23 +25,11 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
         command.env("XDG_STATE_HOME", place.path("state"));
         run(command)
     };
-    // On a busy machine latency may drift, or repeats may differ too much to decide: it is measured again.
-    let judged = |name: &str, more: &[&str]| {
-        let is_steady = |ended: &Ended| {
-            !["drifts: ", "reaches the limit"]
-                .iter()
-                .any(|why| ended.stderr.contains(why))
-        };
-        let mut attempts = (0..5).map(|_| measured(name, more));
-        attempts
-            .find(is_steady)
-            .expect("five measurements on an unsteady machine")
-    };
     let met = judged("met", &["--slo", "p50 < 60 s", "--fail-on", "slo"]);
     assert_eq!(met.code, Some(0), "{}", met.stderr);
     let cases = fs::read_to_string(place.path("points.xml")).unwrap();
     assert!(
-        cases.contains("at 200 rps, p50 &lt; 60 s") && cases.contains("tests=\"1\" failures=\"0\""),
+        cases.contains("at 20 rps, p50 &lt; 60 s") && cases.contains("tests=\"1\" failures=\"0\""),
         "{cases}"
     );
 
@@ -54,7 +42,7 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
     let shown = judged("shown", &["--slo", "p50 < 1 us"]);
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
 
-    // 300 requests are too few for a p99.9.
+    // 60 requests are too few for a p99.9.
     let open = judged("open", &["--slo", "p99.9 < 60 s", "--fail-on", "slo"]);
     assert_eq!(open.code, Some(3), "{}", open.stderr);
     assert!(open.stderr.contains("too few samples"), "{}", open.stderr);
