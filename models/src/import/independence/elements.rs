@@ -226,6 +226,12 @@ mod tests {
     }
 
     #[test]
+    fn inputs_with_long_names_have_rows_of_their_own() {
+        let rows = |name| seeded_rows(name, DataType::Fp32, (2, 4), InputKind::Small, 100);
+        assert_ne!(rows("input_ids_sentence_a"), rows("input_ids_sentence_b"));
+    }
+
+    #[test]
     fn wide_rows_repeat_and_vanish() {
         let rows = seeded_rows("x", DataType::Fp32, (6, 4), InputKind::Wide, 100);
         assert_eq!(rows[1], rows[2]);
