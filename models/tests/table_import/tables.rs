@@ -418,12 +418,23 @@ fn damaged_inputs_are_named_and_leave_no_table() {
         );
         assert!(refused.contains("bad.parquet"), "{cut}: {refused}");
     }
-    fs::write(at.join("bad.parquet"), "version https://git-lfs.github.com/spec/v1\n").unwrap();
-    let refused = fail(
-        at,
-        &["import-table", "bad.parquet", "--key", "k", "--name", "t", "--out", "f"],
-    );
-    assert!(refused.contains("Git LFS"), "{refused}");
+    for (file, text, kind) in [
+        (
+            "bad.parquet",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "git-lfs pointer",
+        ),
+        (
+            "bad.csv",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "git-lfs pointer",
+        ),
+        ("bad.csv", "<!DOCTYPE html>\n<html>sign in</html>\n", "web page"),
+    ] {
+        fs::write(at.join(file), text).unwrap();
+        let refused = fail(at, &["import-table", file, "--key", "k", "--name", "t", "--out", "f"]);
+        assert!(refused.contains(kind), "{refused}");
+    }
     for at_byte in (8..good.len()).step_by(good.len() / 40) {
         let mut bytes = good.clone();
         bytes[at_byte] ^= 0x55;
