@@ -405,21 +405,29 @@ fn a_list_of_zeros_that_is_longer_than_a_row_is_refused_before_it_is_read() {
 import numpy, pyarrow as pa, pyarrow.parquet as pq
 count = 40_000_000
 lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.array(numpy.zeros(count, numpy.float32)))
-pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "v": lists}), "a.parquet")
+id = pa.array([1], pa.int64())
+pq.write_table(pa.table({"id": id, "v": lists, "w": id}), "a.parquet")
 "#;
     let folder = super::lakes::made_by(WRITE);
     let bounded = "ulimit -d 250000; exec \"$0\" \"$@\"";
-    let output = Command::new("bash")
-        .current_dir(folder.path())
-        .args(["-c", bounded, env!("CARGO_BIN_EXE_tierlab-models")])
-        .args(BASE)
-        .args(["a.parquet", "--key", "id", "--memory-mib", "64"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let import = |columns: &[&str]| {
+        let output = Command::new("bash")
+            .current_dir(folder.path())
+            .args(["-c", bounded, env!("CARGO_BIN_EXE_tierlab-models")])
+            .args(BASE)
+            .args(["a.parquet", "--key", "id", "--memory-mib", "64"])
+            .args(columns)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, stderr) = import(&[]);
+    assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("lists of 40000000 values"), "{stderr}");
+    // As the message advises.
+    let (code, stderr) = import(&["--columns", "w"]);
+    assert_eq!(code, Some(0), "{stderr}");
 }
 
 #[test]
