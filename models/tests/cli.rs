@@ -282,25 +282,28 @@ fn everything_goes_to_a_directory_through_the_command_line() {
 fn a_signal_stops_a_long_write_and_leaves_nothing() {
     let here = tempfile::tempdir().unwrap();
     let out = here.path().join("out");
-    // 5 GB: it cannot be finished before the signal comes.
-    let mut child = command(
-        here.path(),
-        &["features", "--table", "ctr", "--rows", "10000000", "--out", "out"],
-    )
-    .stdout(Stdio::null())
-    .stderr(Stdio::null())
-    .spawn()
-    .unwrap();
-    let partial = out.join(".ctr.rows.partial");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !partial.exists() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
+    // A terminal that closes sends HUP.
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        // 5 GB: it cannot be finished before the signal comes.
+        let mut child = command(
+            here.path(),
+            &["features", "--table", "ctr", "--rows", "10000000", "--out", "out"],
+        )
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+        let partial = out.join(".ctr.rows.partial");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !partial.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        let status = child.wait().unwrap();
+        assert!(killed.unwrap().success());
+        assert_eq!(status.code(), Some(1), "{signal}");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "{signal}");
     }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    let status = child.wait().unwrap();
-    assert!(killed.unwrap().success());
-    assert_eq!(status.code(), Some(1));
-    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
 }
 
 #[test]
