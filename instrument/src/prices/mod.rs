@@ -198,6 +198,9 @@ mod tests {
         assert!((pricing.usd_per_request["s3"] - 4e-4).abs() < 1e-15);
         assert!((pricing.usd_per_byte["s3"] - 2e-9).abs() < 1e-20);
         assert_eq!(pricing.usd_per_hour_by_tier["s3"], 0.25);
+        let by_month = FILE.replace("usd_per_hour = 0.25", "usd_per_month = 73.0");
+        let usd_per_hour = load_text(&by_month, "s3").unwrap().usd_per_hour_by_tier["s3"];
+        assert!((usd_per_hour - 0.1).abs() < 1e-12, "{usd_per_hour}");
         assert_eq!(
             pricing.sources[0],
             "box: $1.5/h, P r, as of 2026-01, https://example.org/a"
