@@ -17,6 +17,7 @@ use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -397,6 +398,33 @@ fn a_key_column_of_texts_takes_no_numbers_that_look_alike() {
     write_parquet(&at.join("p/1.parquet"), vec![("id", ids(0..4)), ("v", ids(0..4))]);
     let error = refused(at, &["p", "--key", "id"]);
     assert!(error.contains("1.parquet") && error.contains("Int64"), "{error}");
+}
+
+#[test]
+fn a_process_with_the_same_id_on_another_host_does_not_disturb() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("a.csv"), "id,v\n1,2\n").unwrap();
+    let script = "echo $$; read line; exec \"$0\" \"$@\"";
+    let mut process = Command::new("sh")
+        .current_dir(at)
+        .args(["-c", script, env!("CARGO_BIN_EXE_tierlab-models")])
+        .args(["import-table", "a.csv", "--key", "id", "--name", "t", "--out", "f"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut id = String::new();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    stdout.read_line(&mut id).unwrap();
+    // The other process is about to write the plan of its own part.
+    fs::create_dir_all(at.join("f/.t.import")).unwrap();
+    let plan = at.join(format!("f/.t.import/.plan.{}.partial", id.trim()));
+    let other = fs::File::create(plan).unwrap();
+    other.lock().unwrap();
+    process.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(process.wait().unwrap().success());
+    assert_eq!(Read::table(&at.join("f/t.rows")).header.rows, 1);
 }
 
 #[test]

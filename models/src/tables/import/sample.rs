@@ -32,9 +32,9 @@ const LIST_GUESS_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// No input, an input that cannot be read, or columns that do not fit the request.
-pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Result<(Schema, Plan), ModelsError> {
+pub(super) fn plan(request: &TableRequest, inputs: &Inputs, part_folder: &Path) -> Result<(Schema, Plan), ModelsError> {
     let csv = request.csv.with_column_types(&request.columns);
-    let fetched = folder.join(format!("sample-{}", std::process::id()));
+    let fetched = part_folder.join(format!("sample-{}", std::process::id()));
     // A part without rows, as clusters write them, shows no types.
     let mut first: Option<(&Input, OpenedFile)> = None;
     let mut lengths = Lengths::new();
