@@ -217,6 +217,28 @@ fn a_users_model_is_imported_with_its_external_weights() {
     assert_eq!(left.len(), 1, "only the imported model is left");
 }
 
+#[test]
+fn an_import_begins_without_the_files_of_a_killed_one() {
+    let here = tempfile::tempdir().unwrap();
+    let at = here.path();
+    let model = Request {
+        kind: ModelKind::Mlp,
+        size: Size::Small,
+        seed: 1,
+    }
+    .build();
+    write_model(&model, &mut fs::File::create(at.join("mine.onnx")).unwrap()).unwrap();
+    // In a container, each process begins with the same id.
+    let script = "left=models/repository/.mine.$$.partial; mkdir -p $left; echo max_batch_size = 7 > $left/config.toml; \
+                  exec \"$0\" import mine.onnx --unchecked";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_tierlab-models")]);
+    let output = shell.current_dir(at).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let folder = at.join("models/repository/mine");
+    assert!(folder.join("1/model.onnx").exists() && !folder.join("config.toml").exists());
+}
+
 /// A vector in the shape that a second input says.
 fn reshape(dimensions: Dim<'_>) -> ModelProto {
     let mut graph = GraphBuilder::new("reshape");
