@@ -337,8 +337,13 @@ fn however_it_is_read_the_table_is_the_same() {
     assert!(early.contains("part 3 of 3 is not read yet"), "{early}");
     let other = fail(at, &with("three", &["--part", "1/2"]));
     assert!(other.contains("another number of parts"), "{other}");
-    succeed(at, &with("three", &["--part", "3/3"]));
-    succeed(at, &with("three", &["--part", "1/3", "--finish"]));
+    // The second time nothing is left to read, and the table's rows were read by others: no time or rate is of all rows.
+    for _ in 0..2 {
+        let read = succeed(at, &with("three", &["--part", "3/3"]));
+        assert!(read.contains("rows read; --finish"), "{read}");
+    }
+    let written = succeed(at, &with("three", &["--part", "1/3", "--finish"]));
+    assert!(written.contains("(read 0.0, write ") && !written.contains("rows/s"), "{written}");
     assert!(fs::read(at.join("three/t.rows")).unwrap() == whole);
 
     // Stopped as soon as the journal has another line, until it is done.
