@@ -64,7 +64,7 @@ pub fn rate(per_s: f64) -> String {
 
 /// A number of dollars, without their sign: `0.0124`, `13,014`.
 pub fn amount(usd: f64) -> String {
-    if usd >= 1_000.0 {
+    if usd.is_finite() && usd.round() >= 1_000.0 {
         thousands(usd.round() as u64)
     } else {
         digits3(usd)
@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn other_numbers() {
         assert_eq!(
-            [0.5, 50.0, 199.9, 4_000.0, 12_345.6].map(rate),
-            ["0.500", "50", "200", "4,000", "12,346"]
+            [0.5, 50.0, 199.9, 999.7, 4_000.0, 12_345.6, f64::INFINITY].map(rate),
+            ["0.500", "50", "200", "1,000", "4,000", "12,346", "n/a"]
         );
         assert_eq!(
             [0.012_4, 1.0, 12.345, 13_014.4].map(dollars),

@@ -26,7 +26,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use table_commands::{ExportTableArgs, ImportTableArgs};
 use tierlab_storage::TierInfo;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Threads of the async runtime, which mostly waits for disks and networks.
 const WORKERS: usize = 2;
@@ -189,10 +188,10 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let stop = Stop::default();
+    let interrupted = stop.clone();
+    let handled = tierlab_program::on_interrupt(move || interrupted.stop(), || std::process::exit(1));
+    handled.context("cannot handle Ctrl-C")?;
     let code = runtime.block_on(async {
-        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        tokio::spawn(stop_on_signal(interrupt, terminate, stop.clone()));
         let code = match run(command, &stop).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
@@ -201,23 +200,11 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
             }
         };
         tierlab_storage::cleaned_up().await;
-        Ok(code)
+        code
     });
     // After a stop, a thread may still wait for a disk.
     runtime.shutdown_background();
-    code
-}
-
-/// Requests a stop at the first signal and ends the process at the second.
-async fn stop_on_signal(mut interrupt: Signal, mut terminate: Signal, stop: Stop) {
-    for _ in 0..2 {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        stop.stop();
-    }
-    std::process::exit(1);
+    Ok(code)
 }
 
 async fn run(command: Command, stop: &Stop) -> Result<(), ModelsError> {
@@ -291,8 +278,7 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
     selection.repository = or_existing(selection.repository, REPOSITORY);
     selection.features = or_existing(selection.features, FEATURES);
     let tier = stop.race(Box::pin(publish::open_tier(&args.to, &args.set))).await?;
-    let skipped = publish::skipped_entries(&selection)?;
-    for what in &skipped {
+    for what in publish::skipped_entries(&selection)? {
         eprintln!("left out: {what}");
     }
     let summary = publish::publish(&*tier, &selection, stop).await?;
@@ -300,10 +286,6 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
     let (put, bytes, seconds) = (summary.put, human_bytes(summary.put_bytes), summary.seconds);
     let unchanged = summary.unchanged;
     println!("{kind} on {location}: {put} objects put ({bytes} in {seconds:.1} s), {unchanged} unchanged");
-    if put == 0 && !skipped.is_empty() {
-        let what = format!("nothing was put, and {} left out, see above", skipped.len());
-        return Err(ModelsError::bad(&location, &what));
-    }
     Ok(())
 }
 

@@ -32,13 +32,10 @@ impl StagedFile {
             let mut options = File::options();
             options.read(true).write(true).create(true).truncate(false);
             let file = options.open(&partial).map_err(ModelsError::io("create", &partial))?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    let what = "another process is writing it: wait for that process, or stop it";
-                    return Err(ModelsError::bad(&target.display(), &what));
-                }
-                Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &partial)(e)),
+            // File systems without locks are written without one.
+            if let Err(TryLockError::WouldBlock) = file.try_lock() {
+                let what = "another process is writing it: wait for that process, or stop it";
+                return Err(ModelsError::bad(&target.display(), &what));
             }
             // Between opening and locking, another writer may have renamed this file into place.
             if !is_same_file(&partial, &file) {

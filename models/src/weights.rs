@@ -37,14 +37,14 @@ pub fn xavier_bound(fan_in: usize, fan_out: usize) -> f32 {
     (6.0 / (fan_in + fan_out) as f32).sqrt()
 }
 
-/// Returns the 32 bytes that seed one stream: seed, id and the first 16 bytes of a name, so that no two streams are
-/// equal.
+/// Returns the 32 bytes that seed one stream: seed, id and a name, whose bytes after the 16th are folded onto the first.
 pub(crate) fn stream_seed(name: &str, seed: u64, id: i64) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes[8..16].copy_from_slice(&id.to_le_bytes());
-    let len = name.len().min(16);
-    bytes[16..16 + len].copy_from_slice(&name.as_bytes()[..len]);
+    for (at, byte) in name.bytes().enumerate() {
+        bytes[16 + at % 16] ^= byte;
+    }
     bytes
 }
 

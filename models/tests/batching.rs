@@ -89,6 +89,21 @@ fn every_kind_of_element_is_tried() {
     assert_eq!(config.unwrap().max_batch_size, 32);
 }
 
+#[test]
+fn indices_of_every_row_are_in_their_table() {
+    let here = tempfile::tempdir().unwrap();
+    let mut graph = GraphBuilder::new("embedding");
+    let id = graph.input_of("id", ElementType::Int64, &[N]);
+    // The first limit of integers is 100.
+    let values: Vec<f32> = (0..99_u8).map(f32::from).collect();
+    let table = graph.floats("table", &[99, 1], &values);
+    let y = graph.node("y", "Gather", &[&table, &id], &[int("axis", 0)]);
+    graph.output_of(&y, FLOAT, &[N, Dim::Fixed(1)]);
+    let (output, config) = import(here.path(), "embedding", &graph.finish("looks up"), &["--batching=300"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(config.unwrap().max_batch_size, 300);
+}
+
 /// ONNX Runtime copies no output that is an input.
 #[test]
 fn an_output_that_is_an_input_is_compared_while_it_is_in_memory() {

@@ -217,6 +217,28 @@ fn a_users_model_is_imported_with_its_external_weights() {
     assert_eq!(left.len(), 1, "only the imported model is left");
 }
 
+#[test]
+fn an_import_begins_without_the_files_of_a_killed_one() {
+    let here = tempfile::tempdir().unwrap();
+    let at = here.path();
+    let model = Request {
+        kind: ModelKind::Mlp,
+        size: Size::Small,
+        seed: 1,
+    }
+    .build();
+    write_model(&model, &mut fs::File::create(at.join("mine.onnx")).unwrap()).unwrap();
+    // In a container, each process begins with the same id.
+    let script = "left=models/repository/.mine.$$.partial; mkdir -p $left; echo max_batch_size = 7 > $left/config.toml; \
+                  exec \"$0\" import mine.onnx --unchecked";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_tierlab-models")]);
+    let output = shell.current_dir(at).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let folder = at.join("models/repository/mine");
+    assert!(folder.join("1/model.onnx").exists() && !folder.join("config.toml").exists());
+}
+
 /// A vector in the shape that a second input says.
 fn reshape(dimensions: Dim<'_>) -> ModelProto {
     let mut graph = GraphBuilder::new("reshape");
@@ -282,25 +304,28 @@ fn everything_goes_to_a_directory_through_the_command_line() {
 fn a_signal_stops_a_long_write_and_leaves_nothing() {
     let here = tempfile::tempdir().unwrap();
     let out = here.path().join("out");
-    // 5 GB: it cannot be finished before the signal comes.
-    let mut child = command(
-        here.path(),
-        &["features", "--table", "ctr", "--rows", "10000000", "--out", "out"],
-    )
-    .stdout(Stdio::null())
-    .stderr(Stdio::null())
-    .spawn()
-    .unwrap();
-    let partial = out.join(".ctr.rows.partial");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !partial.exists() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
+    // A terminal that closes sends HUP.
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        // 5 GB: it cannot be finished before the signal comes.
+        let mut child = command(
+            here.path(),
+            &["features", "--table", "ctr", "--rows", "10000000", "--out", "out"],
+        )
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+        let partial = out.join(".ctr.rows.partial");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !partial.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        let status = child.wait().unwrap();
+        assert!(killed.unwrap().success());
+        assert_eq!(status.code(), Some(1), "{signal}");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "{signal}");
     }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    let status = child.wait().unwrap();
-    assert!(killed.unwrap().success());
-    assert_eq!(status.code(), Some(1));
-    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
 }
 
 #[test]

@@ -135,6 +135,16 @@ fn samples_of_a_tar_become_rows_with_a_column_for_each_extension() {
 }
 
 #[test]
+fn an_archive_whose_first_file_has_a_name_like_a_pointer_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let sample = |i: i64| vec![(format!("versions/{i}.cls"), format!("{i}\n").into_bytes())];
+    archive(&at.join("a.tar"), (0..3).map(sample));
+    succeed(at, &["a.tar", "--key", "__key__"]);
+    assert_eq!(column(at, b"versions/2", "cls"), 2_i64.to_le_bytes());
+}
+
+#[test]
 fn shards_that_were_laid_out_keep_types_shapes_and_values() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

@@ -208,8 +208,8 @@ fn parse_duration(millis: &str) -> Option<Duration> {
     if !millis.is_finite() || millis < 0.0 {
         return None;
     }
-    // Rounded to the microsecond that the header carries.
-    Duration::try_from_secs_f64((millis * 1_000.0).round() / 1e6).ok()
+    // Rounded to the microsecond that the header carries, and bounded, so that the sum over all stages fits a duration.
+    Some(Duration::from_micros((millis * 1_000.0).round() as u64))
 }
 
 /// Invalid entry of a `Server-Timing` header.
@@ -249,5 +249,7 @@ mod tests {
         assert!(StageTimings::parse_header("infer;dur=soon").is_err());
         assert!(StageTimings::parse_header("infer").is_err());
         assert!(StageTimings::parse_header("infer;dur=-1").is_err());
+        let huge = StageTimings::parse_header("infer;dur=1e22, batch;dur=1e22, encode;dur=1e308").unwrap();
+        assert!(huge.total() > huge.get(Stage::Infer));
     }
 }

@@ -127,7 +127,8 @@ pub fn printable(text: &str) -> String {
 /// # Errors
 /// A path is not Unicode.
 pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, LinkError> {
-    postcard::to_extend(message, Vec::new()).map_err(|error| LinkError::Unreadable(error.to_string()))
+    let not_unicode = |_| LinkError::Reported("a path of the plan is not Unicode: rename it".to_owned());
+    postcard::to_extend(message, Vec::new()).map_err(not_unicode)
 }
 
 /// Decodes a message from all of the bytes.
@@ -145,6 +146,14 @@ pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, LinkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_is_not_unicode_is_the_plans_fault() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(b"\xff"));
+        let error = encode(&ToWorker::Job(path)).unwrap_err().to_string();
+        assert!(error.contains("not Unicode") && !error.contains("build"), "{error}");
+    }
 
     #[test]
     fn what_a_peer_says_gives_no_orders_to_a_terminal() {

@@ -79,8 +79,8 @@ pub(super) struct Details {
     pub(super) network_bytes: Option<u64>,
     /// If true, some of the network traffic is the lab's own.
     pub(super) has_own_network: bool,
-    /// Share of the used memory that belongs to the lab's own processes.
-    pub(super) own_memory_share: f64,
+    /// Share of the used memory that belongs to the lab's own processes; `None` if a control group limits their memory.
+    pub(super) own_memory: Option<f64>,
 }
 
 impl Counters {
@@ -114,7 +114,7 @@ impl Counters {
                 own_traffic: processes.own_traffic(),
                 network_bytes: network_bytes(),
                 has_own_network: has_remote_connections(processes),
-                own_memory_share: own_memory_share(processes.own_resident_bytes),
+                own_memory: own_memory_share(processes.own_resident_bytes),
             }),
             ..quick
         })
@@ -155,10 +155,18 @@ fn network_bytes() -> Option<u64> {
     Some(counted.map(|device| device.recv_bytes + device.sent_bytes).sum())
 }
 
-fn own_memory_share(own: u64) -> f64 {
-    let memory = Meminfo::current().ok();
-    let used = memory.and_then(|memory| Some(memory.mem_total.saturating_sub(memory.mem_available?)));
-    used.map_or(0.0, |used| (own as f64 / used.max(1) as f64).min(1.0))
+fn own_memory_share(own: u64) -> Option<f64> {
+    let memory = Meminfo::current().ok().filter(|_| !has_memory_limit())?;
+    let used = memory.mem_total.saturating_sub(memory.mem_available?);
+    Some((own as f64 / used.max(1) as f64).min(1.0))
+}
+
+/// True if a control group limits the memory of this process: waits for that limit are part of the machine's pressure.
+fn has_memory_limit() -> bool {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let limit = std::fs::read_to_string(format!("/sys/fs/cgroup{}/memory.max", group.unwrap_or_default()));
+    limit.is_ok_and(|limit| limit.trim() != "max")
 }
 
 #[cfg(test)]

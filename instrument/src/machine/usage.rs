@@ -54,7 +54,7 @@ pub(super) fn machine_use(samples: &[Counters], window: &Range<Instant>) -> Opti
             let is_significant = bytes >= SIGNIFICANT_BYTES_PER_S * slow_seconds;
             if is_significant { all * share } else { 0.0 }
         }),
-        foreign_memory_pressure: memory_pressure.map(|all| all * (1.0 - ended.own_memory_share)),
+        foreign_memory_pressure: ended.own_memory.and_then(|own| Some(memory_pressure? * (1.0 - own))),
         unseen: Vec::new(),
     };
     machine.unseen = unseen(&machine);
@@ -156,7 +156,7 @@ mod tests {
                         }),
                         network_bytes: Some(2_000 * number),
                         has_own_network: false,
-                        own_memory_share: 0.25,
+                        own_memory: Some(0.25),
                     }),
                 };
                 own_sum += own(number);
@@ -224,6 +224,18 @@ mod tests {
             assert!(machine.io_pressure.unwrap() > 0.9, "{machine:?}");
             assert_eq!(machine.foreign_io_pressure, Some(0.0), "{foreign_bytes}");
         }
+    }
+
+    #[test]
+    fn pressure_under_a_limit_of_the_own_memory_is_nobodys() {
+        let began = Instant::now();
+        let mut samples = samples(began, 31, |_| 4, |_| 0);
+        for details in samples.iter_mut().filter_map(|s| s.details.as_mut()) {
+            details.own_memory = None;
+        }
+        let machine = machine_use(&samples, &window(began, 0, 3_000)).unwrap();
+        assert!(machine.memory_pressure.is_some() && machine.foreign_memory_pressure.is_none());
+        assert_eq!(machine.unseen, ["memory pressure"]);
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub fn load_server(
 
 /// Adds the storage price of a tier, and the instances that support it.
 fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option<&str>) {
-    let has_tier = |name: &&String| file.lacks(&file.instances[*name].price, tier, false).is_none();
+    let has_tier = |name: &&String| file.lacks(&file.instances[*name].price, tier, storage.is_some()).is_none();
     let instances = file.instances.keys().filter(has_tier).cloned();
     pricing.instances_by_tier.insert(tier.to_owned(), instances.collect());
     let Some(storage) = storage else { return };
@@ -198,6 +198,9 @@ mod tests {
         assert!((pricing.usd_per_request["s3"] - 4e-4).abs() < 1e-15);
         assert!((pricing.usd_per_byte["s3"] - 2e-9).abs() < 1e-20);
         assert_eq!(pricing.usd_per_hour_by_tier["s3"], 0.25);
+        let by_month = FILE.replace("usd_per_hour = 0.25", "usd_per_month = 73.0");
+        let usd_per_hour = load_text(&by_month, "s3").unwrap().usd_per_hour_by_tier["s3"];
+        assert!((usd_per_hour - 0.1).abs() < 1e-12, "{usd_per_hour}");
         assert_eq!(
             pricing.sources[0],
             "box: $1.5/h, P r, as of 2026-01, https://example.org/a"
@@ -251,6 +254,12 @@ mod tests {
         let with_disk = text.replace("usd_per_hour = 1.5", "usd_per_hour = 1.5\nlocal_disk = true");
         assert_eq!(
             load_text(&with_disk, "nvme").unwrap().instances_by_tier["nvme"],
+            ["box"]
+        );
+        // A paid volume replaces the disk, as in the costs of variants.
+        let on_volume = text.replace("nvme = \"included\"", "nvme = \"blobs\"");
+        assert_eq!(
+            load_text(&on_volume, "nvme").unwrap().instances_by_tier["nvme"],
             ["box"]
         );
         let error = load_text(&text.replace("local-disk", "tape-robot"), "nvme").unwrap_err();

@@ -93,7 +93,7 @@ impl Storage {
             ("capacity", billed_gb * self.usd_per_gb_month),
             ("provisioned IOPS", iops * self.usd_per_provisioned_iops_month),
             ("provisioned throughput", mbps * self.usd_per_provisioned_mbps_month),
-            ("server", self.hourly(stored_gb) * HOURS_PER_MONTH + self.usd_per_month),
+            ("server", self.hourly(stored_gb) * HOURS_PER_MONTH),
         ];
         parts.into_iter().filter(|(_, usd)| *usd > 0.0).collect()
     }
@@ -102,7 +102,7 @@ impl Storage {
     pub(super) fn hourly(&self, stored_gb: f64) -> f64 {
         let nodes = (stored_gb / self.node_gb).ceil().max(1.0);
         let nodes = if self.node_gb > 0.0 { nodes } else { 1.0 };
-        self.usd_per_hour + nodes * self.usd_per_node_hour
+        self.usd_per_hour + self.usd_per_month / HOURS_PER_MONTH + nodes * self.usd_per_node_hour
     }
 
     /// Returns the monthly cost in dollars over the table's size, in multiples of `table_bytes`, with `other_bytes` also

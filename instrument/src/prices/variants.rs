@@ -51,8 +51,7 @@ pub fn add_variants(
         if let Some((entry, _)) = inputs.storage {
             add_source(pricing, file.storage_line(&variant.tier, entry));
         }
-        let staging = file.staging_line().filter(|_| terms.usd_per_instance_month > 0.0);
-        if let Some(staging) = staging.filter(|_| variant.staged_bytes > 0) {
+        if let (Some(_), Some(staging)) = (inputs.copy_price()?, file.staging_line()) {
             add_source(pricing, staging);
         }
         pricing.terms_by_variant.insert(name.clone(), terms);
@@ -463,6 +462,22 @@ mod tests {
             let count = pricing.sources.iter().filter(|line| line.starts_with(part)).count();
             assert_eq!(count, 1, "{part}: {:?}", pricing.sources);
         }
+    }
+
+    #[test]
+    fn a_disk_that_nobody_pays_for_is_no_source() {
+        let (_folder, path) = file(&[DISK, BLOBS, VOLUME, STAGING]);
+        let mut pricing = super::super::load(&path, "disk", &[]).unwrap();
+        // The copy is on the instance's own disk, and the table on a volume of each instance.
+        let staged = PricedVariant {
+            price: Some("volume".into()),
+            staged_bytes: GB,
+            ..variant("s3")
+        };
+        add_variants(&mut pricing, &path, &[staged], DATA).unwrap();
+        assert!(pricing.terms_by_variant["v"].usd_per_instance_month > 0.0);
+        let is_staging = |line: &String| line.starts_with("staging disk");
+        assert!(!pricing.sources.iter().any(is_staging), "{:?}", pricing.sources);
     }
 
     #[test]

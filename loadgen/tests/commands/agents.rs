@@ -34,7 +34,11 @@ impl Agent {
     }
 
     fn at(listen: &str, more: &[&str]) -> Self {
-        let mut process = Command::new(BINARY)
+        Self::started_by(Command::new(BINARY), listen, more)
+    }
+
+    fn started_by(mut program: Command, listen: &str, more: &[&str]) -> Self {
+        let mut process = program
             .args(["agent", "--listen", listen, "--token-env", "AGENTS_TOKEN"])
             .args(more)
             .env("AGENTS_TOKEN", TOKEN)
@@ -478,6 +482,18 @@ fn tokens_reach_the_server_but_no_agent_log_or_result() {
             assert!(!said.contains(secret), "{place}: {said}");
         }
     }
+}
+
+#[test]
+fn an_agent_under_nohup_outlives_its_terminal() {
+    let mut nohup = Command::new("nohup");
+    nohup.arg(BINARY);
+    let mut agent = Agent::started_by(nohup, "127.0.0.1:0", &[]);
+    let id = agent.process.id().to_string();
+    let signalled = Command::new("kill").args(["-HUP", &id]).status();
+    assert!(signalled.unwrap().success());
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(agent.process.try_wait().unwrap(), None);
 }
 
 #[test]

@@ -56,15 +56,16 @@ fn print(imported: &ImportedTable, part: Option<Part>) {
     match &imported.header {
         None => {
             let part = part.map_or_else(String::new, |part| format!("part {} of {}", part.number, part.count));
-            println!("{part}: {rows} rows read in {read:.1} s; --finish writes the table once all parts are read");
+            println!("{part}: {rows} rows read; --finish writes the table once all parts are read");
         }
         Some(header) => {
             let (path, bytes) = (imported.path.display(), human_bytes(header.file_len()));
             let (written, stride, write) = (header.rows, header.stride, imported.write_seconds);
-            let (seconds, rate) = (read + write, rows as f64 / (read + write).max(1e-9));
+            // No rate: a command that resumes, or finishes parts, did not read all of these rows.
+            let seconds = read + write;
             println!(
                 "{path}: written, {written} rows of {stride} bytes, {bytes} in {seconds:.1} s \
-                 (read {read:.1}, write {write:.1}; {rate:.0} rows/s)"
+                 (read {read:.1}, write {write:.1})"
             );
             print!("{}", crate::inspect::describe_columns(header));
         }

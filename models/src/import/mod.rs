@@ -276,6 +276,10 @@ struct StagingFolder(PathBuf);
 impl StagingFolder {
     fn create(repository: &Path, name: &str) -> Result<Self, ModelsError> {
         let path = repository.join(format!(".{name}.{}.partial", std::process::id()));
+        if path.exists() {
+            // Left by a killed process of the same id, as each has in a container.
+            fs::remove_dir_all(&path).map_err(ModelsError::io("remove", &path))?;
+        }
         fs::create_dir_all(path.join(VERSION)).map_err(ModelsError::io("make the folder", &path))?;
         Ok(Self(path))
     }

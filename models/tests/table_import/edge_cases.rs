@@ -17,6 +17,7 @@ use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -400,26 +401,61 @@ fn a_key_column_of_texts_takes_no_numbers_that_look_alike() {
 }
 
 #[test]
+fn a_process_with_the_same_id_on_another_host_does_not_disturb() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("a.csv"), "id,v\n1,2\n").unwrap();
+    let script = "echo $$; read line; exec \"$0\" \"$@\"";
+    let mut process = Command::new("sh")
+        .current_dir(at)
+        .args(["-c", script, env!("CARGO_BIN_EXE_tierlab-models")])
+        .args(["import-table", "a.csv", "--key", "id", "--name", "t", "--out", "f"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut id = String::new();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    stdout.read_line(&mut id).unwrap();
+    // The other process is about to write the plan of its own part.
+    fs::create_dir_all(at.join("f/.t.import")).unwrap();
+    let plan = at.join(format!("f/.t.import/.plan.{}.partial", id.trim()));
+    let other = fs::File::create(plan).unwrap();
+    other.lock().unwrap();
+    process.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(process.wait().unwrap().success());
+    assert_eq!(Read::table(&at.join("f/t.rows")).header.rows, 1);
+}
+
+#[test]
 fn a_list_of_zeros_that_is_longer_than_a_row_is_refused_before_it_is_read() {
     const WRITE: &str = r#"
 import numpy, pyarrow as pa, pyarrow.parquet as pq
 count = 40_000_000
 lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.array(numpy.zeros(count, numpy.float32)))
-pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "v": lists}), "a.parquet")
+id = pa.array([1], pa.int64())
+pq.write_table(pa.table({"id": id, "v": lists, "w": id}), "a.parquet")
 "#;
     let folder = super::lakes::made_by(WRITE);
     let bounded = "ulimit -d 250000; exec \"$0\" \"$@\"";
-    let output = Command::new("bash")
-        .current_dir(folder.path())
-        .args(["-c", bounded, env!("CARGO_BIN_EXE_tierlab-models")])
-        .args(BASE)
-        .args(["a.parquet", "--key", "id", "--memory-mib", "64"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let import = |columns: &[&str]| {
+        let output = Command::new("bash")
+            .current_dir(folder.path())
+            .args(["-c", bounded, env!("CARGO_BIN_EXE_tierlab-models")])
+            .args(BASE)
+            .args(["a.parquet", "--key", "id", "--memory-mib", "64"])
+            .args(columns)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, stderr) = import(&[]);
+    assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("lists of 40000000 values"), "{stderr}");
+    // As the message advises.
+    let (code, stderr) = import(&["--columns", "w"]);
+    assert_eq!(code, Some(0), "{stderr}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod schema;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory, Parser};
 use clap_complete::Shell;
+use nix::sys::signal::{SigSet, Signal};
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -110,12 +111,23 @@ pub fn version(commit: Option<&str>) -> &'static str {
 /// Starts a program: returns its parsed arguments, or ends the process after `--help`, an error in them, or [`describe`].
 pub fn start<P: Parser>() -> P {
     begin();
+    if ignores_hangup(&std::fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+        // The handler of `on_interrupt` replaces the ignoring; later threads and children inherit the mask.
+        let _ = SigSet::from(Signal::SIGHUP).thread_block();
+    }
     describe::<P>();
     parse().unwrap_or_else(|error| error.exit())
 }
 
+/// True if a process was started to ignore SIGHUP, as by `nohup`. `status` is the text of `/proc/self/status`.
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 == 1)
+}
+
 /// Handles SIGINT, SIGTERM and SIGHUP for the rest of the process: calls `first` at the first signal, and `again` at later
-/// ones.
+/// ones. SIGHUP stays without effect in a process that [`start`] found ignoring it.
 ///
 /// # Errors
 /// A handler is in place already.
@@ -224,6 +236,18 @@ mod tests {
         assert_eq!(of("stdout", "No space left on device (os error 28)"), Some(1));
         assert_eq!(of("stderr", "No space left on device (os error 28)"), None);
         assert_eq!(exit_code("index out of bounds"), None);
+    }
+
+    #[test]
+    fn a_hangup_is_ignored_if_its_bit_is_set() {
+        for (status, expected) in [
+            ("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n", true),
+            ("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n", false),
+            ("SigIgn:\tnone\n", false),
+            ("", false),
+        ] {
+            assert_eq!(ignores_hangup(status), expected, "{status}");
+        }
     }
 
     #[test]

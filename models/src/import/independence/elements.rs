@@ -33,6 +33,8 @@ pub(super) enum InputKind {
     Wide,
     /// Floats from 0 to 1.
     Positive,
+    /// Integers of the largest value, as an index that must not exceed a table.
+    LargestIndex,
 }
 
 impl InputKind {
@@ -40,7 +42,7 @@ impl InputKind {
 
     fn float(self, unit: f64) -> f64 {
         match self {
-            Self::Small => 2.0 * unit - 1.0,
+            Self::Small | Self::LargestIndex => 2.0 * unit - 1.0,
             Self::Wide => 200.0 * unit - 100.0,
             Self::Positive => unit,
         }
@@ -76,16 +78,16 @@ pub(super) fn seeded_rows(
 /// Appends the element that a random number gives.
 fn push_element(dtype: DataType, random: u32, kind: InputKind, limit: u32, out: &mut Vec<u8>) {
     let float = kind.float(f64::from(random) / f64::from(u32::MAX));
+    let is_largest = kind == InputKind::LargestIndex;
+    let index = if is_largest { limit - 1 } else { random % limit };
     match dtype {
         DataType::Fp16 => out.extend(f16::from_f64(float).to_le_bytes()),
         DataType::Bf16 => out.extend(bf16::from_f64(float).to_le_bytes()),
         DataType::Fp32 => out.extend((float as f32).to_le_bytes()),
         DataType::Fp64 => out.extend(float.to_le_bytes()),
         DataType::Bool => out.push((random & 1) as u8),
-        DataType::Bytes => {
-            push_bytes(format!("w{}", random % limit).as_bytes(), out);
-        }
-        _ => out.extend(&u64::from(random % limit).to_le_bytes()[..dtype.size().unwrap_or(1)]),
+        DataType::Bytes => _ = push_bytes(format!("w{index}").as_bytes(), out),
+        _ => out.extend(&u64::from(index).to_le_bytes()[..dtype.size().unwrap_or(1)]),
     }
 }
 
@@ -223,6 +225,12 @@ mod tests {
         assert_eq!(texts.row(0, 3).difference(&texts.row(1, 3)), 0.0);
         assert_eq!(texts.row(0, 3).difference(&texts.row(2, 3)), 1.0);
         assert!(texts.rows_vary(3, 0.0));
+    }
+
+    #[test]
+    fn inputs_with_long_names_have_rows_of_their_own() {
+        let rows = |name| seeded_rows(name, DataType::Fp32, (2, 4), InputKind::Small, 100);
+        assert_ne!(rows("input_ids_sentence_a"), rows("input_ids_sentence_b"));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Sets the first sizes of [`FREE_SIZES`] and [`INT_LIMITS`] with which the model runs.
+    /// Sets the first sizes of [`FREE_SIZES`] and [`INT_LIMITS`] with which the model runs on the largest integers.
     fn find_sizes(&mut self) -> Result<()> {
         let mut first_error = None;
         let sizes = FREE_SIZES.into_iter();
@@ -103,7 +103,7 @@ impl Model {
             if self.row_elements() > MAX_ELEMENTS {
                 continue;
             }
-            let inputs = self.seeded_inputs(InputKind::Small, 1);
+            let inputs = self.seeded_inputs(InputKind::LargestIndex, 1);
             match self.try_run(&inputs, &[0]) {
                 Ok(_) => return Ok(()),
                 Err(error) => first_error.get_or_insert(error),

@@ -96,8 +96,7 @@ impl Layout {
         }
         for field in schema.fields() {
             let name = field.name();
-            let wanted = request.only.is_empty() || request.only.contains(name);
-            if name == &request.key || vector_columns.contains(name) || !wanted {
+            if name == &request.key || vector_columns.contains(name) || !request.takes(name) {
                 continue;
             }
             let (source, native) = source(field, name, request, list_length)
@@ -214,6 +213,12 @@ pub(super) fn payload_bytes(table: &TableSchema) -> usize {
 }
 
 impl ColumnRequest {
+    /// True if a column of the input becomes one of the table, or part of one.
+    pub(super) fn takes(&self, column: &str) -> bool {
+        let in_vectors = self.vectors.iter().flat_map(|vector| &vector.columns);
+        self.only.is_empty() || self.only.iter().chain(in_vectors).any(|name| name == column)
+    }
+
     fn dtype(&self, column: &str) -> Option<DataType> {
         declared(&self.types, column)
     }

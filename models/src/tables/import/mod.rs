@@ -75,10 +75,12 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     if request.restart {
         plan::remove(&folder)?;
     }
+    let part = request.part.unwrap_or_default();
+    let part_folder = plan::part_folder(&folder, part);
     let inputs = find_inputs(request, stop)?;
     let started = Instant::now();
-    let (schema, plan) = sample::plan(request, &inputs, &folder)?;
-    let plan = plan.adopt_or_write(&folder)?;
+    let (schema, plan) = sample::plan(request, &inputs, &part_folder)?;
+    let plan = plan.adopt_or_write(&folder, &part_folder)?;
     let table = plan.layout.schema(name, 1);
     let table = table.map_err(|what| ModelsError::bad(&target.display(), &what))?;
     let mut imported = ImportedTable {
@@ -86,13 +88,11 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
         ..ImportedTable::default()
     };
     if !request.finish {
-        let part = request.part.unwrap_or_default();
-        let folder = plan::part_folder(&folder, part);
         let gather_phase = GatherPhase {
             plan: &plan,
             inputs: &inputs.files,
             schema: &schema,
-            folder: &folder,
+            folder: &part_folder,
             table: &table,
             memory_bytes: request.memory_mib << 20,
             max_bad_rows: request.max_bad_rows.max(request.allow_bad_rows),
@@ -104,7 +104,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
                 path: target,
                 rows: progress.rows,
                 bad: progress.bad,
-                bad_file: folder.join("bad.jsonl"),
+                bad_file: part_folder.join("bad.jsonl"),
                 ..imported
             });
         }

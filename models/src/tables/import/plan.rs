@@ -65,22 +65,23 @@ pub(super) fn remove(folder: &Path) -> Result<(), ModelsError> {
 const READ_BY_ANOTHER: &str = "another process reads this part; wait for it, or stop it";
 
 impl Plan {
-    /// Adopts the existing plan, or writes this one.
+    /// Adopts the existing plan, or writes this one by way of the part's folder.
     ///
     /// # Errors
     /// A plan of another import.
-    pub(super) fn adopt_or_write(self, folder: &Path) -> Result<Self, ModelsError> {
+    pub(super) fn adopt_or_write(self, folder: &Path, part_folder: &Path) -> Result<Self, ModelsError> {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let path = folder.join("plan.json");
         let text = |plan: &Self| serde_json::to_vec_pretty(plan).map_err(|e| ModelsError::bad(&path.display(), &e));
         let Some(found) = read_if_exists(&path)? else {
-            // Another process may do the same: then one of both writes the plan, and the other reads it.
-            let temporary = folder.join(format!("plan.{}", std::process::id()));
+            // Another process may do the same, on another host even with the same id: then one of both writes the plan, and
+            // the other reads it.
+            let temporary = part_folder.join(format!("plan.{}", std::process::id()));
             staged::write_atomically(&temporary, &text(&self)?)?;
             let linked = fs::hard_link(&temporary, &path);
             let _ = fs::remove_file(&temporary);
             return match linked {
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.adopt_or_write(folder),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.adopt_or_write(folder, part_folder),
                 Err(e) => Err(ModelsError::io("write", &path)(e)),
                 Ok(()) => Ok(self),
             };
@@ -157,10 +158,9 @@ impl Journal {
         let path = folder.join("journal.jsonl");
         let file = OpenOptions::new().append(true).create(true).open(&path);
         let file = file.map_err(ModelsError::io("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(ModelsError::bad(&folder.display(), &READ_BY_ANOTHER)),
-            Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
+        // File systems without locks are written without one.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(ModelsError::bad(&folder.display(), &READ_BY_ANOTHER));
         }
         let (mut progress, end) = read_progress(folder)?.unwrap_or_default();
         // An incomplete line of a killed process would spoil the next one.

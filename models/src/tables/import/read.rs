@@ -22,6 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::{Arc, Once};
 use tierlab_formats::arrow;
+use tierlab_formats::onnx::Placeholder;
 use tierlab_formats::shards::tar::BLOCK;
 use tierlab_formats::shards::tfrecord;
 use tierlab_formats::table::MAX_STRIDE;
@@ -87,6 +88,9 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
     let read = file.by_ref().take(BLOCK as u64).read_to_end(&mut head);
     read.and_then(|_| file.rewind())
         .map_err(|e| anyhow!("cannot read it: {e}"))?;
+    if let Some(placeholder) = Placeholder::of(&head) {
+        bail!("it is {placeholder}");
+    }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (_, ending) = name.rsplit_once('.').unwrap_or_default();
     let ending = &*ending.to_ascii_lowercase();
@@ -103,9 +107,6 @@ fn open_by_content(path: &Path, csv: &CsvOptions, fixed_schema: Option<&Schema>)
         [0x28, 0xb5, 0x2f, 0xfd, ..] => bail!("it is Zstandard: unpack it first"),
         _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, fixed_schema).map(OpenedFile::Csv),
         [] if !ending.starts_with("tfrec") => bail!("the file is empty"),
-        [b'v', b'e', b'r', b's', b'i', b'o', ..] => {
-            bail!("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`")
-        }
         _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
             ShardFile::open(path, ShardFormat::Tar, csv, fixed_schema).map(OpenedFile::Shard)
         }

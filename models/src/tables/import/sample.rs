@@ -7,7 +7,7 @@ use super::inputs::{Input, Inputs, Origin};
 use super::layout::Layout;
 use super::plan::Plan;
 use super::read::{OpenedFile, catch_panic};
-use super::request::TableRequest;
+use super::request::{ColumnRequest, TableRequest};
 use crate::error::ModelsError;
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
@@ -32,9 +32,9 @@ const LIST_GUESS_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// No input, an input that cannot be read, or columns that do not fit the request.
-pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Result<(Schema, Plan), ModelsError> {
+pub(super) fn plan(request: &TableRequest, inputs: &Inputs, part_folder: &Path) -> Result<(Schema, Plan), ModelsError> {
     let csv = request.csv.with_column_types(&request.columns);
-    let fetched = folder.join(format!("sample-{}", std::process::id()));
+    let fetched = part_folder.join(format!("sample-{}", std::process::id()));
     // A part without rows, as clusters write them, shows no types.
     let mut first: Option<(&Input, OpenedFile)> = None;
     let mut lengths = Lengths::new();
@@ -43,16 +43,16 @@ pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Re
         let opened = gather::open(&path, input, &csv, None)?;
         let has_rows = opened.has_rows();
         if has_rows {
-            for (name, length) in list_lengths(&opened, &path, &input.file.name)? {
-                lengths.entry(name).or_insert(length);
+            for (name, length) in list_lengths(&opened, &path, &input.file.name, &request.columns)? {
+                let known = lengths.entry(name).or_default();
+                *known = known.or(length);
             }
         }
         let is_better = first.as_ref().is_none_or(|(_, first)| has_rows && !first.has_rows());
         if is_better {
             first = Some((input, opened));
         }
-        let lists = first.as_ref().map_or(0, |(_, first)| lists(&first.schema()).len());
-        if has_rows && lengths.len() >= lists {
+        if has_rows && lengths.values().all(Option::is_some) {
             break;
         }
     }
@@ -62,7 +62,7 @@ pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Re
         return Err(ModelsError::bad(&first.file.name, &"it is empty"));
     }
     let schema = opened.schema().as_ref().clone();
-    let measured = |column: &str| lengths.get(column).copied();
+    let measured = |column: &str| lengths.get(column).copied().flatten();
     let layout = Layout::new(&schema, &request.columns, &measured);
     let layout = layout.map_err(|what| ModelsError::bad(&first.file.name, &what))?;
     let recorded = rows(&opened);
@@ -110,21 +110,17 @@ fn rows(opened: &OpenedFile) -> Option<u64> {
     opened.sections(0).iter().map(|section| section.rows).sum()
 }
 
-/// Returns the columns of lists without a fixed length.
-fn lists(schema: &Schema) -> Vec<&str> {
+/// Length of the lists of each column; `None` without a value.
+type Lengths = BTreeMap<String, Option<usize>>;
+
+/// Returns the length of each requested column's lists, from the first non-null value. Reads a few batches.
+fn list_lengths(opened: &OpenedFile, path: &Path, name: &str, request: &ColumnRequest) -> Result<Lengths, ModelsError> {
+    let schema = opened.schema();
     let is_list = |field: &&FieldRef| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_));
     let lists = schema.fields().iter().filter(is_list);
-    lists.map(|field| field.name().as_str()).collect()
-}
-
-/// Length of the lists of each column.
-type Lengths = BTreeMap<String, usize>;
-
-/// Returns the length of each column's lists, from the first non-null value. Reads a few batches.
-fn list_lengths(opened: &OpenedFile, path: &Path, name: &str) -> Result<Lengths, ModelsError> {
-    let schema = opened.schema();
-    let lists = lists(&schema);
-    let mut lengths = Lengths::new();
+    let lists = lists.map(|field| field.name().as_str());
+    let lists: Vec<&str> = lists.filter(|name| request.takes(name)).collect();
+    let mut lengths: Lengths = lists.iter().map(|name| ((*name).to_owned(), None)).collect();
     let Some(first) = opened.sections(0).into_iter().next().filter(|_| !lists.is_empty()) else {
         return Ok(lengths);
     };
@@ -137,10 +133,10 @@ fn list_lengths(opened: &OpenedFile, path: &Path, name: &str) -> Result<Lengths,
                 (Some(row), Arrow::LargeList(_)) => column.as_list::<i64>().value(row).len(),
                 _ => continue,
             };
-            lengths.entry(field.name().clone()).or_insert(length);
+            lengths.entry(field.name().clone()).or_default().get_or_insert(length);
         }
         seen += batch.rows.num_rows();
-        if lengths.len() == lists.len() || seen >= LIST_ROWS {
+        if lengths.values().all(Option::is_some) || seen >= LIST_ROWS {
             // Ends the reading.
             return Err(Halt::Other(ModelsError::Interrupted));
         }
