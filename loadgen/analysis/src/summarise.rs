@@ -122,7 +122,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
     // An objective on streams is counted reply by reply, so that it needs no limit here.
     let by_reply = || repeats.iter().any(|repeat| repeat.in_time.is_some()).then_some(0.0);
-    let limit_us = limits.objective_us.or_else(by_reply);
+    let limit_us = limits.objective_us.or(limits.goodput_us).or_else(by_reply);
     Summary {
         samples: latency.samples(),
         p50_us,

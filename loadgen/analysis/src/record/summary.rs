@@ -246,6 +246,9 @@ pub struct Limits {
     /// Absent without an objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective_us: Option<f64>,
+    /// Latency limit of goodput in microseconds, from `--slo`; it changes no verdict. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_us: Option<f64>,
 }
 
 impl Limits {
@@ -280,6 +283,7 @@ impl Default for Limits {
             // Within this limit the shares of two agents interleave as they should at 500 requests per second.
             start_skew_us: 2_000,
             objective_us: None,
+            goodput_us: None,
         }
     }
 }
