@@ -46,16 +46,25 @@ impl StoppedRun {
         })
     }
 
+    /// Checks the hashes of the current files.
+    ///
+    /// # Errors
+    /// A file that affects the measurement has changed.
+    pub fn check_files(&self, new: &BTreeMap<String, String>) -> Result<(), RunError> {
+        let Some(file) = changed_file(&self.run.config_sha256, new) else {
+            return Ok(());
+        };
+        let problem = format!("{file} has changed since the start of this run; restore it, or remove --resume");
+        Err(RunError::about(&self.folder, problem))
+    }
+
     /// Returns the run to resume: its beginning, without the points, which its journal holds.
     ///
     /// # Errors
     /// Another file that affects the measurement has changed.
     pub fn resume(self, new: &Run) -> Result<Run, RunError> {
+        self.check_files(&new.config_sha256)?;
         let mut run = self.run;
-        if let Some(file) = changed_file(&run.config_sha256, &new.config_sha256) {
-            let problem = format!("{file} has changed since the start of this run; restore it, or remove --resume");
-            return Err(RunError::about(&self.folder, problem));
-        }
         let at = rfc3339(SystemTime::now());
         let key = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
         let latest = run.certificates.last().map(key);

@@ -30,7 +30,8 @@ pub struct Run {
     /// Protocol of requests: `http`, as JSON or with binary tensors, or `grpc`.
     #[serde(default = "http")]
     pub protocol: String,
-    /// SHA-256 of every config file used, by path.
+    /// SHA-256 of every config file used, and of a lab's model and table, by path; of a table its header, which has the checksums
+    /// of its blocks.
     pub config_sha256: BTreeMap<String, String>,
     /// Machine, software and origins.
     pub environment: Environment,

@@ -37,6 +37,8 @@ pub(super) struct PreparedData {
     pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
     /// Source of the data.
     pub(super) stamp: String,
+    /// Files of the model, and the table that it joins.
+    pub(super) files: Vec<PathBuf>,
 }
 
 impl PreparedData {
