@@ -110,6 +110,13 @@ fn nonsense_is_refused_by_file_and_key() {
         ),
         (with("[search]\nslo = \"p50 < 1 ms\"\nhow = 1"), "how"),
         (
+            format!(
+                "{HEAD}[search]\nslo = \"p50 < 1 ms\"\n[[mix]]\nrates = [100]\npart = [{{ weight = 1, mode = \"realtime\" }}, \
+                 {{ weight = 1, mode = \"batch\", batch_size = 4 }}]\n"
+            ),
+            "`search` is only allowed with a `[[load]]`",
+        ),
+        (
             with("[[mix]]\nrates = [100]\npart = [{ weight = 1, mode = \"realtime\" }]"),
             "`mix[0].part",
         ),
