@@ -240,15 +240,8 @@ async fn tier_bytes(target: &Target) -> Result<u64, RunError> {
 fn stages_of(document: &LoadDocument) -> Vec<(String, f64)> {
     let mut stages_s: Vec<(String, f64)> = STAGES.map(|stage| (stage.to_owned(), 0.0)).into();
     for version in &document.versions {
-        let seconds = &version.seconds;
-        let all = [
-            seconds.read,
-            seconds.verify,
-            seconds.place,
-            seconds.session,
-            seconds.warmup,
-            seconds.features,
-        ];
+        let of = &version.seconds;
+        let all = [of.read, of.verify, of.place, of.session, of.warmup, of.features];
         for ((_, sum), more) in stages_s.iter_mut().zip(all) {
             *sum += more;
         }

@@ -34,10 +34,9 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
         }
         Data::Generated { rows, model_size } => generate(context, *rows, model_size)?,
     };
-    let of_model = files_below(&repository.join(&plan.model)).into_iter();
+    let of_model = files_below(&repository.join(&plan.model)).into_iter().map(|(file, _)| file);
     // The manifest names the program that wrote it and the files' checksums.
-    let of_model = of_model.filter(|(file, _)| !file.ends_with(MANIFEST_FILE));
-    let mut files: Vec<PathBuf> = of_model.map(|(file, _)| file).collect();
+    let mut files: Vec<PathBuf> = of_model.filter(|file| !file.ends_with(MANIFEST_FILE)).collect();
     let mut table_bytes = 0;
     if let Some(table) = joined_table(&repository, &plan.model)? {
         let file = features.join(format!("{table}.{EXTENSION}"));
