@@ -259,9 +259,8 @@ pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let Some((lo, hi)) = inversion::interval(table, quantile) else {
         return Some(Interval::new(value, 0.0, f64::INFINITY));
     };
-    let of_sections = sections::log_quantile(table, quantile)?
-        .interval(2.0 * sections::OUTSIDE)
-        .map(f64::exp);
+    let of_sections = sections::log_quantile(table, quantile)?;
+    let of_sections = of_sections.interval(2.0 * sections::OUTSIDE).map(f64::exp);
     let (least, most) = table.range()?;
     let lo = of_sections.lo.min(lo as f64).max(least as f64).min(value);
     let hi = of_sections.hi.max(hi as f64).min(most as f64).max(value);

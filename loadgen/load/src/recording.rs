@@ -222,9 +222,8 @@ pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result
     Ok(reader.into_records().map(move |record| {
         let record = record?;
         let cells = columns.iter().zip(&record);
-        Ok(cells
-            .map(|(column, cell)| (column.to_owned(), cell.to_owned()))
-            .collect())
+        let cells = cells.map(|(column, cell)| (column.to_owned(), cell.to_owned()));
+        Ok(cells.collect())
     }))
 }
 

@@ -103,9 +103,8 @@ fn first_difference(old: &str, new: &str) -> Option<String> {
 /// Returns a current file with new content. Paths do not count: the command may have been run from elsewhere.
 fn changed_file<'a>(old: &BTreeMap<String, String>, new: &'a BTreeMap<String, String>) -> Option<&'a str> {
     let hashes: BTreeSet<&String> = old.values().collect();
-    new.iter()
-        .find(|(_, hash)| !hashes.contains(hash))
-        .map(|(file, _)| file.as_str())
+    let changed = new.iter().find(|(_, hash)| !hashes.contains(hash));
+    changed.map(|(file, _)| file.as_str())
 }
 
 /// Differences between two environments, in words. Ports of origins change from run to run and are left out.
@@ -130,9 +129,8 @@ fn differences(old: &Environment, new: &Environment) -> Vec<String> {
         facts.push((format!("tier {tier}"), of(old), of(new)));
     }
     let changed = facts.into_iter().filter(|(_, old, new)| old != new);
-    changed
-        .map(|(property, old, new)| format!("{property} was `{old}` and is `{new}`"))
-        .collect()
+    let lines = changed.map(|(property, old, new)| format!("{property} was `{old}` and is `{new}`"));
+    lines.collect()
 }
 
 fn without_ports(text: &str) -> String {

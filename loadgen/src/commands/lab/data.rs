@@ -95,9 +95,8 @@ struct LayoutOutput {
 fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), RunError> {
     let lab = context.lab;
     let required = lab.variants.iter().filter(|variant| variant.tier.publish);
-    let required: BTreeSet<(&str, &str)> = required
-        .filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)))
-        .collect();
+    let required = required.filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)));
+    let required: BTreeSet<(&str, &str)> = required.collect();
     for (tier, layout) in required {
         let location = &locations.by_tier[tier];
         let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
