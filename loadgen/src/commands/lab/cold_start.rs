@@ -116,12 +116,15 @@ impl ColdStartLab<'_> {
                 // A tier in several cache states has a server for each; one suffices.
                 let targets = self.targets.single_servers.iter().filter(is_of).take(offsets.len());
                 let targets: Vec<&Target> = targets.collect();
+                let mut before = Vec::new();
                 for target in &targets {
                     target.control.unload(&self.context.plan.model).await?;
+                    // Read before the clock starts, of which it would take a part.
+                    before.push(tier_bytes(target).await?);
                 }
                 let start = Instant::now();
-                let loads = targets.into_iter().zip(&offsets);
-                try_join_all(loads.map(|(target, &offset)| self.load(target, start + offset, start))).await?
+                let loads = targets.into_iter().zip(before).zip(&offsets);
+                try_join_all(loads.map(|(counted, &offset)| self.load(counted, start + offset, start))).await?
             }
             ColdWay::Restart => {
                 let start = Instant::now();
@@ -158,10 +161,14 @@ impl ColdStartLab<'_> {
         offsets.collect()
     }
 
-    /// Loads an unloaded model at its due time, and requests a first reply.
-    async fn load(&self, target: &Target, due: Instant, start: Instant) -> Result<StartTimes, RunError> {
+    /// Loads an unloaded model at its due time, and requests a first reply. `before` is what the server had read of its tier.
+    async fn load(
+        &self,
+        (target, before): (&Target, u64),
+        due: Instant,
+        start: Instant,
+    ) -> Result<StartTimes, RunError> {
         let model = &self.context.plan.model;
-        let before = tier_bytes(target).await?;
         sleep_until(due).await;
         let document = target.control.load(model).await?;
         let ready = start.elapsed();
