@@ -189,11 +189,7 @@ impl ColdStartLab<'_> {
         start: Instant,
     ) -> Result<(StartTimes, Launched), RunError> {
         sleep_until(due).await;
-        let replica = Replica {
-            variant,
-            number,
-            purpose: Purpose::ColdStarts,
-        };
+        let replica = Replica::new(variant, number, Purpose::ColdStarts);
         let server = self.targets.servers.launch(self.context, &replica).await?;
         let ready = start.elapsed();
         let target = server.target(self.context, variant).await?;

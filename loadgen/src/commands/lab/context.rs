@@ -88,7 +88,15 @@ pub(super) struct Replica<'a> {
     pub(super) purpose: Purpose,
 }
 
-impl Replica<'_> {
+impl<'a> Replica<'a> {
+    pub(super) const fn new(variant: &'a VariantPlan, number: u32, purpose: Purpose) -> Self {
+        Self {
+            variant,
+            number,
+            purpose,
+        }
+    }
+
     /// Name of its log, without the ending.
     pub(super) fn log_name(&self) -> String {
         let mut name = self.variant.file_name();
