@@ -444,9 +444,8 @@ fn sparkline(values: &[f64]) -> String {
     let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
     let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let span = (most - least).max(1e-9);
-    logs.iter()
-        .map(|log| HEIGHTS[((7.0 * (log - least) / span).round() as usize).min(7)])
-        .collect()
+    let height = |log: &f64| HEIGHTS[((7.0 * (log - least) / span).round() as usize).min(7)];
+    logs.iter().map(height).collect()
 }
 
 #[cfg(test)]
