@@ -45,8 +45,9 @@ pub fn add_variants(
         if variant.servers > 1 {
             pricing.servers_by_variant.insert(name.clone(), variant.servers);
         }
-        let terms_on = file.instances.keys().filter_map(|instance| Some((instance, on(instance).ok()?.terms().ok()?)));
-        let months = terms_on.map(|(instance, terms)| (instance.clone(), terms.usd_per_instance_month));
+        let supported = file.instances.keys();
+        let supported = supported.filter_map(|instance| Some((instance, on(instance).ok()?.terms().ok()?)));
+        let months = supported.map(|(instance, terms)| (instance.clone(), terms.usd_per_instance_month));
         let months: BTreeMap<String, f64> = months.collect();
         let instances = months.keys().cloned().collect();
         pricing.instances_by_tier.insert(name.clone(), instances);

@@ -124,7 +124,7 @@ impl ColdStartLab<'_> {
                 }
                 let start = Instant::now();
                 let loads = targets.into_iter().zip(before).zip(&offsets);
-                try_join_all(loads.map(|(counted, &offset)| self.load(counted, start + offset, start))).await?
+                try_join_all(loads.map(|(server, &offset)| self.load(server, start + offset, start))).await?
             }
             ColdWay::Restart => {
                 let start = Instant::now();

@@ -27,14 +27,15 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
                 return Err(plan.refuse("lab.data.repository", problem).into());
             }
             let found = [files_below(&folder), files_below(features)].concat();
-            let mut files: Vec<_> = found.iter().map(|(_, file)| (file.len(), file.modified().ok())).collect();
+            let mut files: Vec<_> = found.iter().map(|(_, of)| (of.len(), of.modified().ok())).collect();
             files.sort_unstable();
             let stamp = format!("given {} {} {files:?}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
         }
         Data::Generated { rows, model_size } => generate(context, *rows, model_size)?,
     };
-    let of_model = files_below(&repository.join(&plan.model)).into_iter().map(|(file, _)| file);
+    let folder = repository.join(&plan.model);
+    let of_model = files_below(&folder).into_iter().map(|(file, _)| file);
     // The manifest names the program that wrote it and the files' checksums.
     let mut files: Vec<PathBuf> = of_model.filter(|file| !file.ends_with(MANIFEST_FILE)).collect();
     let mut table_bytes = 0;
