@@ -132,9 +132,8 @@ fn replay(trace: &Trace, count: usize, is_warmup: bool) -> Vec<f64> {
     let at = |index: usize| trace.at_s[index % recorded] + (index / recorded) as f64 * round_s;
     let (from, to) = (at(skipped), at(skipped + count));
     let length = if to > from { to - from } else { 1.0 };
-    (skipped..skipped + count)
-        .map(|index| ((at(index) - from) / length).min(1.0 - f64::EPSILON))
-        .collect()
+    let share = |index: usize| ((at(index) - from) / length).min(1.0 - f64::EPSILON);
+    (skipped..skipped + count).map(share).collect()
 }
 
 /// Converts shares of a span's requests to times in it.

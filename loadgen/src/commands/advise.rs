@@ -190,15 +190,11 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
 fn request_settings(run: &Run) -> [(&'static str, String); 4] {
     let factors = run.points.first().map(|point| &point.factors);
     let of = |of: fn(&Factors) -> &String| factors.map(of).cloned().unwrap_or_default();
-    let files = run.config_sha256.iter();
-    let data = files.filter(|(file, _)| file.ends_with(".rows") || file.ends_with(".onnx"));
-    let data = data.map(|(file, hash)| format!("{} {hash:.12}", file.rsplit('/').next().unwrap_or(file)));
-    let data = Vec::from_iter(data.collect::<BTreeSet<_>>());
     [
         ("protocols", run.protocol.clone()),
         ("arrivals", of(|factors| &factors.arrivals)),
         ("keys", of(|factors| &factors.keys)),
-        ("data", data.join(" with ")),
+        ("data", run.data()),
     ]
 }
 
