@@ -146,10 +146,8 @@ pub fn bytes(bytes: u64) -> String {
 /// # Errors
 /// The unit is unknown, or the number of bytes is not whole.
 pub fn parse_bytes(text: &str) -> Result<u64> {
-    let unit_at = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
     let factor = match unit.trim() {
         "" | "B" => 1.0,
         "KiB" | "K" | "k" => 1024.0,

@@ -35,9 +35,8 @@ pub fn add_server(environment: &mut Environment, tier: &str, origin: &str, scrap
     }
     let parts = [origin, label("feature_location"), label("feature_notes")];
     let non_empty: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    environment
-        .origins
-        .insert(tier.to_owned(), redact::urls(&non_empty.join("; ")));
+    let origin = redact::urls(&non_empty.join("; "));
+    environment.origins.insert(tier.to_owned(), origin);
 }
 
 /// Returns the models of the GPUs below `root`, each with the driver's version.

@@ -124,9 +124,8 @@ impl Counters {
 /// Mean over the cores; `None` if the kernel does not report it, as on ARM.
 fn cpu_mhz() -> Option<f64> {
     let info = CpuInfo::current().ok()?;
-    let each: Vec<f64> = (0..info.num_cores())
-        .filter_map(|core| info.get_field(core, "cpu MHz")?.parse().ok())
-        .collect();
+    let each = (0..info.num_cores()).filter_map(|core| info.get_field(core, "cpu MHz")?.parse().ok());
+    let each: Vec<f64> = each.collect();
     (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 

@@ -74,9 +74,8 @@ fn listeners(port: u16) -> Vec<Process> {
 /// not inspect them. The kernel does not count bytes by process, so own traffic cannot be separated from foreign traffic.
 pub(super) fn has_remote_connections(processes: &Processes) -> bool {
     let connected = entries().filter(|entry| entry.state != TcpState::Listen);
-    let mut remote = connected
-        .filter(|entry| is_remote(entry.local_address.ip(), entry.remote_address.ip()))
-        .peekable();
+    let remote = connected.filter(|entry| is_remote(entry.local_address.ip(), entry.remote_address.ip()));
+    let mut remote = remote.peekable();
     if remote.peek().is_none() {
         return false;
     }

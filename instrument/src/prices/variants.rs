@@ -6,6 +6,7 @@
 use super::add_source;
 use super::file::{Instance, PriceFile, Priced, PricingError};
 use super::storage::{BYTES_PER_GB, Storage};
+use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::{BySize, CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
@@ -44,15 +45,22 @@ pub fn add_variants(
         if variant.servers > 1 {
             pricing.servers_by_variant.insert(name.clone(), variant.servers);
         }
-        let instances = file.instances.keys().filter(|instance| on(instance).is_ok());
-        let instances = instances.cloned().collect();
+        let supported = file.instances.keys();
+        let supported = supported.filter_map(|instance| Some((instance, on(instance).ok()?.terms().ok()?)));
+        let months = supported.map(|(instance, terms)| (instance.clone(), terms.usd_per_instance_month));
+        let months: BTreeMap<String, f64> = months.collect();
+        let instances = months.keys().cloned().collect();
         pricing.instances_by_tier.insert(name.clone(), instances);
         add_source(pricing, inputs.instance.instance_line(inputs.instance_name));
         if let Some((entry, _)) = inputs.storage {
             add_source(pricing, file.storage_line(&variant.tier, entry));
         }
-        if let (Some(_), Some(staging)) = (inputs.copy_price()?, file.staging_line()) {
-            add_source(pricing, staging);
+        if variant.staged_bytes > 0 {
+            let pays = |name: &String| on(name).is_ok_and(|inputs| matches!(inputs.copy_price(), Ok(Some(_))));
+            let is_paid = months.keys().any(pays);
+            let staging = file.staging_line().filter(|_| is_paid);
+            staging.into_iter().for_each(|line| add_source(pricing, line));
+            pricing.usd_per_month_by_instance.insert(name.clone(), months);
         }
         pricing.terms_by_variant.insert(name.clone(), terms);
     }
@@ -223,7 +231,6 @@ pub fn scaled_copy_bytes(staged_bytes: u64, table_bytes: f64, times: f64) -> f64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use std::path::PathBuf;
 
     const PROVENANCE: &str =
@@ -451,6 +458,13 @@ mod tests {
         add_variants(&mut pricing, &path, &[staged, local], DATA).unwrap();
         assert_eq!(pricing.terms_by_variant.len(), 2);
         assert_eq!(pricing.instances_by_tier["local"], ["disk"]);
+        // Its copy is paid on an instance without a disk, whichever the plan chose.
+        let months = &pricing.usd_per_month_by_instance;
+        let expected = BTreeMap::from([("disk".to_owned(), 0.0), ("plain".to_owned(), 0.1)]);
+        assert_eq!(months["s3 staged"], expected);
+        let on = |name: &str| pricing.on(pricing.instances.iter().find(|one| one.name == name).unwrap());
+        let month = |name: &str| on(name).terms_by_variant["s3 staged"].usd_per_instance_month;
+        assert_eq!([month("disk"), month("plain")], [0.0, 0.1]);
         let per_request = ["s3 staged", "local"].map(|name| pricing.terms_by_variant[name].usd_per_request);
         assert!(per_request[0] > 0.0 && per_request[1] == 0.0);
         for part in [

@@ -122,7 +122,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
     // An objective on streams is counted reply by reply, so that it needs no limit here.
     let by_reply = || repeats.iter().any(|repeat| repeat.in_time.is_some()).then_some(0.0);
-    let limit_us = limits.objective_us.or_else(by_reply);
+    let limit_us = limits.objective_us.or(limits.goodput_us).or_else(by_reply);
     Summary {
         samples: latency.samples(),
         p50_us,
@@ -259,9 +259,8 @@ pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let Some((lo, hi)) = inversion::interval(table, quantile) else {
         return Some(Interval::new(value, 0.0, f64::INFINITY));
     };
-    let of_sections = sections::log_quantile(table, quantile)?
-        .interval(2.0 * sections::OUTSIDE)
-        .map(f64::exp);
+    let of_sections = sections::log_quantile(table, quantile)?;
+    let of_sections = of_sections.interval(2.0 * sections::OUTSIDE).map(f64::exp);
     let (least, most) = table.range()?;
     let lo = of_sections.lo.min(lo as f64).max(least as f64).min(value);
     let hi = of_sections.hi.max(hi as f64).min(most as f64).max(value);

@@ -209,9 +209,8 @@ fn rows(body: &[u8]) -> usize {
     let after = start.windows(KEY.len()).position(|window| window == KEY);
     let digits = after.map_or(&[][..], |at| &start[at + KEY.len()..]);
     let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let read = std::str::from_utf8(&digits[..len])
-        .ok()
-        .and_then(|digits| digits.parse().ok());
+    let digits = std::str::from_utf8(&digits[..len]).ok();
+    let read = digits.and_then(|digits| digits.parse().ok());
     read.unwrap_or(1).min(MAX_ROWS)
 }
 

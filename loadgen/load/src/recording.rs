@@ -133,6 +133,8 @@ impl RecordingSpec {
             har(text, &mut other_servers)
         } else if first.starts_with('{') {
             of_lines(&|line| self.fields(parse_json_line(line)?).map(Some))
+        } else if first == "[" || first.starts_with("[{") {
+            Err(anyhow!("a JSON array; write one object a line, as `jq -c '.[]'` does"))
         } else if first.contains('[') {
             of_lines(&parse_log_line)
         } else {
@@ -222,9 +224,8 @@ pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result
     Ok(reader.into_records().map(move |record| {
         let record = record?;
         let cells = columns.iter().zip(&record);
-        Ok(cells
-            .map(|(column, cell)| (column.to_owned(), cell.to_owned()))
-            .collect())
+        let cells = cells.map(|(column, cell)| (column.to_owned(), cell.to_owned()));
+        Ok(cells.collect())
     }))
 }
 
@@ -434,6 +435,14 @@ mod tests {
             (summary(&calls[0]), calls[0].values["n"].as_str()),
             ((0.0, "GET", "/a", ""), "8")
         );
+    }
+
+    #[test]
+    fn a_json_array_is_not_taken_for_an_access_log() {
+        for text in ["[{\"timestamp\":1},{\"timestamp\":2}]", "[\n {\"timestamp\": 1},\n {\"timestamp\": 2}\n]"] {
+            let error = read("r.json", text).unwrap_err().to_string();
+            assert!(error.ends_with("r.json: a JSON array; write one object a line, as `jq -c '.[]'` does"), "{error}");
+        }
     }
 
     #[test]

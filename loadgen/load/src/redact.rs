@@ -11,9 +11,8 @@ pub fn urls(text: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         out.push_str(before);
-        let end = after
-            .find(|c: char| c.is_whitespace() || "\"'`<>,;)".contains(c))
-            .unwrap_or(after.len());
+        let end = after.find(|c: char| c.is_whitespace() || "\"'`<>,;)".contains(c));
+        let end = end.unwrap_or(after.len());
         let (url, more) = after.split_at(end);
         let authority_len = url.find(['/', '?', '#']).unwrap_or(url.len());
         // A password may contain unescaped characters: everything before the last `@` is hidden.

@@ -114,10 +114,9 @@ fn renewals(shape: f64, expected: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
     };
     // A span begins anywhere in a gap, more often in a long one.
     let first = rng.random_range(0.0..1.0) * first_gap.sample(rng);
-    std::iter::successors(Some(first), |at| Some(at + gaps.sample(rng)))
-        .take_while(|at| *at < expected)
-        .map(|at| (at / expected).min(1.0 - f64::EPSILON))
-        .collect()
+    let arrivals = std::iter::successors(Some(first), |at| Some(at + gaps.sample(rng)));
+    let arrivals = arrivals.take_while(|at| *at < expected);
+    arrivals.map(|at| (at / expected).min(1.0 - f64::EPSILON)).collect()
 }
 
 /// Returns `count` requests of a trace, repeated if it has fewer, from its beginning or up to it.
@@ -133,9 +132,8 @@ fn replay(trace: &Trace, count: usize, is_warmup: bool) -> Vec<f64> {
     let at = |index: usize| trace.at_s[index % recorded] + (index / recorded) as f64 * round_s;
     let (from, to) = (at(skipped), at(skipped + count));
     let length = if to > from { to - from } else { 1.0 };
-    (skipped..skipped + count)
-        .map(|index| ((at(index) - from) / length).min(1.0 - f64::EPSILON))
-        .collect()
+    let share = |index: usize| ((at(index) - from) / length).min(1.0 - f64::EPSILON);
+    (skipped..skipped + count).map(share).collect()
 }
 
 /// Converts shares of a span's requests to times in it.

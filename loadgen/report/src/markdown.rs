@@ -127,11 +127,20 @@ fn row(cells: &[impl AsRef<str>]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Text that Markdown shows unchanged: texts of a run are untrusted.
+/// Text that Markdown shows unchanged, with code between backticks: texts of a run are untrusted. A pipe would end the cell
+/// that its code is in, and a backslash before it cannot be escaped there: such parts are no code.
 fn plain(text: &str) -> String {
+    let is_code = |code: &str| !code.is_empty() && !code.contains(['|', '\\']);
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    let mut in_code = false;
+    for (index, c) in text.char_indices() {
+        let opens = || text[index + 1..].split_once('`').is_some_and(|(code, _)| is_code(code));
         match c {
+            '`' if in_code || opens() => {
+                in_code = !in_code;
+                out.push(c);
+            }
+            c if in_code && !c.is_control() => out.push(c),
             '\\' | '`' | '*' | '_' | '|' | '#' | '[' | ']' | '~' => out.extend(['\\', c]),
             '<' => out += "&lt;",
             '>' => out += "&gt;",
@@ -161,5 +170,21 @@ mod tests {
     fn what_others_wrote_cannot_end_a_cell_or_begin_markup() {
         assert_eq!(plain("a|b <c> *d*\n# e\u{1b}"), "a\\|b &lt;c&gt; \\*d\\* \\# e ");
         assert_eq!(row(&["x", "y|z"]), "| x | y\\|z |\n");
+        for (text, shown) in [
+            ("one ` <alone>", "one \\` &lt;alone&gt;"),
+            ("`a|<b>`", "\\`a\\|&lt;b&gt;\\`"),
+            ("``<b>", "\\`\\`&lt;b&gt;"),
+        ] {
+            assert_eq!(plain(text), shown);
+        }
+    }
+
+    #[test]
+    fn backticks_mark_code_in_sentences_notes_and_cells() {
+        let line = "raise `step_s` of `<b>`".to_owned();
+        let mut page = Page::new("r", &line);
+        page.list("", std::slice::from_ref(&line));
+        page.text += &row(&[line]);
+        assert_eq!(page.text.matches("raise `step_s` of `<b>`").count(), 3, "{}", page.text);
     }
 }

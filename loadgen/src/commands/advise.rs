@@ -147,8 +147,10 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             return Err(RunError::Usage(problem));
         }
         let [of_run, of_all] = [&run, &all].map(request_settings);
-        let pairs = of_run.into_iter().zip(of_all).filter(|(of, other)| of != other);
-        for ((setting, of), (_, other)) in pairs {
+        for ((setting, of), (_, other)) in of_run.into_iter().zip(of_all) {
+            if of == other || of.is_empty() || other.is_empty() {
+                continue;
+            }
             let both = format!("{name} and {first} were measured with different {setting}, {of} and {other}");
             eprintln!("{both}: differences may come from that");
         }
@@ -184,14 +186,15 @@ fn combine(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
     Ok(all)
 }
 
-/// Describes in words how a run's requests were generated.
-fn request_settings(run: &Run) -> [(&'static str, &str); 3] {
+/// Describes in words how a run's requests were generated, and its data by their hashes; empty if unknown.
+fn request_settings(run: &Run) -> [(&'static str, String); 4] {
     let factors = run.points.first().map(|point| &point.factors);
-    let of = |of: fn(&Factors) -> &String| factors.map_or("", |factors| of(factors).as_str());
+    let of = |of: fn(&Factors) -> &String| factors.map(of).cloned().unwrap_or_default();
     [
-        ("protocols", &run.protocol),
+        ("protocols", run.protocol.clone()),
         ("arrivals", of(|factors| &factors.arrivals)),
         ("keys", of(|factors| &factors.keys)),
+        ("data", run.data()),
     ]
 }
 
@@ -229,6 +232,24 @@ mod tests {
         assert!(combine(vec![run("a", "one"), run("a", "two")]).is_ok());
         let error = combine(vec![run("a", "one"), run("b", "two")]).unwrap_err().to_string();
         assert!(error.contains("different models, `b` and `a`"), "{error}");
+    }
+
+    #[test]
+    fn other_data_are_another_setting_of_a_run() {
+        let of_table = |folder: &str, hash: &str| {
+            let (_, mut run) = run("a", "r");
+            let files = [("tiers/t.toml", folder), ("t.rows", hash), ("m/1/model.onnx", "ab")];
+            let files = files.map(|(file, hash)| (format!("{folder}/{file}"), hash.to_owned()));
+            run.config_sha256 = files.into_iter().collect();
+            let [.., (setting, data)] = request_settings(&run);
+            (setting, data)
+        };
+        let first = of_table("one", "0123456789abcdef");
+        assert_eq!(first, ("data", "model.onnx ab with t.rows 0123456789ab".to_owned()));
+        assert_eq!(of_table("two", "0123456789abcdef"), first);
+        assert_ne!(of_table("two", "fedcba9876543210"), first);
+        let [.., (_, unknown)] = request_settings(&run("a", "r").1);
+        assert_eq!(unknown, "");
     }
 
     #[test]

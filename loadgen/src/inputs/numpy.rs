@@ -112,9 +112,8 @@ fn entries(bytes: &[u8]) -> Result<Vec<Entry>> {
         }
         ensure!(u16_at(bytes, at + 8)? & 1 == 0, "it is encrypted");
         let name_len = usize::from(u16_at(bytes, at + 28)?);
-        let name = bytes
-            .get(at + 46..at + 46 + name_len)
-            .context("its directory is cut off")?;
+        let name = bytes.get(at + 46..at + 46 + name_len);
+        let name = name.context("its directory is cut off")?;
         entries.push(Entry {
             name: String::from_utf8_lossy(name).into_owned(),
             method: u16_at(bytes, at + 10)?,

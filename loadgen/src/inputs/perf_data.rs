@@ -157,9 +157,8 @@ fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor> {
 }
 
 fn raw(encoded: &str) -> Result<RecordedContent> {
-    let bytes = STANDARD
-        .decode(encoded)
-        .map_err(|error| anyhow!("its `b64` is not base64: {error}"))?;
+    let bytes = STANDARD.decode(encoded);
+    let bytes = bytes.map_err(|error| anyhow!("its `b64` is not base64: {error}"))?;
     Ok(RecordedContent::Raw(bytes.into()))
 }
 

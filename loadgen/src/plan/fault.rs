@@ -101,10 +101,8 @@ fn first_set<'a>(keys: &[(&'a str, bool)]) -> Option<&'a str> {
 
 /// Refuses a key of loads that goose sends, in a build without it.
 pub(super) fn require_goose(key: &str) -> Result<(), Fault> {
-    if !cfg!(feature = "goose") {
-        return Err(without_goose(key));
-    }
-    Ok(())
+    let has_goose = cfg!(feature = "goose");
+    has_goose.then_some(()).ok_or_else(|| without_goose(key))
 }
 
 fn without_goose(key: &str) -> Fault {
@@ -134,10 +132,9 @@ pub(super) fn out_of_range<T: Display>(value: T, least: T, most: T) -> String {
 
 /// Refuses numbers out of range, NaN and infinities.
 pub(super) fn check_range(key: &str, value: f64, least: f64, most: f64) -> Result<(), Fault> {
-    if !(least..=most).contains(&value) {
-        return Err(Fault::new(key, out_of_range(value, least, most)));
-    }
-    Ok(())
+    let is_within = (least..=most).contains(&value);
+    let refused = || Fault::new(key, out_of_range(value, least, most));
+    is_within.then_some(()).ok_or_else(refused)
 }
 
 /// Refuses names that are not one plain path segment.

@@ -428,14 +428,12 @@ fn check_rule(raw: RawCheck, at: &str, base: Base<'_>) -> Result<CheckRule, Faul
         if path.extension().is_none_or(|extension| extension != "npz") {
             return perf_data::expectations(&path).map(Expectations::Recorded);
         }
-        let shared = numpy::npz(&path)?
-            .into_iter()
-            .map(|(name, records)| (name, Arc::new(records)));
+        let arrays = numpy::npz(&path)?.into_iter();
+        let shared = arrays.map(|(name, records)| (name, Arc::new(records)));
         Ok(Expectations::Arrays(shared.collect()))
     });
-    let expected = expected
-        .transpose()
-        .map_err(|error| file_fault(format!("{at}.check.expected"), &error))?;
+    let expected = expected.transpose();
+    let expected = expected.map_err(|error| file_fault(format!("{at}.check.expected"), &error))?;
     Ok(CheckRule {
         share: raw.share,
         tolerance: raw.tolerance,

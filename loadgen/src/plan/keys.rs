@@ -109,10 +109,8 @@ where
 {
     let refuse = |problem: String| fault!("keys.file", "{}: {problem}", path.display());
     let csv_error = |error: csv::Error| refuse(error.to_string());
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .from_path(path)
-        .map_err(csv_error)?;
+    let reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path);
+    let mut reader = reader.map_err(csv_error)?;
     let headers = reader.headers().map_err(csv_error)?;
     let Some(index) = headers.iter().position(|header| header == column) else {
         let found = headers.iter().collect::<Vec<_>>().join(", ");

@@ -300,6 +300,7 @@ impl Plan {
     /// An objective on streams of replies that do not stream.
     pub fn with_slo(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
         self.slo.extend_from_slice(objectives);
+        self.limits.goodput_us = shortest_us(objectives);
         let checked = self.check_streams().map_err(|fault| fault.of_option("--slo"));
         self.located(checked).map(|()| self)
     }
@@ -471,13 +472,17 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         prices,
         limits: raw.limits.clone(),
     };
-    let objectives = plan.objectives();
-    let limits_us = objectives.iter().filter_map(|objective| objective.limit_since_due_us());
-    plan.limits.objective_us = limits_us.min_by(f64::total_cmp);
+    plan.limits.objective_us = shortest_us(&plan.objectives());
     plan.limits.allow(plan.question.as_ref());
     plan.check_streams()?;
     plan.check_sending()?;
     Ok(plan)
+}
+
+/// Shortest latency limit of objectives that count from the scheduled send, in microseconds.
+fn shortest_us(objectives: &[Objective]) -> Option<f64> {
+    let limits_us = objectives.iter().filter_map(|objective| objective.limit_since_due_us());
+    limits_us.min_by(f64::total_cmp)
 }
 
 /// Arrivals, keys and inputs; a replay takes them from its recording.
@@ -656,11 +661,9 @@ fn check_limits(limits: &Limits) -> Result<(), Fault> {
     let (disk, network) = (limits.foreign_disk_bytes_per_s, limits.foreign_network_bytes_per_s);
     check_range("limits.foreign_disk_bytes_per_s", disk, 0.0, 1e12)?;
     check_range("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
-    if limits.objective_us.is_some() {
-        refuse!(
-            "limits.objective_us",
-            "`search.slo` or `question.slo` sets it; leave it out"
-        );
+    let of_objectives = [("objective_us", limits.objective_us), ("goodput_us", limits.goodput_us)];
+    if let Some((key, _)) = of_objectives.iter().find(|(_, limit_us)| limit_us.is_some()) {
+        refuse!(format!("limits.{key}"), "an objective sets it; leave it out");
     }
     Ok(())
 }

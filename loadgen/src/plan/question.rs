@@ -111,7 +111,7 @@ pub(super) fn validate(raw: &RawQuestion, facts: PlanFacts<'_>) -> Result<Questi
     if raw.table_gib.is_some() && !facts.has_prices {
         return misplaced("question.table_gib", "`prices`: it only changes what storage costs");
     }
-    check_numbers(Question {
+    let question = check_numbers(Question {
         objectives,
         error_share,
         minimise: minimise(raw.minimise, demand.as_ref(), facts.has_prices)?,
@@ -124,7 +124,16 @@ pub(super) fn validate(raw: &RawQuestion, facts: PlanFacts<'_>) -> Result<Questi
         utilisation: raw.utilisation.map_or(DEFAULT_UTILISATION, |share| share.0),
         least_instances: raw.least_instances.unwrap_or(1),
         highest_rps,
-    })
+    })?;
+    let share = demand.map(|demand| demand.peak_rps / f64::from(question.least_instances));
+    let step_s = facts.step.step_s;
+    if let Some(rps) = share.filter(|rps| rps * step_s < 1.0) {
+        refuse!(
+            "question.demand_rps",
+            "{rps}/s on each instance is less than one request in a step of {step_s} s; raise it, or `step_s`"
+        );
+    }
+    Ok(question)
 }
 
 /// Checks the numbers that can be asked again.
@@ -391,6 +400,14 @@ mod tests {
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ndemand_rps = { average = 9, peak = 3 }",
                 "below the average",
+            ),
+            (
+                "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ndemand_rps = 0.5",
+                "`question.demand_rps`: 0.5/s on each instance is less than one request in a step of 1.5 s",
+            ),
+            (
+                "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ndemand_rps = 3\nleast_instances = 10",
+                "0.3/s on each instance",
             ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\nmode = \"batch\"",

@@ -2,7 +2,7 @@
 //! [`tierlab_analysis::curves::search`] chooses its rates.
 
 use super::check::PlanFacts;
-use super::fault::{Fault, check_range, empty, fault, refuse};
+use super::fault::{Fault, check_range, empty, fault, misplaced, refuse};
 use super::value::{self, Within};
 use anyhow::Context as _;
 use schemars::JsonSchema;
@@ -123,6 +123,9 @@ fn modes(named: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
     let mut modes: Vec<Mode> = loads.iter().map(|load| load.mode).collect();
     modes.sort_unstable();
     modes.dedup();
+    if modes.is_empty() {
+        return misplaced("search", "a `[[load]]`, whose mode it searches");
+    }
     let Some(named) = named else { return Ok(modes) };
     if named.is_empty() {
         return empty("search.modes");

@@ -71,6 +71,8 @@ fn nonsense_is_refused_by_file_and_key() {
         (with("[keys]\ndistribution = \"zipf\""), "`keys.exponent`"),
         (with("[keys]\nexponent = 1.0"), "`keys.exponent`"),
         (with("[limits]\nerror_share = 2.0"), "`limits.error_share`"),
+        (with("[limits]\nobjective_us = 2.0"), "`limits.objective_us`: an objective"),
+        (with("[limits]\ngoodput_us = 2.0"), "`limits.goodput_us`: an objective"),
         (with("arrivals = \"gamma\""), "`arrival.cv`"),
         (with("[arrival]\ncv = 2.0"), "`arrival.cv`"),
         (with("arrivals = \"trace\""), "`arrival.file`"),
@@ -107,6 +109,13 @@ fn nonsense_is_refused_by_file_and_key() {
             "`search.error_share`: 0.5",
         ),
         (with("[search]\nslo = \"p50 < 1 ms\"\nhow = 1"), "how"),
+        (
+            format!(
+                "{HEAD}[search]\nslo = \"p50 < 1 ms\"\n[[mix]]\nrates = [100]\npart = [{{ weight = 1, mode = \"realtime\" }}, \
+                 {{ weight = 1, mode = \"batch\", batch_size = 4 }}]\n"
+            ),
+            "`search` is only allowed with a `[[load]]`",
+        ),
         (
             with("[[mix]]\nrates = [100]\npart = [{ weight = 1, mode = \"realtime\" }]"),
             "`mix[0].part",

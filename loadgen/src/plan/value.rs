@@ -68,10 +68,8 @@ impl Share {
 impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = toml::Value::deserialize(deserializer)?;
-        value
-            .as_str()
-            .map_or_else(|| Self::new(number(&value)?), Self::parse)
-            .ok_or_else(|| D::Error::custom(not_a_share(&value)))
+        let share = value.as_str().map_or_else(|| Self::new(number(&value)?), Self::parse);
+        share.ok_or_else(|| D::Error::custom(not_a_share(&value)))
     }
 }
 

@@ -136,10 +136,8 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
     let mut failures = NamedFailures::default();
     // A journey fails with the one step that ends it.
     for ((step, samples), examples) in journey.steps.iter().zip(&all.steps).zip(&all.examples) {
-        let due = samples
-            .iter()
-            .filter(|sample| schedule.in_window(sample.journey_due_us));
-        for sample in due {
+        let samples = samples.iter();
+        for sample in samples.filter(|sample| schedule.in_window(sample.journey_due_us)) {
             if let Outcome::Failed(failure) = sample.sample.outcome {
                 let named = format!("{failure} at {}", step.name);
                 *failures.errors.entry(named).or_insert(0) += 1;
@@ -153,9 +151,8 @@ fn whole(journey: &JourneyPlan, all: &JourneyResults, schedule: &Arc<Schedule>, 
         }
     }
     let good = || all.journeys.iter().filter(|whole| whole.sample.is_ok());
-    let goose_us = good()
-        .filter(|whole| schedule.in_window(whole.sample.due_us))
-        .filter_map(|whole| whole.goose_us);
+    let due = good().filter(|whole| schedule.in_window(whole.sample.due_us));
+    let goose_us = due.filter_map(|whole| whole.goose_us);
     let samples = all.journeys.iter().map(|whole| whole.sample).collect();
     let finished = Finished::of(samples, all.observed, all.window_began);
     PartResults {

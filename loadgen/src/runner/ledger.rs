@@ -47,9 +47,8 @@ impl Ledger {
     /// True if the step of these points must be measured: its first attempt if any of them is missing, a later one if
     /// any was disturbed. Shows a skipped or repeated step in the progress display.
     pub(super) fn is_due<'a>(&mut self, points: impl IntoIterator<Item = &'a Factors>, attempt: Attempt) -> bool {
-        let mut steps = points
-            .into_iter()
-            .map(|factors| self.points.step(factors, attempt.index));
+        let points = points.into_iter();
+        let mut steps = points.map(|factors| self.points.step(factors, attempt.index));
         if attempt.attempt > 0 {
             let is_disturbed = |existing: &Repeat| existing.disturbed.is_some() && existing.attempt < attempt.attempt;
             let is_due = steps.flatten().any(is_disturbed);

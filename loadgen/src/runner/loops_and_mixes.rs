@@ -170,9 +170,8 @@ pub(super) async fn send_mix(
 ) -> Result<Option<Results>, RunError> {
     context.begin().await;
     let barrier = Barrier::new(shares.len());
-    let sending = shares
-        .iter()
-        .map(|share| Box::pin(send_share(share, &barrier, context)));
+    let shares = shares.iter();
+    let sending = shares.map(|share| Box::pin(send_share(share, &barrier, context)));
     let sent = futures::future::try_join_all(sending).await?;
     Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Results::new))
 }

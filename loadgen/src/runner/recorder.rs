@@ -156,18 +156,16 @@ fn histograms(window: &[Sample], streams: &[StreamSample], schedule: &Schedule) 
         true => by_block(Sample::latency_us, is_failed),
         false => Vec::new(),
     };
+    let figures = StreamFigure::ALL.into_iter().filter(|_| !streams.is_empty());
+    let figures = figures.map(of_figure);
+    let figures = figures.filter(|(_, blocks)| blocks.iter().any(|block| !block.is_empty()));
     Histograms {
         block_s: block_us as f64 / 1e6,
         latency: by_block(Sample::latency_us, Sample::is_ok),
         service: by_block(Sample::service_us, Sample::is_ok),
         lag: by_block(Sample::lag_us, |_| true),
         failed,
-        streams: StreamFigure::ALL
-            .into_iter()
-            .filter(|_| !streams.is_empty())
-            .map(of_figure)
-            .filter(|(_, blocks)| blocks.iter().any(|block| !block.is_empty()))
-            .collect(),
+        streams: figures.collect(),
     }
 }
 

@@ -31,7 +31,8 @@ struct CurveSearch {
 pub fn check_met_rate(plan: &Plan, run: &Run) -> Result<(), RunError> {
     let Some(search) = &plan.search else { return Ok(()) };
     let mut reasons = Vec::new();
-    for finding in &run.findings {
+    let is_searched = |of: &Factors| of.mix.is_none() && search.modes.contains(&of.mode);
+    for finding in run.findings.iter().filter(|finding| is_searched(&finding.factors)) {
         match &finding.slo {
             Some(found) if matches!(found.outcome, SloOutcome::NeverMet | SloOutcome::Unknown) => {
                 let next = found.not_met.iter().chain(&found.unknown).next();
@@ -207,14 +208,27 @@ mod tests {
         let text = "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.5\nstep_s = 2.0\ndrain_s = 1.0\n\
                     [[load]]\nmode = \"realtime\"\nrates = [50]\n[search]\nslo = \"p99 < 20 ms\"\nonly = true\n";
         let plan = Plan::parse(Path::new("t.toml"), text).unwrap();
-        let run = Run {
+        let mut run = Run {
             search_stopped: Some("its time limit of 1 s was over (`search.limit_s`)".to_owned()),
             ..Run::default()
         };
-        let error = check_met_rate(&plan, &run).unwrap_err().to_string();
+        // Other requests that meet the objective are not what was searched.
+        let mut factors = serde_json::json!({
+            "tier": "t", "cache": "c", "cache_share": 0.0, "model": "m", "mode": "realtime", "batch_size": 1, "offered_rps": 0.0,
+            "arrivals": "poisson", "keys": "uniform", "mix": "1 realtime×1, 1 batch×4"
+        });
+        let mut add = |factors: &serde_json::Value| {
+            let slo = serde_json::json!({"outcome": "found", "highest_rps": null, "not_met": null, "contradicting_rps": []});
+            let finding = serde_json::json!({"factors": factors, "highest_valid_rps": 9.0, "knee_rps": null, "slo": slo});
+            run.findings.push(serde_json::from_value(finding).unwrap());
+            check_met_rate(&plan, &run).map_err(|error| error.to_string())
+        };
+        let error = add(&factors).unwrap_err();
         assert!(
             error.contains(": the search ended: its time limit of 1 s was over"),
             "{error}"
         );
+        factors["mix"] = serde_json::Value::Null;
+        add(&factors).unwrap();
     }
 }

@@ -173,9 +173,8 @@ fn has_restarted(
 fn has_fallen(before: &Scrape, after: &Scrape, models: &[&str]) -> bool {
     let less = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) < before.sum(name, labels);
     let counts = [metrics::INFERENCES, TRITON_REQUESTS, TRITON_INFERENCES];
-    let of_models = models
-        .iter()
-        .any(|model| counts.iter().any(|name| less(name, &[("model", model)])));
+    let mut models = models.iter();
+    let of_models = models.any(|model| counts.iter().any(|name| less(name, &[("model", model)])));
     let of_server = [
         metrics::TIER_REQUESTS,
         metrics::TIER_WIRE_BYTES,

@@ -128,15 +128,11 @@ fn series(line: &str) -> Option<Series> {
         Some(rest) => labels(rest)?,
     };
     let mut fields = rest.split_ascii_whitespace();
-    let value = match fields.next()? {
-        "+Inf" => f64::INFINITY,
-        "-Inf" => f64::NEG_INFINITY,
-        number => number.parse().ok()?,
-    };
     Some(Series {
         name: name.to_owned(),
         labels,
-        value,
+        // `+Inf`, `-Inf` and `NaN` too.
+        value: fields.next()?.parse().ok()?,
     })
 }
 

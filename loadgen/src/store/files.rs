@@ -29,14 +29,9 @@ pub(super) fn write_with(path: &Path, write: impl FnOnce(&mut File) -> io::Resul
 }
 
 pub(crate) fn is_tracked(dir: &Path) -> bool {
-    let listed = Command::new("git")
-        .arg("-C")
-        .arg(dir)
-        .args(["ls-files", "-z", "--", "."])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    match listed {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(dir).args(["ls-files", "-z", "--", "."]);
+    match git.stdin(Stdio::null()).stderr(Stdio::null()).output() {
         Ok(output) if output.status.success() => !output.stdout.is_empty(),
         _ => dir
             .canonicalize()

@@ -13,10 +13,11 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tierlab_analysis::record::{Run, SCHEMA_VERSION};
+use tierlab_formats::table::header_len;
 
 /// The whole run except its histograms.
 const RUN: &str = "run.json";
@@ -173,13 +174,15 @@ pub fn sha256(files: &[PathBuf]) -> Result<BTreeMap<String, String>, RunError> {
     files.iter().map(hash).collect()
 }
 
-/// Returns the SHA-256 of a file, read in pieces.
+/// Returns the SHA-256 of a file, read in pieces; of a feature table its header, which has the checksums of its blocks.
 ///
 /// # Errors
 /// A file that cannot be read.
 pub fn sha256_of(file: &Path) -> Result<String, RunError> {
     let opened = File::open(file).map_err(RunError::io(file))?;
     let (mut opened, mut hash) = (BufReader::with_capacity(1 << 20, opened), Sha256::new());
+    let most = header_len(opened.fill_buf().map_err(RunError::io(file))?).unwrap_or(u64::MAX);
+    let mut opened = opened.take(most);
     loop {
         let piece = opened.fill_buf().map_err(RunError::io(file))?;
         if piece.is_empty() {

@@ -151,12 +151,10 @@ fn read(path: &Path, text: &[u8]) -> Result<Histograms, StoreError> {
         };
         let entry = entry.map_err(|error| bad(format!("{error:?}")))?;
         let LogEntry::Interval(interval) = entry else { continue };
-        let bytes = STANDARD
-            .decode(interval.encoded_histogram())
-            .map_err(|error| bad(error.to_string()))?;
-        let histogram: Histogram<u64> = deserializer
-            .deserialize(&mut bytes.as_slice())
-            .map_err(|error| bad(error.to_string()))?;
+        let bytes = STANDARD.decode(interval.encoded_histogram());
+        let bytes = bytes.map_err(|error| bad(error.to_string()))?;
+        let histogram = deserializer.deserialize(&mut bytes.as_slice());
+        let histogram: Histogram<u64> = histogram.map_err(|error| bad(error.to_string()))?;
         histograms.block_s = interval.duration().as_secs_f64();
         match interval.tag().as_ref().map(Tag::as_str) {
             Some("latency") => histograms.latency.push(histogram),

@@ -46,16 +46,25 @@ impl StoppedRun {
         })
     }
 
+    /// Checks the hashes of the current files.
+    ///
+    /// # Errors
+    /// A file that affects the measurement has changed.
+    pub fn check_files(&self, new: &BTreeMap<String, String>) -> Result<(), RunError> {
+        let Some(file) = changed_file(&self.run.config_sha256, new) else {
+            return Ok(());
+        };
+        let problem = format!("{file} has changed since the start of this run; restore it, or remove --resume");
+        Err(RunError::about(&self.folder, problem))
+    }
+
     /// Returns the run to resume: its beginning, without the points, which its journal holds.
     ///
     /// # Errors
     /// Another file that affects the measurement has changed.
     pub fn resume(self, new: &Run) -> Result<Run, RunError> {
+        self.check_files(&new.config_sha256)?;
         let mut run = self.run;
-        if let Some(file) = changed_file(&run.config_sha256, &new.config_sha256) {
-            let problem = format!("{file} has changed since the start of this run; restore it, or remove --resume");
-            return Err(RunError::about(&self.folder, problem));
-        }
         let at = rfc3339(SystemTime::now());
         let key = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
         let latest = run.certificates.last().map(key);
@@ -94,9 +103,8 @@ fn first_difference(old: &str, new: &str) -> Option<String> {
 /// Returns a current file with new content. Paths do not count: the command may have been run from elsewhere.
 fn changed_file<'a>(old: &BTreeMap<String, String>, new: &'a BTreeMap<String, String>) -> Option<&'a str> {
     let hashes: BTreeSet<&String> = old.values().collect();
-    new.iter()
-        .find(|(_, hash)| !hashes.contains(hash))
-        .map(|(file, _)| file.as_str())
+    let changed = new.iter().find(|(_, hash)| !hashes.contains(hash));
+    changed.map(|(file, _)| file.as_str())
 }
 
 /// Differences between two environments, in words. Ports of origins change from run to run and are left out.
@@ -121,9 +129,8 @@ fn differences(old: &Environment, new: &Environment) -> Vec<String> {
         facts.push((format!("tier {tier}"), of(old), of(new)));
     }
     let changed = facts.into_iter().filter(|(_, old, new)| old != new);
-    changed
-        .map(|(property, old, new)| format!("{property} was `{old}` and is `{new}`"))
-        .collect()
+    let lines = changed.map(|(property, old, new)| format!("{property} was `{old}` and is `{new}`"));
+    lines.collect()
 }
 
 fn without_ports(text: &str) -> String {

@@ -36,6 +36,13 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
     let missed = judged("missed", &["--slo", "p50 < 1 us", "--fail-on", "slo,invalid"]);
     assert_eq!(missed.code, Some(4), "{}", missed.stderr);
     assert!(missed.stderr.contains("not met: p50"), "{}", missed.stderr);
+    // Goodput is that of the objective, whose limit has no part in the verdict.
+    for (name, share) in [("met", 1.0), ("missed", 0.0)] {
+        let file = place.path("results").join(name).join("run.json");
+        let kept: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        assert_eq!(kept["points"][0]["summary"]["goodput_share"], share, "{name}");
+        assert!(kept["limits"].get("objective_us").is_none(), "{}", kept["limits"]);
+    }
     let cases = fs::read_to_string(place.path("points.xml")).unwrap();
     assert!(cases.contains("tests=\"2\" failures=\"1\""), "{cases}");
     // An objective alone is shown, and fails nothing.

@@ -156,7 +156,7 @@ fn a_lab_makes_publishes_starts_measures_in_turn_and_ends_everything() {
     assert_eq!(seed(0, 0), seed(2, 0));
     assert_ne!(seed(0, 0), seed(0, 1));
     assert_ne!(seed(0, 0), seed(1, 0));
-    assert_eq!(run_json["config_sha256"].as_object().unwrap().len(), 4);
+    assert_eq!(run_json["config_sha256"].as_object().unwrap().len(), 6);
     let origin = run_json["environment"]["origins"]["s3"].as_str().unwrap();
     assert!(origin.contains("embedded") && origin.contains("page cache"), "{origin}");
 
@@ -261,12 +261,26 @@ fn an_interrupted_lab_keeps_what_is_finished_and_leaves_nobody() {
     assert!(place.path("results/r/report.html").is_file());
     nobody_is_left(&place);
 
+    let resume = || {
+        let mut resume = Command::new(BINARY);
+        resume.arg("lab").arg(place.path("plan.toml")).arg("--verbose");
+        resume.arg("--bin-dir").arg(place.path("bin"));
+        resume.arg("--resume").arg(place.path("results/r"));
+        run(resume)
+    };
+    // Other data are not published beside steps on these.
+    let table = place.path("work/generated/features/t.rows");
+    let (content, before) = (fs::read(&table).unwrap(), calls(&place));
+    fs::write(&table, "another").unwrap();
+    let ended = resume();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    let says = "t.rows has changed since the start of this run; restore it";
+    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    assert_eq!(calls(&place), before);
+    fs::write(&table, content).unwrap();
+
     // Resumed, it has every step once, and says that its servers are new ones.
-    let mut resume = Command::new(BINARY);
-    resume.arg("lab").arg(place.path("plan.toml")).arg("--verbose");
-    resume.arg("--bin-dir").arg(place.path("bin"));
-    resume.arg("--resume").arg(place.path("results/r"));
-    let ended = run(resume);
+    let ended = resume();
     succeeds(&ended);
     let run_json = read_json(&place.path("results/r/run.json"));
     let points = run_json["points"].as_array().unwrap();

@@ -33,6 +33,15 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
     let found = slower.changes.iter().find(p50).unwrap();
     assert!(found.could_find.is_some_and(|share| share > 0.0), "{found:?}");
 
+    let [mut first, mut second] = [run().clone(), run().clone()];
+    first.config_sha256.insert("x/t.rows".to_owned(), "aa".to_owned());
+    assert!(!comparison(&first, &second, WITHIN).text().contains("the data differ"));
+    second.config_sha256.insert("y/t.rows".to_owned(), "bb".to_owned());
+    let other_data = comparison(&first, &second, WITHIN).text();
+    assert!(other_data.contains("the data differ, t.rows aa and t.rows bb"), "{other_data}");
+    second.config_sha256.insert("y/t.rows".to_owned(), "aa".to_owned());
+    assert!(!comparison(&first, &second, WITHIN).text().contains("the data differ"));
+
     let mut nothing = run().clone();
     nothing.points.clear();
     assert_eq!(comparison(run(), &nothing, WITHIN).outcome(), Outcome::NothingInCommon);

@@ -62,6 +62,27 @@ fn an_emulated_variant_is_emulated_whatever_its_server_says() {
 }
 
 #[test]
+fn the_words_of_an_address_do_not_label_its_tier() {
+    let mut run = run().clone();
+    let name = run.points[0].factors.label().to_owned();
+    for origin in [
+        "real; s3://emulated at https://embedded.example",
+        "served at http://my-embedded-box:8000",
+    ] {
+        run.environment.origins = [(name.clone(), origin.to_owned())].into();
+        let text = table(&run);
+        assert!(
+            !text.contains("Served by this machine") && !text.contains("not measured on a service"),
+            "{text}"
+        );
+        let csv = String::from_utf8(tierlab_report::summary_csv(&run).unwrap()).unwrap();
+        let first = origin.split([';', ' ']).next().unwrap();
+        let row = csv.lines().nth(1).unwrap();
+        assert!(row.starts_with(&format!("{name},{first},")), "{row}");
+    }
+}
+
+#[test]
 fn a_latency_that_drifts_is_not_valid_and_every_report_shows_how() {
     let drifting = with(|index, repeat| scale(&mut repeat.histograms.latency, [1.0, 3.0, 9.0][index]));
     let summary = drifting.points[0].summary.as_ref().unwrap();

@@ -189,6 +189,7 @@ fn pricing() -> Pricing {
         usd_per_byte: BTreeMap::from([("nfs".to_owned(), 2.8e-11)]),
         terms_by_variant: BTreeMap::new(),
         servers_by_variant: BTreeMap::new(),
+        usd_per_month_by_instance: BTreeMap::new(),
         priced: None,
         sources: vec![
             "imaginary.xlarge: $0.2/h, Nobody, as of 2026-11, https://example.org/price?a=1&b=2".to_owned(),

@@ -232,6 +232,7 @@ mod tests {
             usd_per_byte: by("s3", 1e-9),
             terms_by_variant: BTreeMap::new(),
             servers_by_variant: BTreeMap::new(),
+            usd_per_month_by_instance: BTreeMap::new(),
             priced: None,
             sources: Vec::new(),
         }

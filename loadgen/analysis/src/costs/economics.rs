@@ -4,6 +4,7 @@
 //! nothing of latencies. Every instance is assumed to be as fast as the measured machine.
 
 use super::cost::{Cost, cost, hit_ratio, parts};
+use super::monthly::HOURS;
 use crate::curve::{Curve, grouped};
 use crate::record::{InstancePrice, Interval, Point, Pricing, Repeat, counted};
 use crate::statistics::bisect;
@@ -100,7 +101,11 @@ pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<C
 fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<CostLine> {
     let instances = pricing.instances.iter();
     let available = instances.filter(|instance| is_available(pricing, tier, instance));
-    let cheapest = available.min_by(|a, b| a.usd_per_hour.total_cmp(&b.usd_per_hour))?;
+    let hourly = |instance: &InstancePrice| match pricing.on(instance).terms_by_variant.get(tier) {
+        Some(terms) => terms.usd_per_instance_hour + terms.usd_per_instance_month / HOURS,
+        None => instance.usd_per_hour,
+    };
+    let cheapest = available.min_by(|a, b| hourly(a).total_cmp(&hourly(b)))?;
     let on = pricing.on(cheapest);
     let mut states: Vec<CacheState> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
     states.sort_by(|a, b| a.hit_ratio.total_cmp(&b.hit_ratio));

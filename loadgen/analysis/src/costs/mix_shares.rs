@@ -54,9 +54,7 @@ pub fn mean(repeats: &[Repeat]) -> Option<MixShare> {
 /// Returns each amount's share of their sum; if the sum is 0, the shares of `fallback`; if that is 0 too, zeros.
 fn shares(amounts: &[f64], fallback: &[f64]) -> Vec<f64> {
     let of = [amounts, fallback].into_iter().find(|of| of.iter().sum::<f64>() > 0.0);
-    let Some(of) = of else {
-        return vec![0.0; amounts.len()];
-    };
+    let Some(of) = of else { return vec![0.0; amounts.len()] };
     let all: f64 = of.iter().sum();
     of.iter().map(|amount| amount / all).collect()
 }

@@ -218,9 +218,8 @@ pub fn highest_rates(a: Interval, b: Interval, within: f64) -> Decision {
 /// of a test that passes excludes the null hypothesis, and no other does.
 pub(super) fn levels(points: &[Vec<f64>], outside: f64) -> Vec<Vec<f64>> {
     let adjusted: Vec<Vec<f64>> = points.iter().map(|tests| adjusted(tests)).collect();
-    let mut order: Vec<(usize, usize)> = (0..points.len())
-        .flat_map(|point| (0..points[point].len()).map(move |test| (point, test)))
-        .collect();
+    let order = (0..points.len()).flat_map(|point| (0..points[point].len()).map(move |test| (point, test)));
+    let mut order: Vec<(usize, usize)> = order.collect();
     order.sort_by(|a, b| adjusted[a.0][a.1].total_cmp(&adjusted[b.0][b.1]));
     let mut open: Vec<usize> = points.iter().map(Vec::len).collect();
     let mut levels: Vec<Vec<f64>> = points.iter().map(|tests| vec![0.0; tests.len()]).collect();

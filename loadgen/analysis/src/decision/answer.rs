@@ -190,9 +190,8 @@ pub(super) fn shown_at<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> 
         // Only points near the rate, not at another end of the curve.
         false => distance(point) <= nearest + 0.1,
     };
-    points()
-        .filter(is_shown)
-        .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(distance(a).total_cmp(&distance(b))))
+    let shown = points().filter(is_shown);
+    shown.min_by(|a, b| lacks(a).cmp(&lacks(b)).then(distance(a).total_cmp(&distance(b))))
 }
 
 #[cfg(test)]

@@ -207,10 +207,8 @@ impl CurveFit {
         std::array::from_fn(|sigma| {
             let logs = &self.logs[sigma];
             let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weighted = logs
-                .iter()
-                .zip(&prior[sigma])
-                .filter(|(log, _)| **log - greatest > LEAST_LOG);
+            let weighted = logs.iter().zip(&prior[sigma]);
+            let weighted = weighted.filter(|(log, _)| **log - greatest > LEAST_LOG);
             let sum: f64 = weighted.map(|(log, prior)| prior * (log - greatest).exp()).sum();
             greatest + (sum / prior[sigma].iter().sum::<f64>()).ln()
         })

@@ -212,10 +212,8 @@ impl Kernel {
     fn of(weights: [f64; ODDS]) -> Self {
         let is_relevant = |weight: &f64| *weight > NEGLIGIBLE;
         let first = weights.iter().position(is_relevant).unwrap_or(0) / LANES * LANES;
-        let end = weights
-            .iter()
-            .rposition(is_relevant)
-            .map_or(ODDS, |last| (last + 1).next_multiple_of(LANES));
+        let last = weights.iter().rposition(is_relevant);
+        let end = last.map_or(ODDS, |last| (last + 1).next_multiple_of(LANES));
         let weights = weights[first..end].to_vec();
         Self { first, weights }
     }

@@ -46,10 +46,8 @@ pub fn queueing(points: &[Point]) -> Vec<f64> {
         };
         let highest = higher.iter().rfind(|point| is_valid(point));
         for point in &curve.points {
-            let other = Some(lowest)
-                .filter(|lowest| !std::ptr::eq(*point, **lowest))
-                .or(highest);
-            let grown = other.and_then(|other| growth(point, other));
+            let other = Some(lowest).filter(|lowest| !std::ptr::eq(*point, **lowest));
+            let grown = other.or(highest).and_then(|other| growth(point, other));
             if let (Some(grown), Some(index)) = (grown, points.iter().position(|one| std::ptr::eq(one, *point))) {
                 shares[index] = grown.max(waits(point).unwrap_or(0.0)).min(max_queueing(point));
             }

@@ -28,9 +28,8 @@ pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a S
         };
         us <= objective.limit_us()
     };
-    replies
-        .filter(|reply| objectives.iter().all(|objective| keeps(objective, reply)))
-        .count() as u64
+    let in_time = replies.filter(|reply| objectives.iter().all(|objective| keeps(objective, reply)));
+    in_time.count() as u64
 }
 
 /// Returns the figure that the objective limits from a table of its times, in microseconds; `None` without samples.

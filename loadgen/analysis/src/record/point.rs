@@ -229,9 +229,8 @@ pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, 
         }
     }
     let counts = counts.into_iter();
-    let mut failures: Vec<_> = counts
-        .map(|(reason, (count, example))| (reason, count, example))
-        .collect();
+    let failures = counts.map(|(reason, (count, example))| (reason, count, example));
+    let mut failures: Vec<_> = failures.collect();
     failures.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
     failures
 }

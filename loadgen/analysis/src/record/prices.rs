@@ -34,6 +34,10 @@ pub struct Pricing {
     /// Monthly cost terms, by variant; empty in runs without variants.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub terms_by_variant: BTreeMap<String, CostTerms>,
+    /// Dollars per month of each variant with a copy by instance, beside the hours: the disk of the copy, unless the instance
+    /// has one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub usd_per_month_by_instance: BTreeMap<String, BTreeMap<String, f64>>,
     /// Pricing inputs of variants, for use with another price list; absent in runs without variants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priced: Option<PricedVariants>,
@@ -96,6 +100,10 @@ impl Pricing {
             let servers = self.servers_by_variant.get(name).copied().unwrap_or(1);
             terms.instance.clone_from(&instance.name);
             terms.usd_per_instance_hour = f64::from(servers) * instance.usd_per_hour;
+            let months = self.usd_per_month_by_instance.get(name);
+            if let Some(usd) = months.and_then(|months| months.get(&instance.name)) {
+                terms.usd_per_instance_month = *usd;
+            }
         }
         on
     }

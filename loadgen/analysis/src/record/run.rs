@@ -3,7 +3,7 @@
 use super::{Answer, CarriedCertificate, Check, Finding, Limits, Point, Pricing, Question, Slo, Variant, one};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Version of the format of `run.json`.
@@ -30,7 +30,8 @@ pub struct Run {
     /// Protocol of requests: `http`, as JSON or with binary tensors, or `grpc`.
     #[serde(default = "http")]
     pub protocol: String,
-    /// SHA-256 of every config file used, by path.
+    /// SHA-256 of every config file used, and of a lab's model and table, by path; of a table its header, which has the checksums
+    /// of its blocks.
     pub config_sha256: BTreeMap<String, String>,
     /// Machine, software and origins.
     pub environment: Environment,
@@ -74,6 +75,16 @@ pub struct Run {
     pub answer: Option<Answer>,
     /// Measured configurations, in the plan's order.
     pub points: Vec<Point>,
+}
+
+impl Run {
+    /// Names and shortened hashes of a lab's models and tables; empty if they are unknown.
+    pub fn data(&self) -> String {
+        let files = self.config_sha256.iter();
+        let data = files.filter(|(file, _)| file.ends_with(".rows") || file.ends_with(".onnx"));
+        let data = data.map(|(file, hash)| format!("{} {hash:.12}", file.rsplit('/').next().unwrap_or(file)));
+        Vec::from_iter(data.collect::<BTreeSet<_>>()).join(" with ")
+    }
 }
 
 /// Resumption of a stopped run.

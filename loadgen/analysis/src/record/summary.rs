@@ -246,6 +246,9 @@ pub struct Limits {
     /// Absent without an objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective_us: Option<f64>,
+    /// Latency limit of goodput in microseconds, from `--slo`; it changes no verdict. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_us: Option<f64>,
 }
 
 impl Limits {
@@ -280,6 +283,7 @@ impl Default for Limits {
             // Within this limit the shares of two agents interleave as they should at 500 requests per second.
             start_skew_us: 2_000,
             objective_us: None,
+            goodput_us: None,
         }
     }
 }
@@ -440,9 +444,8 @@ fn sparkline(values: &[f64]) -> String {
     let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
     let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let span = (most - least).max(1e-9);
-    logs.iter()
-        .map(|log| HEIGHTS[((7.0 * (log - least) / span).round() as usize).min(7)])
-        .collect()
+    let height = |log: &f64| HEIGHTS[((7.0 * (log - least) / span).round() as usize).min(7)];
+    logs.iter().map(height).collect()
 }
 
 #[cfg(test)]

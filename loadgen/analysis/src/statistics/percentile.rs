@@ -167,9 +167,8 @@ impl BlockTable {
 
 fn dot(weights: &[u32], counts: &[u32]) -> u64 {
     let pairs = weights.iter().zip(counts);
-    pairs
-        .map(|(&weight, &count)| u64::from(weight) * u64::from(count))
-        .sum()
+    let products = pairs.map(|(&weight, &count)| u64::from(weight) * u64::from(count));
+    products.sum()
 }
 
 /// Recorded values of a time block, ascending, each the highest of its bucket, with their counts.
@@ -179,9 +178,8 @@ pub(crate) type Counts = Vec<(u64, u32)>;
 pub(crate) fn counts(block: &Histogram<u64>) -> Counts {
     let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     let steps = block.iter_recorded();
-    steps
-        .map(|step| (step.value_iterated_to(), count(step.count_at_value())))
-        .collect()
+    let counts = steps.map(|step| (step.value_iterated_to(), count(step.count_at_value())));
+    counts.collect()
 }
 
 /// Significant decimal digits of every histogram.

@@ -142,9 +142,8 @@ fn requests(blocks: &[Counts]) -> u64 {
 fn pieces(figure: &TestedFigure, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
     let edge = |piece: usize| piece * blocks.len() / count;
     let log = |piece: &[Counts]| figure.log(piece).filter(|_| requests(piece) >= PIECE_REQUESTS);
-    (0..count)
-        .map(|piece| log(&blocks[edge(piece)..edge(piece + 1)]))
-        .collect()
+    let logs = (0..count).map(|piece| log(&blocks[edge(piece)..edge(piece + 1)]));
+    logs.collect()
 }
 
 /// Tests the last third of every window against its first, and extrapolates an even drift to the whole window.

@@ -77,11 +77,9 @@ pub(crate) async fn send(
     limit: &Limit,
 ) -> Sent {
     let url = request.url().to_string();
-    let request = GooseRequest::builder()
-        .path(url.as_str())
-        .name(name)
-        .set_request_builder(RequestBuilder::from_parts(user.client.clone(), request))
-        .build();
+    let builder = RequestBuilder::from_parts(user.client.clone(), request);
+    let request = GooseRequest::builder().path(url.as_str()).name(name);
+    let request = request.set_request_builder(builder).build();
     let answered = match user.request(request).await {
         Ok(answered) => answered,
         Err(error) => {

@@ -142,9 +142,8 @@ impl Custom {
             let ids = ids.next().unwrap_or_default();
             let call = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
             let row = call.map(|call| &call.values);
-            let values = drawn
-                .iter()
-                .map(|(name, drawn)| Ok((name.as_str(), value(drawn, row, &mut rng)?)));
+            let values = drawn.iter();
+            let values = values.map(|(name, drawn)| Ok((name.as_str(), value(drawn, row, &mut rng)?)));
             let values = values.collect::<Result<BTreeMap<&str, String>>>()?;
             let text = template.fill(|placeholder| match placeholder {
                 ENTITY_ID => ids.first().map_or("", String::as_str).into(),

@@ -254,9 +254,8 @@ impl Step {
     #[must_use]
     pub fn share(self, number: usize, of: usize) -> Self {
         let requests = self.schedule.due_us.len();
-        let bodies = (number..requests)
-            .step_by(of)
-            .map(|i| self.bodies[i % self.bodies.len()].clone());
+        let own = (number..requests).step_by(of);
+        let bodies = own.map(|i| self.bodies[i % self.bodies.len()].clone());
         Self {
             bodies: Arc::new(bodies.collect()),
             schedule: Arc::new(self.schedule.share(number, of)),

@@ -139,9 +139,8 @@ impl OpenLoop {
         let pacer = pacer::start(Arc::clone(&self.tickets), clock).map_err(DriverError::Pacer)?;
         let limit = clock.at(self.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;
         self.users.all_delivered(limit).await?;
-        let observed = pacer
-            .join()
-            .map_err(|_| DriverError::Pacer(std::io::Error::other("it panicked")))?;
+        let observed = pacer.join();
+        let observed = observed.map_err(|_| DriverError::Pacer(std::io::Error::other("it panicked")))?;
         Ok((observed, window_began))
     }
 }

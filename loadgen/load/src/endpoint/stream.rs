@@ -230,9 +230,8 @@ impl Endpoint {
 
     async fn open(&self, alpn: Alpn) -> Result<Stream, ConnectError> {
         let Address { host, port, .. } = &self.address;
-        let stream = TcpStream::connect((host.as_str(), *port))
-            .await
-            .map_err(ConnectError::Unreachable)?;
+        let stream = TcpStream::connect((host.as_str(), *port)).await;
+        let stream = stream.map_err(ConnectError::Unreachable)?;
         // Otherwise small requests wait for the other side's acknowledgement.
         stream.set_nodelay(true).map_err(ConnectError::Unreachable)?;
         let Some(tls) = &self.tls else {

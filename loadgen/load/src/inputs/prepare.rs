@@ -203,9 +203,8 @@ impl Inputs {
             ..InferRequest::default()
         };
         let mut body = Body::encode(request, demand.form);
-        let structure = expected_by_rows
-            .entry(reply_rows)
-            .or_insert_with(|| Arc::new(self.expected_rows(reply_rows)));
+        let structure = expected_by_rows.entry(reply_rows);
+        let structure = structure.or_insert_with(|| Arc::new(self.expected_rows(reply_rows)));
         body.wanted = self.wanted(Arc::clone(structure), self.values(index, demand.rows), demand.seed);
         Ok((body, fact))
     }

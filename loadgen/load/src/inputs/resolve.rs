@@ -50,9 +50,8 @@ impl Inputs {
         }
         check_same_as(&wanted)?;
         let rows_by = rows_by(&wanted, declared);
-        let recorded = recorded
-            .map(|recorded| typed(recorded, rules, &wanted, declared))
-            .transpose()?;
+        let recorded = recorded.map(|recorded| typed(recorded, rules, &wanted, declared));
+        let recorded = recorded.transpose()?;
         let check = rules.check.as_ref();
         let check = check.map(|check| check_of(check, recorded.is_some(), declared));
         Ok(Self {

@@ -62,9 +62,8 @@ impl Output {
 
     /// Dimensions for a message.
     fn shown(&self) -> String {
-        let sizes = self
-            .sizes()
-            .map(|size| size.map_or_else(|| "free".to_owned(), |size| size.to_string()));
+        let sizes = self.sizes();
+        let sizes = sizes.map(|size| size.map_or_else(|| "free".to_owned(), |size| size.to_string()));
         sizes.collect::<Vec<_>>().join(", ")
     }
 }

@@ -82,9 +82,8 @@ impl StepOrder {
     /// # Errors
     /// Never for orders: JSON can represent all their keys and values.
     pub fn message(&self) -> Result<ToWorker, LinkError> {
-        serde_json::to_string(self)
-            .map(|text| ToWorker::Job(Job::Order(text)))
-            .map_err(|error| LinkError::Unreadable(error.to_string()))
+        let text = serde_json::to_string(self).map_err(|error| LinkError::Unreadable(error.to_string()));
+        text.map(|text| ToWorker::Job(Job::Order(text)))
     }
 
     /// Reads the text of an order.

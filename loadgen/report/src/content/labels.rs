@@ -54,7 +54,7 @@ pub(crate) fn origin_text<'a>(run: &'a Run, label: &str) -> Cow<'a, str> {
     let variant = variant(run, label);
     let recorded = run.environment.origins.get(label).map(String::as_str);
     match (recorded, variant) {
-        (Some(recorded), Some(variant)) if variant.emulated.is_some() && !recorded.contains(EMULATED) => {
+        (Some(recorded), Some(variant)) if variant.emulated.is_some() && !says_emulated(recorded) => {
             let (planned, below) = variant.origin.rsplit_once(' ').unwrap_or_default();
             Cow::Owned(match recorded.starts_with(below) && planned.contains(EMULATED) {
                 true => format!("{planned} {recorded}"),
@@ -83,7 +83,12 @@ pub(crate) fn origin(run: &Run, label: &str) -> String {
 
 /// True if any part of a latency on the tier or variant comes from a distribution.
 pub(crate) fn is_emulated(run: &Run, label: &str) -> bool {
-    variant(run, label).is_some_and(|variant| variant.emulated.is_some()) || origin_text(run, label).contains(EMULATED)
+    variant(run, label).is_some_and(|variant| variant.emulated.is_some()) || says_emulated(&origin_text(run, label))
+}
+
+/// True if a part of a description says it; an address may contain any word.
+fn says_emulated(description: &str) -> bool {
+    description.split("; ").any(|part| part.starts_with(EMULATED))
 }
 
 /// Printed tier: an emulated one says so wherever it is named.

@@ -35,7 +35,7 @@ impl Tier {
         let description = labels::origin_text(run, name);
         let kind = match labels::is_emulated(run, name) {
             true => Some("emulated"),
-            false => description.contains("embedded").then_some("embedded"),
+            false => description.starts_with("embedded").then_some("embedded"),
         };
         Self {
             name: name.to_owned(),

@@ -176,10 +176,8 @@ fn parts(run: &Run) -> Vec<&'static str> {
     let bands: Vec<_> = summaries.flat_map(|summary| &summary.bands).collect();
     let has = |name: &&str| bands.iter().any(|band| band.part_us(name) > 0.0);
     let before = ["send_lag", "network"].into_iter();
-    let all = before
-        .chain(Stage::ALL.map(Stage::as_str))
-        .chain(["unattributed", "untold"]);
-    all.filter(has).collect()
+    let all = before.chain(Stage::ALL.map(Stage::as_str));
+    all.chain(["unattributed", "untold"]).filter(has).collect()
 }
 
 fn facts(run: &Run) -> Vec<(String, String)> {

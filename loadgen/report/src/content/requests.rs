@@ -19,9 +19,8 @@ pub(crate) fn sentences(run: &Run) -> Vec<String> {
         Some((kind, sent))
     });
     let kinds = grouped(sent).into_iter();
-    kinds
-        .map(|(kind, sent)| format!("Requests to {kind}: {}", sentence(sent[0])))
-        .collect()
+    let sentences = kinds.map(|(kind, sent)| format!("Requests to {kind}: {}", sentence(sent[0])));
+    sentences.collect()
 }
 
 fn sentence(sent: &SentRequests) -> String {

@@ -116,12 +116,15 @@ impl ColdStartLab<'_> {
                 // A tier in several cache states has a server for each; one suffices.
                 let targets = self.targets.single_servers.iter().filter(is_of).take(offsets.len());
                 let targets: Vec<&Target> = targets.collect();
+                let mut before = Vec::new();
                 for target in &targets {
                     target.control.unload(&self.context.plan.model).await?;
+                    // Read before the clock starts, of which it would take a part.
+                    before.push(tier_bytes(target).await?);
                 }
                 let start = Instant::now();
-                let loads = targets.into_iter().zip(&offsets);
-                try_join_all(loads.map(|(target, &offset)| self.load(target, start + offset, start))).await?
+                let loads = targets.into_iter().zip(before).zip(&offsets);
+                try_join_all(loads.map(|(server, &offset)| self.load(server, start + offset, start))).await?
             }
             ColdWay::Restart => {
                 let start = Instant::now();
@@ -158,10 +161,14 @@ impl ColdStartLab<'_> {
         offsets.collect()
     }
 
-    /// Loads an unloaded model at its due time, and requests a first reply.
-    async fn load(&self, target: &Target, due: Instant, start: Instant) -> Result<StartTimes, RunError> {
+    /// Loads an unloaded model at its due time, and requests a first reply. `before` is what the server had read of its tier.
+    async fn load(
+        &self,
+        (target, before): (&Target, u64),
+        due: Instant,
+        start: Instant,
+    ) -> Result<StartTimes, RunError> {
         let model = &self.context.plan.model;
-        let before = tier_bytes(target).await?;
         sleep_until(due).await;
         let document = target.control.load(model).await?;
         let ready = start.elapsed();
@@ -182,11 +189,7 @@ impl ColdStartLab<'_> {
         start: Instant,
     ) -> Result<(StartTimes, Launched), RunError> {
         sleep_until(due).await;
-        let replica = Replica {
-            variant,
-            number,
-            purpose: Purpose::ColdStarts,
-        };
+        let replica = Replica::new(variant, number, Purpose::ColdStarts);
         let server = self.targets.servers.launch(self.context, &replica).await?;
         let ready = start.elapsed();
         let target = server.target(self.context, variant).await?;
@@ -240,15 +243,8 @@ async fn tier_bytes(target: &Target) -> Result<u64, RunError> {
 fn stages_of(document: &LoadDocument) -> Vec<(String, f64)> {
     let mut stages_s: Vec<(String, f64)> = STAGES.map(|stage| (stage.to_owned(), 0.0)).into();
     for version in &document.versions {
-        let seconds = &version.seconds;
-        let all = [
-            seconds.read,
-            seconds.verify,
-            seconds.place,
-            seconds.session,
-            seconds.warmup,
-            seconds.features,
-        ];
+        let of = &version.seconds;
+        let all = [of.read, of.verify, of.place, of.session, of.warmup, of.features];
         for ((_, sum), more) in stages_s.iter_mut().zip(all) {
             *sum += more;
         }

@@ -37,6 +37,8 @@ pub(super) struct PreparedData {
     pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
     /// Source of the data.
     pub(super) stamp: String,
+    /// Files of the model, and the table that it joins.
+    pub(super) files: Vec<PathBuf>,
 }
 
 impl PreparedData {
@@ -86,7 +88,15 @@ pub(super) struct Replica<'a> {
     pub(super) purpose: Purpose,
 }
 
-impl Replica<'_> {
+impl<'a> Replica<'a> {
+    pub(super) const fn new(variant: &'a VariantPlan, number: u32, purpose: Purpose) -> Self {
+        Self {
+            variant,
+            number,
+            purpose,
+        }
+    }
+
     /// Name of its log, without the ending.
     pub(super) fn log_name(&self) -> String {
         let mut name = self.variant.file_name();

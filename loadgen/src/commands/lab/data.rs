@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
-use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
+use tierlab_formats::model::{CONFIG_FILE, MANIFEST_FILE, ModelConfig};
 use tierlab_formats::table::{EXTENSION, MAGIC};
 
 /// Generates missing data.
@@ -27,22 +26,27 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
                 let problem = format!("no model `{}`: {} does not exist", plan.model, folder.display());
                 return Err(plan.refuse("lab.data.repository", problem).into());
             }
-            let mut files = [files_below(&folder), files_below(features)].concat();
+            let found = [files_below(&folder), files_below(features)].concat();
+            let mut files: Vec<_> = found.iter().map(|(_, of)| (of.len(), of.modified().ok())).collect();
             files.sort_unstable();
             let stamp = format!("given {} {} {files:?}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
         }
         Data::Generated { rows, model_size } => generate(context, *rows, model_size)?,
     };
-    let table_bytes = match joined_table(&repository, &plan.model)? {
-        None => 0,
-        Some(table) => {
-            let file = features.join(format!("{table}.{EXTENSION}"));
-            plan.check_opens("lab.data.features", &file)?;
-            fs::metadata(&file).map_err(RunError::io(&file))?.len()
-        }
-    };
+    let folder = repository.join(&plan.model);
+    let of_model = files_below(&folder).into_iter().map(|(file, _)| file);
+    // The manifest names the program that wrote it and the files' checksums.
+    let mut files: Vec<PathBuf> = of_model.filter(|file| !file.ends_with(MANIFEST_FILE)).collect();
+    let mut table_bytes = 0;
+    if let Some(table) = joined_table(&repository, &plan.model)? {
+        let file = features.join(format!("{table}.{EXTENSION}"));
+        plan.check_opens("lab.data.features", &file)?;
+        table_bytes = fs::metadata(&file).map_err(RunError::io(&file))?.len();
+        files.push(file);
+    }
     Ok(PreparedData {
+        files,
         repository,
         features,
         table_bytes,
@@ -51,13 +55,13 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<PreparedData, RunError
     })
 }
 
-/// Returns the length and the last change of every file below a folder; unreadable ones are left out.
-pub(super) fn files_below(folder: &Path) -> Vec<(u64, Option<SystemTime>)> {
+/// Returns every file below a folder, links included; unreadable ones, and links to a folder above, are left out.
+pub(super) fn files_below(folder: &Path) -> Vec<(PathBuf, Metadata)> {
+    let above = fs::canonicalize(folder).unwrap_or_default();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let facts = |file: Metadata| (file.len(), file.modified().ok());
-    let files = entries.flat_map(|entry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => files_below(&entry.path()),
-        Ok(kind) if kind.is_file() => entry.metadata().map(facts).into_iter().collect(),
+    let files = entries.flat_map(|entry| match (entry.path(), fs::metadata(entry.path())) {
+        (path, Ok(found)) if found.is_file() => vec![(path, found)],
+        (path, Ok(_)) if fs::canonicalize(&path).is_ok_and(|path| !above.starts_with(path)) => files_below(&path),
         _ => Vec::new(),
     });
     files.collect()
@@ -92,9 +96,8 @@ struct LayoutOutput {
 fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), RunError> {
     let lab = context.lab;
     let required = lab.variants.iter().filter(|variant| variant.tier.publish);
-    let required: BTreeSet<(&str, &str)> = required
-        .filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)))
-        .collect();
+    let required = required.filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)));
+    let required: BTreeSet<(&str, &str)> = required.collect();
     for (tier, layout) in required {
         let location = &locations.by_tier[tier];
         let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
@@ -217,7 +220,19 @@ mod tests {
         let before = stamp();
         assert_eq!(stamp(), before);
         fs::write(place.path().join("repository/m/model.onnx"), "newer").unwrap();
-        assert_ne!(stamp(), before);
+        let newer = stamp();
+        assert_ne!(newer, before);
+        // Linked files are published, and so are those of linked folders.
+        fs::create_dir(place.path().join("own")).unwrap();
+        fs::write(place.path().join("own/t.rows"), "old").unwrap();
+        std::os::unix::fs::symlink("../own/t.rows", place.path().join("features/t.rows")).unwrap();
+        std::os::unix::fs::symlink("../../own", place.path().join("repository/m/1")).unwrap();
+        std::os::unix::fs::symlink("..", place.path().join("repository/m/loop")).unwrap();
+        let linked = stamp();
+        assert_ne!(linked, newer);
+        fs::write(place.path().join("own/t.rows"), "newest").unwrap();
+        assert_ne!(stamp(), linked);
+        assert_eq!(files_below(&place.path().join("repository/m")).len(), 2);
     }
 
     #[test]

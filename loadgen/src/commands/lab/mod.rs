@@ -85,9 +85,11 @@ pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunE
     // Before the lab's own work, which would count as foreign load.
     let warnings = doctor::warnings(options.bin_dir.as_deref()).await;
     context.prepared = data::prepare(&context)?;
+    let hashes = sha256(&[configs, take(&mut context.prepared.files)].concat())?;
+    let earlier = resumed.as_ref().map(|(earlier, _)| earlier);
+    earlier.map_or(Ok(()), |earlier| earlier.check_files(&hashes))?;
     // Reports gaps of the price list before anything runs; sizes of layouts are known only once they are written.
     prices::of_variants(&context)?;
-    let earlier = resumed.as_ref().map(|(earlier, _)| earlier);
     let instrument = prove(&plan, earlier, &options.run.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
         check_answerable(&plan, question, lab.variants.len(), &instrument)?;
@@ -109,7 +111,7 @@ pub async fn run(options: &LabOptions, interrupt: Interrupt) -> Result<Run, RunE
     // The claim is held to the end of the run.
     let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
     let run = Run {
-        config_sha256: sha256(&configs)?,
+        config_sha256: hashes,
         pricing,
         variants: take(&mut targets.variants),
         cold_starts,

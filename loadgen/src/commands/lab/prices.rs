@@ -25,7 +25,7 @@ pub(super) fn of_variants(context: &LabContext<'_>) -> Result<Option<Pricing>, R
         let model = files_below(&prepared.repository.join(&plan.model));
         let stored = StoredBytes {
             table_bytes: prepared.table_bytes,
-            model_bytes: model.iter().map(|(bytes, _)| bytes).sum(),
+            model_bytes: model.iter().map(|(_, file)| file.len()).sum(),
         };
         prices::add_variants(&mut pricing, file, &named, stored)?;
         if let Some(gib) = plan.table_gib

@@ -173,11 +173,7 @@ impl Servers {
         stage::ignore_missing(std::fs::remove_file(&service)).map_err(RunError::io(&service))?;
         let mut targets = Vec::new();
         for number in 0..variant.servers {
-            let replica = Replica {
-                variant,
-                number,
-                purpose: Purpose::Loads,
-            };
+            let replica = Replica::new(variant, number, Purpose::Loads);
             let server = self.launch(context, &replica).await?;
             targets.push(server.target(context, variant).await?);
             self.servers.push(server.child);

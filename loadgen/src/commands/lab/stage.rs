@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
 use tierlab_load::interrupt::Interrupt;
+use tierlab_load::keys::Population;
 use tierlab_load::payload::{Encoding, Form};
 use tierlab_load::reply::Limit;
 use tierlab_protocol::metrics;
@@ -63,12 +64,7 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Pu
     let folder = folder(context.lab, variant, purpose);
     ignore_missing(fs::remove_dir_all(&folder)).map_err(RunError::io(&folder))?;
     for number in 0..variant.servers {
-        let replica = Replica {
-            variant,
-            number,
-            purpose,
-        };
-        let folder = server_folder(context.lab, &replica);
+        let folder = server_folder(context.lab, &Replica::new(variant, number, purpose));
         fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
     }
     Ok(())
@@ -84,7 +80,8 @@ pub(super) async fn prepare(
     let is_filled = stage.fill == StageFill::Filled;
     let prepared = &context.prepared;
     let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
-    if let (true, Content::Joined(population)) = (is_filled, &target.content) {
+    if is_filled && stored_bytes > 0 {
+        let population = entities(context.plan, target, "staged = \"filled\"")?;
         // An entity of every part of the table, so that each of its blocks is read once.
         let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
         let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
@@ -109,6 +106,18 @@ pub(super) async fn prepare(
         held_bytes,
         capacity_bytes: stage.capacity_bytes,
     }))
+}
+
+/// Returns the entities that a model's requests consist of: those fill what `setting` asks for.
+fn entities<'a>(plan: &Plan, target: &'a Target, setting: &str) -> Result<&'a Population, RunError> {
+    let Content::Joined(population) = &target.content else {
+        let model = &plan.model;
+        let problem = format!(
+            "`{setting}`: requests to model `{model}` are not of entities alone, which would fill it; leave it out"
+        );
+        return Err(RunError::Usage(problem));
+    };
+    Ok(population)
 }
 
 /// Returns the distance in rows between requested entities, so that every block of the table is read.
@@ -139,11 +148,7 @@ pub(super) async fn settle(target: &Target) -> Result<u64, RunError> {
 /// again: a cache that weighs the frequency of requests (TinyLFU) treats all entries of a first pass as equally
 /// worthless, and evicts the popular ones, which came first.
 pub(super) async fn fill_cache(plan: &Plan, target: &Target, interrupt: &Interrupt) -> Result<(), RunError> {
-    let Content::Joined(population) = &target.content else {
-        let model = &plan.model;
-        let problem = format!("`lab.cache.prefill`: model `{model}` joins no features, so there is nothing to cache");
-        return Err(RunError::Usage(problem));
-    };
+    let population = entities(plan, target, "lab.cache.prefill")?;
     let count = population.count();
     let ids_from = |rank: u64| -> Vec<i64> {
         let ranks = rank..(rank + ROUND_ENTITIES).min(count);
@@ -205,6 +210,33 @@ async fn request_entities(plan: &Plan, target: &Target, ids: &[i64], interrupt: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::control::Control;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use tierlab_load::inputs::{Declared, InputRules, Inputs};
+    use tierlab_load::keys::KeyDistribution;
+
+    #[tokio::test]
+    async fn a_model_with_inputs_of_its_own_is_not_filled_by_entities_and_says_so() {
+        let text = "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.5\nstep_s = 2.0\ndrain_s = 1.0\n\
+                    [[load]]\nmode = \"realtime\"\nrates = [50]\n";
+        let plan = Plan::parse(Path::new("t.toml"), text).unwrap();
+        let declared = Declared {
+            model: "m",
+            inputs: &[],
+            outputs: &[],
+            batched: true,
+        };
+        let inputs = Inputs::resolve(&InputRules::default(), &declared).unwrap();
+        let joined = Population::new(0, 10, KeyDistribution::Uniform, 1);
+        let control = Control::own("http://127.0.0.1:1", None).unwrap();
+        let target = Target::new(control, Content::Mixed(joined, inputs), BTreeMap::new());
+        let error = fill_cache(&plan, &target, &Interrupt::never()).await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("`lab.cache.prefill`: requests to model `m` are not of entities alone"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn every_block_is_asked_for_whatever_a_row_takes_in_its_layout() {

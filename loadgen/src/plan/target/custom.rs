@@ -4,6 +4,8 @@
 use super::{RawTarget, Scope};
 use crate::plan::fault::{Fault, check_opens, conflict, empty, fault, misplaced, missing, only_with, refuse};
 use crate::plan::inputs::drawn_length;
+use crate::plan::value::part;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
@@ -146,17 +148,31 @@ fn entities(raw: &RawTarget, scope: &Scope<'_>) -> Result<Option<EntityRange>, F
     Ok(Some(EntityRange { first_id, count }))
 }
 
+/// Text of random words: a number of them, or the name of a recorded number.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWords {
+    words: toml::Value,
+    blocks: Option<String>,
+}
+
 /// Values drawn for places of the body.
 fn values(raw: &RawTarget, scope: &Scope<'_>) -> Result<BTreeMap<String, Drawn>, Fault> {
     let drawn = raw.values.iter().map(|(name, value)| {
         let at = format!("{}.values.{name}", scope.at);
-        let drawn = match value.get("words") {
-            Some(toml::Value::String(words)) => Drawn::Recorded {
-                words: words.clone(),
-                blocks: value.get("blocks").and_then(toml::Value::as_str).map(str::to_owned),
-            },
-            Some(words) => Drawn::Words(drawn_length(&at, words.clone(), scope.base)?),
-            None => Drawn::Number(drawn_length(&at, value.clone(), scope.base)?),
+        if value.get("words").is_none() {
+            let number = drawn_length(&at, value.clone(), scope.base)?;
+            return Ok((name.clone(), Drawn::Number(number)));
+        }
+        let read = part(value.clone()).map_err(|error: toml::de::Error| Fault::new(&at, error.message()));
+        let words: RawWords = read?;
+        let drawn = match words {
+            RawWords {
+                words: toml::Value::String(words),
+                blocks,
+            } => Drawn::Recorded { words, blocks },
+            RawWords { words, blocks: None } => Drawn::Words(drawn_length(&at, words, scope.base)?),
+            RawWords { .. } => return misplaced(format!("{at}.blocks"), "`words` of a recording, by their name there"),
         };
         Ok((name.clone(), drawn))
     });

@@ -417,6 +417,14 @@ mod tests {
                 "`target.values.n`",
             ),
             (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = { words = \"w\", block = \"b\" } }",
+                "`target.values.n`: unknown field `block`",
+            ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = { words = 9, blocks = \"b\" } }",
+                "`target.values.n.blocks` is only allowed with `words` of a recording",
+            ),
+            (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = 3 }",
                 "{n} is missing in `target.body`",
             ),

@@ -92,6 +92,19 @@ fn an_agent_needs_no_tiers() {
 }
 
 #[test]
+fn a_real_service_is_known_by_the_kind_of_its_tier() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(here.path().join("tiers")).unwrap();
+    std::fs::write(here.path().join("tiers/bucket.toml"), "kind = \"s3\"\n").unwrap();
+    let text = format!(
+        "{HEAD}{LOAD}[lab]\ntiers = [\"bucket\"]\nwork = \"w\"\nserver_config = \"server.toml\"\n[lab.data]\nrows = 10\n\
+         [lab.tier.bucket]\norigin = \"real\"\n[[variant]]\nname = \"v\"\ntier = \"bucket\"\nemulated = \"gp3\"\n"
+    );
+    let error = Plan::parse(&here.path().join("t.toml"), &text).unwrap_err().to_string();
+    assert!(error.contains("over the real tier `bucket`"), "{error}");
+}
+
+#[test]
 fn requests_of_one_process_are_refused_with_several() {
     const STREAMS: &str = "[target]\nkind = \"http\"\npath = \"/\"\nreply = \"sse\"\n";
     const SEARCH: &str = "[search]\nonly = true\nslo = \"p99 < 50 ms\"\nmax_rate = 400\n";

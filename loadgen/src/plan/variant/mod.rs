@@ -453,7 +453,7 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, parts: &Parts<'_>) -
     }
     if variant.emulated.is_some()
         && variant.tier.origin == Origin::Real
-        && matches!(variant.tier.name.as_str(), "s3" | "nfs")
+        && matches!(variant.tier.kind.as_str(), "s3" | "nfs")
     {
         refuse!(
             key("emulated"),

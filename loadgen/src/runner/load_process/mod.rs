@@ -162,9 +162,8 @@ async fn work(
         };
         if let Some((done, samples)) = finished {
             let late_us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
-            output
-                .send(&ToRun::Reply(WorkerReply::Done(Done { late_us, ..done })))
-                .await?;
+            let done = WorkerReply::Done(Done { late_us, ..done });
+            output.send(&ToRun::Reply(done)).await?;
             for chunk in samples.chunks(SAMPLES_AT_ONCE) {
                 let chunk = WorkerReply::Samples(chunk.to_vec());
                 output.send(&ToRun::Reply(chunk)).await?;

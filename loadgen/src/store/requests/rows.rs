@@ -26,10 +26,8 @@ const ROW_GROUP: usize = 16 * BATCH;
 pub(super) fn write(path: &Path, step: &StepId, requests: &[KeptRequest], facts: &RequestFacts) -> io::Result<()> {
     let shapes = facts.shapes();
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        .set_max_row_group_row_count(Some(ROW_GROUP))
-        .build();
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    let properties = properties.set_max_row_group_row_count(Some(ROW_GROUP)).build();
     let schema = batch(step, &[], facts, &shapes)?.schema();
     write_with(path, |file| {
         let mut writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(io::Error::other)?;

@@ -32,10 +32,8 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Close
     let _stop = LoopStop(&shared);
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
-    let conducted = shared
-        .users
-        .run_both(conduct(&shared), (&mut attack).map_err(DriverError::from), interrupt)
-        .await?;
+    let attacking = (&mut attack).map_err(DriverError::from);
+    let conducted = shared.users.run_both(conduct(&shared), attacking, interrupt).await?;
     let Some((window_began, ended)) = conducted else {
         return Ok(None);
     };

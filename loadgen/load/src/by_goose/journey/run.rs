@@ -46,10 +46,8 @@ pub async fn run_from<E: From<DriverError>>(
     }
     let host = shared.step.endpoint.address.url();
     let attack = attack(host, shared.step.users, scenario_of(&shared), false)?;
-    let ran = shared
-        .open_loop
-        .run(Box::pin(attack.execute().map_err(DriverError::from)), start, interrupt)
-        .await?;
+    let attacking = Box::pin(attack.execute().map_err(DriverError::from));
+    let ran = shared.open_loop.run(attacking, start, interrupt).await?;
     Ok(ran.map(|(observed, window_began)| {
         let EndedJourneys { journeys, steps } = std::mem::take(&mut *lock(&shared.done));
         JourneyResults {
