@@ -177,7 +177,12 @@ impl RepeatRun {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.failed.load(Ordering::Relaxed) || self.stop.is_requested() || self.is_out_of_data()
+        self.is_cut_short() || self.is_out_of_data()
+    }
+
+    /// True after an error or an interrupt, which also ends calls that are not yet due.
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) || self.stop.is_requested()
     }
 
     /// Returns once calls in flight are given up: at the end of the drain, or soon after an interrupt.
