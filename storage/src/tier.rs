@@ -150,6 +150,11 @@ pub trait Tier: Send + Sync + 'static {
             .await
     }
 
+    /// Number of requests that write an object of this size, without retries.
+    fn put_requests(&self, bytes: u64) -> u32 {
+        self.inner().map_or(1, |inner| inner.put_requests(bytes))
+    }
+
     /// Removes an object.
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         self.inner().ok_or_else(|| read_only(path.as_str()))?.delete(path).await
