@@ -2,7 +2,7 @@
 //! opened tables.
 
 use crate::plan::Common;
-use crate::prepared_tier::{OpenTier, PreparedTier, PreparedTiers};
+use crate::prepared_tier::{OpenTier, PreparedTiers};
 use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
 use anyhow::{Context, Error, Result, ensure};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tierlab_formats::table::{TableHeader, header_len};
 use tierlab_instrument::host::Host;
 use tierlab_instrument::units;
-use tierlab_layouts::{Layout, Options, Table, lay_out};
+use tierlab_layouts::{Layout, Options, Table, lay_out, manifest};
 use tierlab_models::tables::RowSource;
 use tierlab_storage::{Body, ObjectPath, TierConfig};
 
@@ -59,13 +59,14 @@ pub(super) fn measure_placements(
     let mut rounds = Rounds::new(common.repeats, stop, placements.len() + order.len(), expected);
     let mut laid_out = BTreeMap::new();
     rounds.prepare(&placements, |placement| {
-        let name = format!("{}/{}", placement.table, placement.layout);
         let options = Options {
             layout: placement.layout,
             shard_bytes,
         };
         let (tier, file) = (&tiers[&placement.tier], files[&placement.table].clone());
-        let table = lay_out_one(tier, name.trim_start_matches('/'), file, options)?;
+        let name = format!("{}/{}", placement.table, placement.layout);
+        let folder = format!("{}/{}", tier.folder, name.trim_start_matches('/'));
+        let table = lay_out_one(tier.opened(), &folder, file, options)?;
         laid_out.insert(placement.clone(), table);
         Ok(())
     })?;
@@ -105,18 +106,19 @@ pub(super) struct Stored {
     open_bytes: u64,
 }
 
-/// Lays a file of the rows format out in a folder of this name.
-fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
-    let OpenTier { tier, runtime } = prepared_tier.opened();
+/// Lays a file of the rows format out in a folder.
+fn lay_out_one(opened: &OpenTier, folder: &str, file: Bytes, options: Options) -> Result<LaidOut> {
+    let OpenTier { tier, runtime } = opened;
     runtime.block_on(async {
         let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
         let from = ObjectPath::new("t.rows")?;
         memory.put(&from, Body::Bytes(file)).await?;
-        let folder = ObjectPath::new(&format!("{}/{name}", prepared_tier.folder))?;
+        let folder = ObjectPath::new(folder)?;
         let started = Instant::now();
-        lay_out((&*memory, &from), (&**tier, &folder), options, &mut |_| ()).await?;
+        let written = lay_out((&*memory, &from), (&**tier, &folder), options, &mut |_| ()).await?;
         let laid_out_s = started.elapsed().as_secs_f64();
-        let objects = tier.list(Some(&folder)).await?;
+        // Without a listing, for which a bucket may lack the permission.
+        let manifest = tier.stat(&folder.join(manifest::NAME)?).await?;
         let started = Instant::now();
         let table = Table::open(Arc::clone(tier), folder).await?;
         let (mut open_requests, mut open_bytes) = (0, 0);
@@ -126,8 +128,8 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
             open_bytes += rows.cost.read.wire_bytes;
         }
         let stored = Stored {
-            objects: objects.len() as u64,
-            stored_bytes: objects.iter().map(|object| object.size).sum(),
+            objects: written.objects(),
+            stored_bytes: written.bytes + manifest.size,
             laid_out_s,
             open_ms: started.elapsed().as_secs_f64() * 1e3,
             open_requests,
@@ -209,7 +211,61 @@ impl RowsFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prepared_tier::{PreparedTier, runtime};
+    use async_trait::async_trait;
+    use std::ops::Range;
     use tierlab_models::tables::TableKind;
+    use tierlab_storage::tiers::memory::MemoryTier;
+    use tierlab_storage::{ErrorKind, Object, ReadMany, StorageError, Tier, TierInfo};
+
+    /// Tier without permission to list.
+    struct Unlisted(Arc<dyn Tier>);
+
+    #[async_trait]
+    impl Tier for Unlisted {
+        fn info(&self) -> TierInfo {
+            self.0.info()
+        }
+
+        async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+            self.0.stat(path).await
+        }
+
+        async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+            self.0.read_many(object, ranges).await
+        }
+
+        async fn list(&self, _: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+            Err(ErrorKind::Denied.error("the bucket", "no permission to list"))
+        }
+
+        fn inner(&self) -> Option<&dyn Tier> {
+            Some(&*self.0)
+        }
+    }
+
+    #[test]
+    fn a_table_is_laid_out_and_measured_without_permission_to_list() {
+        let inner: Arc<dyn Tier> = Arc::new(MemoryTier::default());
+        let opened = OpenTier {
+            tier: Arc::new(Unlisted(Arc::clone(&inner))),
+            runtime: runtime(1).unwrap(),
+        };
+        let table = RowsFile::generate(&*TableKind::Ctr.source(1).unwrap(), 50, 1).unwrap();
+        for layout in Layout::all() {
+            let (folder, file) = (format!("bench/{layout}"), table.bytes.clone());
+            let options = Options {
+                layout,
+                shard_bytes: 8192,
+            };
+            let stored = lay_out_one(&opened, &folder, file, options).unwrap().stored;
+            let folder = ObjectPath::new(&folder).unwrap();
+            let listed = opened.runtime.block_on(inner.list(Some(&folder))).unwrap();
+            let bytes = listed.iter().map(|object| object.size).sum::<u64>();
+            let found = (stored.objects, stored.stored_bytes);
+            assert_eq!(found, (listed.len() as u64, bytes), "{layout}");
+        }
+    }
 
     #[test]
     fn an_error_of_a_measurement_ends_the_rounds_and_loses_nothing() {
