@@ -43,6 +43,11 @@ impl Fio {
         Self(all.find(|file| file.is_file()))
     }
 
+    /// True if it is installed and has a job equivalent to a point.
+    pub(crate) fn has_job(&self, point: &Point, access: &Access) -> bool {
+        self.0.is_some() && arguments((point, 0), access, Path::new("")).is_some()
+    }
+
     /// Runs the job equivalent to a repeat of a point on its one local file, once `prepare_file` has prepared it; `None`
     /// without such a job.
     ///

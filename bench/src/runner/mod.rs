@@ -68,14 +68,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let (hosts, run) = match fleet {
         None => with_tiers(&plan.common, &stop, 0, |tiers| {
             check_space(&plan, tiers)?;
-            rounds(&plan, &mut journal, &stop, |point, repeat| {
+            rounds(&plan, &mut journal, &fio, &stop, |point, repeat| {
                 let tier = tiers.get_mut(&point.tier).context("a point's tier is not open")?;
                 Ok(measure(&plan, tier, &fio, (point, repeat), &stop))
             })?;
             Ok(None)
         })?,
         Some(mut fleet) => {
-            let measured = rounds(&plan, &mut journal, &stop, |point, repeat| {
+            let measured = rounds(&plan, &mut journal, &fio, &stop, |point, repeat| {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
@@ -209,10 +209,21 @@ impl PointSeconds {
     }
 }
 
+/// Expected mean time of the repeats, with those of fio.
+fn expected_repeat(order: &[(u32, &Point)], access: &Access, fio: &Fio) -> Duration {
+    let of = |&(_, point): &(u32, &Point)| {
+        let tools = 1 + u32::from(fio.has_job(point, access));
+        (access.warmup_of(point) + access.window) * tools
+    };
+    let all: Duration = order.iter().map(of).sum();
+    all / order.len().max(1) as u32 + STEP_OVERHEAD
+}
+
 /// Measures every repeat missing in the journal.
 fn rounds(
     plan: &Plan,
     journal: &mut Journal,
+    fio: &Fio,
     stop: &Stop,
     mut measure: impl FnMut(&Point, u32) -> Result<Entry>,
 ) -> Result<()> {
@@ -221,7 +232,7 @@ fn rounds(
     let points: Vec<Point> = plan.points.iter().cloned().collect();
     let mut order = shuffled_rounds(plan.common.seed, plan.common.repeats, &points);
     order.retain(|(repeat, point)| !done.contains(&((*point).clone(), *repeat)));
-    let expected = plan.access.warmup + plan.access.window + STEP_OVERHEAD;
+    let expected = expected_repeat(&order, &plan.access, fio);
     Rounds::new(plan.common.repeats, stop, order.len(), expected).measure(&order, |repeat, point| {
         let entry = measure(point, repeat)?;
         match stop.is_requested() {
@@ -277,5 +288,25 @@ fn measure_fio(plan: &Plan, tier: &PreparedTier, fio: &Fio, entry: &mut Entry, s
     match fio.run((&entry.point, entry.repeat), &plan.access, &file, prepare_file, stop) {
         Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
         Err(error) => entry.peer_faults.push(format!("{error:#}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expected_time_of_a_repeat_includes_that_of_fio() {
+        let local = Point {
+            way: Way::Pread,
+            cache: CacheState::Warm,
+            ..Point::reads("disk", 4096)
+        };
+        let remote = Point::reads("bucket", 4096);
+        let (order, second) = ([(0_u32, &local), (0, &remote)], Duration::from_secs(1));
+        let access = Access::reads(1 << 20, second, second);
+        let expected = |fio| expected_repeat(&order, &access, &Fio(fio));
+        assert_eq!(expected(None), 2 * second + STEP_OVERHEAD);
+        assert_eq!(expected(Some("fio".into())), 3 * second + STEP_OVERHEAD);
     }
 }
