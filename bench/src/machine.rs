@@ -1,6 +1,7 @@
 //! Machine during a measurement: CPU, the disk or NFS mount below a folder, and its description. In: the watched parts. Out: counters
 //! from files such as `/proc/diskstats` and `/proc/self/mountstats`, and their differences between two readings.
 
+use anyhow::{Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::DiskStat;
 use procfs::process::{MountStat, NFSOperationStat, Process};
@@ -13,6 +14,7 @@ use tierlab_analysis::record::Limits;
 use tierlab_instrument::host::{Host, filesystem};
 use tierlab_instrument::machine::disturbance::cpu_disturbances;
 use tierlab_instrument::machine::{CpuTicks, SECTOR_BYTES};
+use tierlab_instrument::units::bytes;
 
 /// Machine and build.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -93,6 +95,18 @@ impl MachineMonitor {
             at: Instant::now(),
         }
     }
+}
+
+/// Checks that something that is held in memory fits there.
+///
+/// # Errors
+/// The machine has less memory.
+pub(crate) fn check_memory(what: &str, needed: u64) -> Result<()> {
+    let memory = Host::here().memory_bytes;
+    let [takes, has] = [needed, memory].map(bytes);
+    let is_enough = memory == 0 || needed <= memory;
+    ensure!(is_enough, "{what} takes {takes} of memory, but this machine has {has}");
+    Ok(())
 }
 
 /// Returns the CPU seconds of this process so far.

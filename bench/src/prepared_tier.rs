@@ -188,6 +188,13 @@ impl PreparedTier {
         copies.fold(written.max().unwrap_or(0), u64::saturating_add)
     }
 
+    /// Bytes of the points' data if this tier holds it in memory; 0 for other tiers.
+    pub(crate) fn memory_bytes<'a>(&self, points: impl Iterator<Item = &'a Point>, size: u64) -> u64 {
+        let points = points.filter(|_| self.config.kind() == "memory");
+        let keys: BTreeSet<DataKey> = points.map(DataKey::of).collect();
+        keys.iter().map(|key| key.bytes(size)).fold(0, u64::saturating_add)
+    }
+
     /// The tier opened first.
     pub(crate) fn opened(&self) -> &OpenTier {
         &self.opened[&self.base]

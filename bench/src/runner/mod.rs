@@ -5,7 +5,7 @@ mod record;
 mod report;
 mod summary;
 
-use crate::machine::Environment;
+use crate::machine::{Environment, check_memory};
 use crate::peers::{FIO, Fio};
 use crate::plan::{Access, CacheState, Flags, Operation, Plan, Point, Way, bad_usage};
 use crate::prepared_tier::{PreparedTier, PreparedTiers, with_tiers};
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use summary::{Summary, Verdict, summaries};
 use tierlab_agents::options::AgentsOptions;
-use tierlab_instrument::host::{Host, filesystem};
+use tierlab_instrument::host::filesystem;
 use tierlab_instrument::units::bytes;
 
 /// Flags of `run`.
@@ -138,24 +138,21 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
     Fleet::open(&agents, plan, &options.flags, options.seconds).map(Some)
 }
 
-/// Refuses a run whose calls in flight do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
+/// Refuses a run whose calls in flight or data of tiers in memory do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
 /// local tiers are in that folder.
 fn check_space(plan: &Plan, tiers: &PreparedTiers) -> Result<()> {
     let points = plan.points.iter();
     // A restore reads in parts.
     let holding = points.filter(|point| point.operation.moves_bytes() && point.operation != Operation::Restore);
-    let held = holding.map(Point::in_flight_bytes);
-    let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
-    let (is_enough, held, memory) = (memory == 0 || held <= memory, bytes(held), bytes(memory));
-    ensure!(
-        is_enough,
-        "cross.block: the calls in flight hold {held} in memory, and this machine has {memory}: lower `block` or `depth`"
-    );
-    let of = |(name, tier): (&String, &PreparedTier)| {
+    let held = holding.map(Point::in_flight_bytes).max();
+    check_memory("cross: `block` × `depth`", held.unwrap_or(0))?;
+    let (mut needed, mut in_memory) = (0_u64, 0_u64);
+    for (name, tier) in tiers {
         let points = plan.points.iter().filter(|point| point.tier == *name);
-        tier.local_bytes(points, plan.access.size)
-    };
-    let needed = tiers.iter().map(of).fold(0, u64::saturating_add);
+        in_memory = in_memory.saturating_add(tier.memory_bytes(points.clone(), plan.access.size));
+        needed = needed.saturating_add(tier.local_bytes(points, plan.access.size));
+    }
+    check_memory("the data of tiers of kind `memory`", in_memory)?;
     let Some(root) = tiers.values().find_map(PreparedTier::root).filter(|_| needed > 0) else {
         return Ok(());
     };

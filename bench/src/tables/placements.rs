@@ -1,11 +1,12 @@
 //! Tables in memory, and laid out on the tiers of a run. In: a kind and a seed, or a path; layouts. Out: tables in the rows format, and
 //! opened tables.
 
+use crate::machine::check_memory;
 use crate::plan::Common;
 use crate::prepared_tier::{OpenTier, PreparedTiers};
 use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,8 +15,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::table::{TableHeader, header_len};
-use tierlab_instrument::host::Host;
-use tierlab_instrument::units;
 use tierlab_layouts::{Layout, Options, Table, lay_out, manifest};
 use tierlab_models::tables::RowSource;
 use tierlab_storage::{Body, ObjectPath, TierConfig};
@@ -142,18 +141,6 @@ fn lay_out_one(opened: &OpenTier, folder: &str, file: Bytes, options: Options) -
     })
 }
 
-/// Checks that something that is held in memory fits there.
-///
-/// # Errors
-/// The machine has less memory.
-pub(super) fn check_memory(what: &str, needed: u64) -> Result<()> {
-    let memory = Host::here().memory_bytes;
-    let [takes, has] = [needed, memory].map(units::bytes);
-    let is_enough = memory == 0 || needed <= memory;
-    ensure!(is_enough, "{what} takes {takes} of memory, but this machine has {has}");
-    Ok(())
-}
-
 /// File in the rows format.
 pub(super) struct RowsFile {
     pub(super) header: TableHeader,
@@ -212,6 +199,7 @@ impl RowsFile {
 mod tests {
     use super::*;
     use crate::prepared_tier::{PreparedTier, runtime};
+    use anyhow::ensure;
     use async_trait::async_trait;
     use std::ops::Range;
     use tierlab_models::tables::TableKind;

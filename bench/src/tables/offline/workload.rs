@@ -2,9 +2,10 @@
 //! the inputs with their columns, and sessions.
 
 use super::plan::{Accelerator, RawWorkload};
+use crate::machine::check_memory;
 use crate::plan::bad_usage;
 use crate::random::Random;
-use crate::tables::placements::{RowsFile, check_memory};
+use crate::tables::placements::RowsFile;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
