@@ -79,10 +79,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
+            let failed = fleet.close().err();
             let mut run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
-            let hosts = fleet.hosts.clone();
-            run.failed = fleet.close().err().map(|error| format!("{error:#}"));
-            (Some(hosts), run)
+            run.failed = failed.map(|error| format!("{error:#}"));
+            (Some(fleet.hosts), run)
         }
     };
     let figures = Figures {
@@ -138,8 +138,8 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
     Fleet::open(&agents, plan, &options.flags, options.seconds).map(Some)
 }
 
-/// Refuses a run whose calls in flight or data of tiers in memory do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
-/// local tiers are in that folder.
+/// Refuses a run whose calls in flight, or data of tiers in memory, do not fit into memory, or whose data does not fit into its scratch
+/// folder, before writing. All local tiers are in that folder.
 fn check_space(plan: &Plan, tiers: &PreparedTiers) -> Result<()> {
     let points = plan.points.iter();
     // A restore reads in parts.

@@ -39,7 +39,7 @@ enum Job {
     Setup(Setup),
     /// Measures a point's repeat, once all agents have prepared it. Answer: an [`AgentRepeatResult`].
     Measure(Point, u32),
-    /// Removes everything written. Answer: null.
+    /// Removes everything written. Answer: the notes of each tier, also about its calls.
     End,
 }
 
@@ -104,13 +104,9 @@ impl Fleet {
             }
             let hosts = workers.iter_mut().zip(&agents.addresses).map(async |(worker, agent)| {
                 let host: AgentHost = receive_reply(worker).await?;
-                let to_printable = |(tier, notes): (String, Vec<String>)| {
-                    let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
-                    (printable(&tier), notes)
-                };
                 Ok::<_, WorkerError>(AgentHost {
                     agent: agent.clone(),
-                    tiers: host.tiers.into_iter().map(to_printable).collect(),
+                    tiers: printable_notes(host.tiers),
                     ..host
                 })
             });
@@ -165,19 +161,29 @@ impl Fleet {
         Ok(entry)
     }
 
-    /// Ends the run at all agents, after they have removed their data.
+    /// Ends the run at all agents, after they have removed their data, and takes their last notes.
     ///
     /// # Errors
     /// Data cannot be removed.
-    pub(super) fn close(mut self) -> Result<()> {
-        let workers = self.workers.iter_mut();
-        let ended = workers.map(async |worker| {
+    pub(super) fn close(&mut self) -> Result<()> {
+        let workers = self.workers.iter_mut().zip(&mut self.hosts);
+        let ended = workers.map(async |(worker, host)| {
             worker.send(&ToWorker::Job(Job::End)).await?;
-            receive_reply::<()>(worker).await
+            host.tiers = printable_notes(receive_reply(worker).await?);
+            Ok::<_, WorkerError>(())
         });
         let ended = self.runtime.block_on(futures::future::try_join_all(ended));
         ended.map(drop).context("an agent cannot remove its data")
     }
+}
+
+/// Returns an agent's notes of each tier without control characters.
+fn printable_notes(tiers: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
+    let of = |(tier, notes): (String, Vec<String>)| {
+        let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
+        (printable(&tier), notes)
+    };
+    tiers.into_iter().map(of).collect()
 }
 
 async fn receive_reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerError> {
