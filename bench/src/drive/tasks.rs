@@ -24,6 +24,8 @@ pub(crate) fn run_tasks(
 ) -> Result<RepeatResult> {
     let tickets = Arc::new(Semaphore::new(0));
     let pacer = run.due().is_some().then(|| pace(run.clone(), tickets.clone()));
+    // Without it, callers would wait for tickets for ever.
+    let pacer = pacer.transpose()?;
     let spawn = |(number, caller)| {
         let (waits, given_up) = oneshot::channel();
         let task = runtime.spawn(call(run.clone(), caller, number, tickets.clone(), given_up));
@@ -49,7 +51,7 @@ pub(crate) fn run_tasks(
             }
         }
         if let Some(pacer) = pacer {
-            let _ = pacer?.join();
+            let _ = pacer.join();
         }
         failure.map_or(Ok(tally), Err)
     })

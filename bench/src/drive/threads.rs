@@ -32,7 +32,9 @@ pub(crate) fn run_threads(
         for (number, caller) in (0..).zip(callers) {
             let thread = std::thread::Builder::new().name("bench-caller".to_owned());
             let thread = thread.spawn_scoped(scope, move || call(run, caller, number));
-            running.push(thread.context("cannot start a thread for each call in flight")?);
+            let thread = thread.context("cannot start a thread for each call in flight");
+            // Otherwise those that have started would make calls for the whole repeat.
+            running.push(thread.inspect_err(|_| run.fail())?);
         }
         watch(run, monitor, || {
             let mut tally = Tally::default();
