@@ -65,7 +65,7 @@ pub(super) fn measure_placements(
         let (tier, file) = (&tiers[&placement.tier], files[&placement.table].clone());
         let name = format!("{}/{}", placement.table, placement.layout);
         let folder = format!("{}/{}", tier.folder, name.trim_start_matches('/'));
-        let table = lay_out_one(tier.opened(), &folder, file, options)?;
+        let table = lay_out_one(tier.opened(), &folder, file, options, stop)?;
         laid_out.insert(placement.clone(), table);
         Ok(())
     })?;
@@ -106,7 +106,7 @@ pub(super) struct Stored {
 }
 
 /// Lays a file of the rows format out in a folder.
-fn lay_out_one(opened: &OpenTier, folder: &str, file: Bytes, options: Options) -> Result<LaidOut> {
+fn lay_out_one(opened: &OpenTier, folder: &str, file: Bytes, options: Options, stop: &Stop) -> Result<LaidOut> {
     let OpenTier { tier, runtime } = opened;
     runtime.block_on(async {
         let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
@@ -114,7 +114,9 @@ fn lay_out_one(opened: &OpenTier, folder: &str, file: Bytes, options: Options) -
         memory.put(&from, Body::Bytes(file)).await?;
         let folder = ObjectPath::new(folder)?;
         let started = Instant::now();
-        let written = lay_out((&*memory, &from), (&**tier, &folder), options, &mut |_| ()).await?;
+        let on_bytes = &mut |_: u64| ();
+        let written = lay_out((&*memory, &from), (&**tier, &folder), options, on_bytes);
+        let written = stop.gives_up(written).await?;
         let laid_out_s = started.elapsed().as_secs_f64();
         // Without a listing, for which a bucket may lack the permission.
         let manifest = tier.stat(&folder.join(manifest::NAME)?).await?;
@@ -206,21 +208,24 @@ mod tests {
     use tierlab_storage::tiers::memory::MemoryTier;
     use tierlab_storage::{ErrorKind, Object, ReadMany, StorageError, Tier, TierInfo};
 
-    /// Tier without permission to list.
-    struct Unlisted(Arc<dyn Tier>);
+    /// Tier without permission to list, whose writes never end if `hangs`.
+    struct Unlisted {
+        tier: Arc<dyn Tier>,
+        hangs: bool,
+    }
 
     #[async_trait]
     impl Tier for Unlisted {
         fn info(&self) -> TierInfo {
-            self.0.info()
+            self.tier.info()
         }
 
         async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-            self.0.stat(path).await
+            self.tier.stat(path).await
         }
 
         async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-            self.0.read_many(object, ranges).await
+            self.tier.read_many(object, ranges).await
         }
 
         async fn list(&self, _: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
@@ -228,17 +233,48 @@ mod tests {
         }
 
         fn inner(&self) -> Option<&dyn Tier> {
-            Some(&*self.0)
+            Some(&*self.tier)
         }
+
+        async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+            match self.hangs {
+                true => std::future::pending().await,
+                false => self.tier.put(path, body).await,
+            }
+        }
+    }
+
+    /// A tier in memory, itself and as an unlisted tier.
+    fn unlisted(hangs: bool) -> (Arc<dyn Tier>, OpenTier) {
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
+        let unlisted = Unlisted {
+            tier: Arc::clone(&tier),
+            hangs,
+        };
+        let opened = OpenTier {
+            tier: Arc::new(unlisted),
+            runtime: runtime(1).unwrap(),
+        };
+        (tier, opened)
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_lay_out_of_a_table() {
+        let (_, opened) = unlisted(true);
+        let table = RowsFile::generate(&*TableKind::Ctr.source(1).unwrap(), 50, 1).unwrap();
+        let options = Options {
+            layout: Layout::Files,
+            shard_bytes: 8192,
+        };
+        let stop = Stop::default();
+        stop.request();
+        let error = lay_out_one(&opened, "bench/x", table.bytes, options, &stop).err().unwrap();
+        assert!(error.to_string().contains("interrupted"), "{error}");
     }
 
     #[test]
     fn a_table_is_laid_out_and_measured_without_permission_to_list() {
-        let inner: Arc<dyn Tier> = Arc::new(MemoryTier::default());
-        let opened = OpenTier {
-            tier: Arc::new(Unlisted(Arc::clone(&inner))),
-            runtime: runtime(1).unwrap(),
-        };
+        let (inner, opened) = unlisted(false);
         let table = RowsFile::generate(&*TableKind::Ctr.source(1).unwrap(), 50, 1).unwrap();
         for layout in Layout::all() {
             let (folder, file) = (format!("bench/{layout}"), table.bytes.clone());
@@ -246,7 +282,8 @@ mod tests {
                 layout,
                 shard_bytes: 8192,
             };
-            let stored = lay_out_one(&opened, &folder, file, options).unwrap().stored;
+            let laid_out = lay_out_one(&opened, &folder, file, options, &Stop::default()).unwrap();
+            let stored = laid_out.stored;
             let folder = ObjectPath::new(&folder).unwrap();
             let listed = opened.runtime.block_on(inner.list(Some(&folder))).unwrap();
             let bytes = listed.iter().map(|object| object.size).sum::<u64>();
