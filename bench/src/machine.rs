@@ -86,12 +86,13 @@ impl MachineUse {
 impl MachineMonitor {
     pub(crate) fn sample(&self) -> MachineSample {
         let folder = self.0.as_deref();
+        let mounts = || Process::myself().and_then(|own| own.mountstats()).ok();
         MachineSample {
             own_cpu_s: own_cpu_s(),
             cpu: CpuTicks::now(),
             fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
             disk: folder.and_then(disk_traffic),
-            nfs: folder.and_then(nfs_traffic),
+            nfs: folder.and_then(|folder| mount_traffic(&mounts()?.0, folder)),
             at: Instant::now(),
         }
     }
@@ -188,11 +189,6 @@ fn disk_traffic(folder: &Path) -> Option<Traffic> {
 }
 
 /// Returns the counters of the mount that holds a folder; `None` if it is not an NFS mount.
-fn nfs_traffic(folder: &Path) -> Option<Traffic> {
-    let mounts = Process::myself().and_then(|own| own.mountstats()).ok()?;
-    mount_traffic(&mounts.0, folder)
-}
-
 fn mount_traffic(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
     // Reads follow links and begin in the working folder, like those of the tier.
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());

@@ -10,7 +10,7 @@ use crate::random::{Pick, Random, Zipf};
 use crate::report::columns;
 use crate::stop::{Stop, sleep_until};
 use crate::ways::{Counted, drop_cache};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::ops::Range;
@@ -54,10 +54,8 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         }
     };
     if options.into == ReadTarget::Device && tier.device().is_none() {
-        let what = format!(
-            "tier `{}` does not read into device memory: use a tier of kind `gds`, without a cache",
-            config.kind()
-        );
+        let kind = config.kind();
+        let what = format!("tier `{kind}` does not read into device memory: use a tier of kind `gds`, without a cache");
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
@@ -93,10 +91,8 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     if report.interrupted {
         anyhow::bail!("interrupted: the figures cover {:.1} s", measured.window.as_secs_f64());
     }
-    match report.invalid {
-        Some(why) => anyhow::bail!("the run is invalid: {why}"),
-        None => Ok(()),
-    }
+    let invalid = report.invalid.map(|why| anyhow!("the run is invalid: {why}"));
+    invalid.map_or(Ok(()), Err)
 }
 
 /// Returns the object to read: an existing one, or one written for the measurement.

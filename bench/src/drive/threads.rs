@@ -229,6 +229,19 @@ mod tests {
         assert!(outcome.window < Duration::from_secs(10), "{:?}", outcome.window);
     }
 
+    /// Takes 500 ms to make content.
+    struct Late;
+
+    impl BlockingCaller for Late {
+        fn prepare(&mut self, _: Pick) {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+
+        fn act(&mut self, _: Pick) -> Result<Instant> {
+            Ok(Instant::now())
+        }
+    }
+
     #[test]
     fn a_repeat_whose_first_call_begins_after_its_window_has_no_figures() {
         let point = Point {
@@ -236,10 +249,10 @@ mod tests {
             cache: CacheState::Cold,
             ..Point::reads("t", 4096)
         };
-        let access = Access::reads(4096, Duration::from_millis(1), Duration::ZERO);
+        let access = Access::reads(4096, Duration::from_millis(300), Duration::ZERO);
         let run = RepeatRun::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
-        // One caller takes the only block, and prepares for 5 ms; the other one ends the repeat.
-        let callers = vec![Slow, Slow];
+        // One caller takes the only block, and prepares for long; the other one ends the repeat.
+        let callers = vec![Late, Late];
         let error = run_threads(&run, callers, &MachineMonitor::default(), || Ok(())).unwrap_err();
         assert!(error.to_string().contains("no call began"), "{error}");
     }

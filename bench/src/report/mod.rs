@@ -20,6 +20,9 @@ use std::time::SystemTime;
 use tierlab_instrument::units::{NONE, count_of};
 use tierlab_report::parts::{Axis, Cell, Chart, Line, Table, Unit};
 
+/// Notes of each tier by its name.
+pub(crate) type TierNotes = BTreeMap<String, Vec<String>>;
+
 /// Facts of every run, in `run.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunFacts {
@@ -28,7 +31,7 @@ pub(crate) struct RunFacts {
     pub(crate) interrupted: bool,
     pub(crate) environment: Environment,
     /// Notes of each tier: location, wrappers, emulation.
-    pub(crate) tiers: BTreeMap<String, Vec<String>>,
+    pub(crate) tiers: TierNotes,
     pub(crate) repeats: u32,
     pub(crate) plan: String,
     /// Error of a measurement, or of the removal of written data, which ends the run after its report.
@@ -38,12 +41,7 @@ pub(crate) struct RunFacts {
 
 impl RunFacts {
     /// Creates the facts of a finished run, with the notes of its tiers.
-    pub(crate) fn new(
-        common: &Common,
-        stop: &Stop,
-        environment: Environment,
-        tiers: BTreeMap<String, Vec<String>>,
-    ) -> Self {
+    pub(crate) fn new(common: &Common, stop: &Stop, environment: Environment, tiers: TierNotes) -> Self {
         Self {
             schema_version: 1,
             name: common.name.clone(),

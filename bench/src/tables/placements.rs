@@ -268,7 +268,8 @@ mod tests {
         };
         let stop = Stop::default();
         stop.request();
-        let error = lay_out_one(&opened, "bench/x", table.bytes, options, &stop).err().unwrap();
+        let laid_out = lay_out_one(&opened, "bench/x", table.bytes, options, &stop);
+        let error = laid_out.err().unwrap();
         assert!(error.to_string().contains("interrupted"), "{error}");
     }
 

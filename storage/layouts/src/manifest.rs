@@ -100,11 +100,9 @@ impl Manifest {
 
     /// Number of objects in the folder: rows or shards, their indexes, the index of keys, and the manifest.
     pub fn objects(&self) -> u64 {
-        let rows_or_shards = match self.layout {
-            Layout::Files => self.rows,
-            _ => self.rows.div_ceil(self.rows_per_shard),
-        };
-        rows_or_shards + self.index_crcs.len() as u64 + u64::from(self.schema.key.is_some()) + 1
+        let rows = self.rows_per_shard;
+        let rows_each = if self.layout == Layout::Files { 1 } else { rows };
+        self.rows.div_ceil(rows_each) + self.index_crcs.len() as u64 + u64::from(self.schema.key.is_some()) + 1
     }
 
     /// Path of the index of keys.

@@ -10,12 +10,13 @@ use crate::drive::Sums;
 use crate::machine::{MachineUse, Traffic};
 use crate::plan::{Flags, Plan, Point, Share};
 use crate::prepared_tier::runtime;
+use crate::report::TierNotes;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use hdrhistogram::Histogram;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::LinkError;
@@ -63,7 +64,7 @@ pub(super) struct AgentHost {
     /// Machine and build.
     environment: serde_json::Value,
     /// Notes of each tier, as the agent reaches it.
-    pub(super) tiers: BTreeMap<String, Vec<String>>,
+    pub(super) tiers: TierNotes,
 }
 
 /// Result of an agent's repeat.
@@ -103,12 +104,10 @@ impl Fleet {
                 worker.send(&ToWorker::Job(Job::Setup(setup))).await?;
             }
             let hosts = workers.iter_mut().zip(&agents.addresses).map(async |(worker, agent)| {
-                let host: AgentHost = receive_reply(worker).await?;
-                Ok::<_, WorkerError>(AgentHost {
-                    agent: agent.clone(),
-                    tiers: printable_notes(host.tiers),
-                    ..host
-                })
+                let mut host: AgentHost = receive_reply(worker).await?;
+                host.agent.clone_from(agent);
+                host.tiers = printable_notes(host.tiers);
+                Ok::<_, WorkerError>(host)
             });
             let hosts = futures::future::try_join_all(hosts).await?;
             Ok((workers, hosts))
@@ -124,8 +123,8 @@ impl Fleet {
     }
 
     /// Distinct notes of each tier, from all agents.
-    pub(super) fn tiers(&self) -> BTreeMap<String, Vec<String>> {
-        let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    pub(super) fn tiers(&self) -> TierNotes {
+        let mut all = TierNotes::new();
         for (tier, notes) in self.hosts.iter().flat_map(|host| &host.tiers) {
             let distinct = all.entry(tier.clone()).or_default();
             let new: Vec<String> = notes.iter().filter(|note| !distinct.contains(note)).cloned().collect();
@@ -178,7 +177,7 @@ impl Fleet {
 }
 
 /// Returns an agent's notes of each tier without control characters.
-fn printable_notes(tiers: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
+fn printable_notes(tiers: TierNotes) -> TierNotes {
     let of = |(tier, notes): (String, Vec<String>)| {
         let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
         (printable(&tier), notes)

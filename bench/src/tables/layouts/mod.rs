@@ -38,8 +38,8 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut repeats: BTreeMap<Placement, Vec<LayoutRepeat>> = BTreeMap::new();
     let ((laid_out, failed), mut run) = with_tiers(&common, &stop, 0, |tiers| {
-        let measure = |round, placement: &Placement, laid_out: &LaidOut| {
-            let one = measure(&tiers[&placement.tier], laid_out, (&common, &plan), &table, round, &stop);
+        let measure = |round, placement: &Placement, stored: &LaidOut| {
+            let one = measure(&tiers[&placement.tier], stored, (&common, &plan), &table, round, &stop);
             // An interrupted repeat is dropped.
             if !stop.is_requested() {
                 repeats.entry(placement.clone()).or_default().push(one?);

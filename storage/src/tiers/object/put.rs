@@ -25,11 +25,9 @@ fn part_bytes(size: u64, config: &BucketConfig) -> u64 {
 
 /// Number of requests that write an object, without retries.
 pub(super) fn requests(size: u64, config: &BucketConfig) -> u32 {
-    match size.div_ceil(part_bytes(size, config)) {
-        0 | 1 => 1,
-        // A request each begins and completes the upload.
-        parts => parts as u32 + 2,
-    }
+    let parts = size.div_ceil(part_bytes(size, config)) as u32;
+    // A request each begins and completes an upload of several parts.
+    if parts > 1 { parts + 2 } else { 1 }
 }
 
 /// Writes an object and returns its size and, if the server sends it, its ETag.
