@@ -206,14 +206,14 @@ impl PointSeconds {
     }
 }
 
-/// Expected mean time of the repeats, with those of fio.
+/// Expected mean time of the repeats, with those of fio and with preconditioning.
 fn expected_repeat(order: &[(u32, &Point)], access: &Access, fio: &Fio) -> Duration {
-    let of = |&(_, point): &(u32, &Point)| {
+    let of = |&(repeat, point): &(u32, &Point)| {
         let tools = 1 + u32::from(fio.has_job(point, access));
-        (access.warmup_of(point) + access.window) * tools
+        let is_first_write = repeat == 0 && point.operation.writes() && !point.operation.takes_objects();
+        (access.warmup_of(point) + access.window) * tools + access.precondition * u32::from(is_first_write)
     };
-    let all: Duration = order.iter().map(of).sum();
-    all / order.len().max(1) as u32 + STEP_OVERHEAD
+    order.iter().map(of).sum::<Duration>() / order.len().max(1) as u32 + STEP_OVERHEAD
 }
 
 /// Measures every repeat missing in the journal.
@@ -305,5 +305,16 @@ mod tests {
         let expected = |fio| expected_repeat(&order, &access, &Fio(fio));
         assert_eq!(expected(None), 2 * second + STEP_OVERHEAD);
         assert_eq!(expected(Some("fio".into())), 3 * second + STEP_OVERHEAD);
+        let written = Point {
+            operation: Operation::Write,
+            ..local.clone()
+        };
+        let preconditioned = Access {
+            precondition: 8 * second,
+            ..access
+        };
+        let order = [(0, &written), (1, &written)];
+        let expected = expected_repeat(&order, &preconditioned, &Fio(None));
+        assert_eq!(expected, 6 * second + STEP_OVERHEAD);
     }
 }
