@@ -239,9 +239,7 @@ fn generated(kind: &str, rows: u64, seed: u64, invalid: Invalid<'_>) -> Result<P
     let (model, table) = match kind {
         "ctr" => (ModelKind::Ctr, TableKind::Ctr),
         "vision" => (ModelKind::Vision, TableKind::Vision),
-        _ => {
-            return Err(invalid(format!("generate: must be `ctr` or `vision`, not `{kind}`")));
-        }
+        _ => return Err(invalid(format!("generate: must be `ctr` or `vision`, not `{kind}`"))),
     };
     let request = Request {
         kind: model,
