@@ -97,11 +97,11 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let page = report::page(&run, &plan.access, &figures);
     let table = ("points.csv", csv(&figures.points)?);
     finish(&folder, &page, (&plan.access, &figures), table, &format!("; {advice}"))?;
-    let points = &figures.points;
+    let (points, count) = (&figures.points, figures.points.len());
     let is_failed = |point: &&Summary| matches!(point.verdict, Verdict::Failed(_));
     match points.iter().filter(is_failed).count() {
         0 => Ok(()),
-        failed => bail!("failed points: {failed} of {}; the report says why", points.len()),
+        failed => bail!("failed points: {failed} of {count}; the report says why; to measure them again, {advice}"),
     }
 }
 
