@@ -1,6 +1,7 @@
 //! Machine during a measurement: CPU, the disk or NFS mount below a folder, and its description. In: the watched parts. Out: counters
 //! from files such as `/proc/diskstats` and `/proc/self/mountstats`, and their differences between two readings.
 
+use anyhow::{Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::DiskStat;
 use procfs::process::{MountStat, NFSOperationStat, Process};
@@ -13,6 +14,7 @@ use tierlab_analysis::record::Limits;
 use tierlab_instrument::host::{Host, filesystem};
 use tierlab_instrument::machine::disturbance::cpu_disturbances;
 use tierlab_instrument::machine::{CpuTicks, SECTOR_BYTES};
+use tierlab_instrument::units::bytes;
 
 /// Machine and build.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -84,15 +86,28 @@ impl MachineUse {
 impl MachineMonitor {
     pub(crate) fn sample(&self) -> MachineSample {
         let folder = self.0.as_deref();
+        let mounts = || Process::myself().and_then(|own| own.mountstats()).ok();
         MachineSample {
             own_cpu_s: own_cpu_s(),
             cpu: CpuTicks::now(),
             fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
             disk: folder.and_then(disk_traffic),
-            nfs: folder.and_then(nfs_traffic),
+            nfs: folder.and_then(|folder| mount_traffic(&mounts()?.0, folder)),
             at: Instant::now(),
         }
     }
+}
+
+/// Checks that something that is held in memory fits there.
+///
+/// # Errors
+/// The machine has less memory.
+pub(crate) fn check_memory(what: &str, needed: u64) -> Result<()> {
+    let memory = Host::here().memory_bytes;
+    let [takes, has] = [needed, memory].map(bytes);
+    let is_enough = memory == 0 || needed <= memory;
+    ensure!(is_enough, "{what} takes {takes} of memory, but this machine has {has}");
+    Ok(())
 }
 
 /// Returns the CPU seconds of this process so far.
@@ -174,11 +189,6 @@ fn disk_traffic(folder: &Path) -> Option<Traffic> {
 }
 
 /// Returns the counters of the mount that holds a folder; `None` if it is not an NFS mount.
-fn nfs_traffic(folder: &Path) -> Option<Traffic> {
-    let mounts = Process::myself().and_then(|own| own.mountstats()).ok()?;
-    mount_traffic(&mounts.0, folder)
-}
-
 fn mount_traffic(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
     // Reads follow links and begin in the working folder, like those of the tier.
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());

@@ -43,6 +43,11 @@ impl Fio {
         Self(all.find(|file| file.is_file()))
     }
 
+    /// True if it is installed and has a job equivalent to a point.
+    pub(crate) fn has_job(&self, point: &Point, access: &Access) -> bool {
+        self.0.is_some() && arguments((point, 0), access, Path::new("")).is_some()
+    }
+
     /// Runs the job equivalent to a repeat of a point on its one local file, once `prepare_file` has prepared it; `None`
     /// without such a job.
     ///
@@ -183,15 +188,16 @@ fn figures(output: &str) -> Result<PeerFigures> {
     let number = |key: &str| both[key].as_f64().with_context(|| format!("missing `{key}`"));
     // CPU shares in percent of the threads' total run time, which is in milliseconds.
     let busy_us = |key: &str| Some(job[key].as_f64()? * job["job_runtime"].as_f64()? * 10.0);
-    let calls = both["total_ios"].as_f64().filter(|calls| *calls > 0.0);
-    let cpu_us_of = |calls: f64| Some((busy_us("usr_cpu")? + busy_us("sys_cpu")?) / calls);
+    let calls = number("total_ios")?;
+    ensure!(calls > 0.0, "no call ended: raise `seconds`");
+    let cpu_us = busy_us("usr_cpu").zip(busy_us("sys_cpu"));
     let percentile = |name: &str| both["lat_ns"]["percentile"][name].as_f64().map(|ns| ns / 1e3);
     Ok(PeerFigures {
         iops: number("iops")?,
         mb_per_s: number("bw_bytes")? / 1e6,
         p50_us: percentile("50.000000"),
         p99_us: percentile("99.000000"),
-        cpu_us_per_call: calls.and_then(cpu_us_of),
+        cpu_us_per_call: cpu_us.map(|(user, system)| (user + system) / calls),
         command: String::new(),
     })
 }
@@ -311,10 +317,11 @@ mod tests {
             let mixed = serde_json::json!({"iops": 200.0, "bw_bytes": 819_200, "total_ios": total, "lat_ns": {"percentile": {}}});
             let job = serde_json::json!({"usr_cpu": 5.0, "sys_cpu": 15.0, "job_runtime": 1000, "mixed": mixed});
             let output = format!("fio: a warning\n{}", serde_json::json!({ "jobs": [job] }));
-            figures(&output).unwrap().cpu_us_per_call
+            figures(&output).map(|figures| figures.cpu_us_per_call)
         };
-        assert_eq!(of_calls(100), Some(2000.0));
-        assert_eq!(of_calls(0), None);
+        assert_eq!(of_calls(100).unwrap(), Some(2000.0));
+        // It would have no ratio to ours.
+        assert!(of_calls(0).unwrap_err().to_string().contains("no call ended"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::content::{Data, MAX_WRITES, remove, unique_run_name, with_retries};
 use crate::drive::{RepeatResult, RepeatRun, run_tasks, run_threads};
 use crate::machine::{Environment, MachineMonitor};
 use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, bad_usage, toml_name};
-use crate::report::RunFacts;
+use crate::report::{RunFacts, TierNotes};
 use crate::stop::Stop;
 use crate::ways::{LocalCaller, OBJECTS_PER_CALLER, TierCaller, drop_cache, sync, warm};
 use anyhow::{Context, Result, bail};
@@ -49,7 +49,7 @@ pub(crate) fn environment(tiers: &PreparedTiers) -> Environment {
 }
 
 /// Returns the notes of each tier.
-pub(crate) fn notes(tiers: &PreparedTiers) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn notes(tiers: &PreparedTiers) -> TierNotes {
     let of = |(name, tier): (&String, &PreparedTier)| (name.clone(), tier.notes());
     tiers.iter().map(of).collect()
 }
@@ -170,9 +170,7 @@ impl PreparedTier {
 
     /// Bytes that the points write to this tier's local folder, including copies for other tools; 0 for other tiers.
     pub(crate) fn local_bytes<'a>(&self, points: impl Iterator<Item = &'a Point> + Clone, size: u64) -> u64 {
-        if self.root.is_none() {
-            return 0;
-        }
+        let points = points.filter(|_| self.root.is_some());
         let keys: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
         // A checkpoint is stored in addition to the previous one until it is complete.
         let copies = keys.iter().map(|key| match key.operation {
@@ -186,6 +184,13 @@ impl PreparedTier {
         let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
         let written = objects.map(|point| point.in_flight_bytes().saturating_mul(OBJECTS_PER_CALLER));
         copies.fold(written.max().unwrap_or(0), u64::saturating_add)
+    }
+
+    /// Bytes of the points' data if this tier holds it in memory; 0 for other tiers.
+    pub(crate) fn memory_bytes<'a>(&self, points: impl Iterator<Item = &'a Point>, size: u64) -> u64 {
+        let points = points.filter(|_| self.config.kind() == "memory");
+        let keys: BTreeSet<DataKey> = points.map(DataKey::of).collect();
+        keys.iter().map(|key| key.bytes(size)).fold(0, u64::saturating_add)
     }
 
     /// The tier opened first.

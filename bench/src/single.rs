@@ -3,18 +3,16 @@
 
 use crate::content::{CHECKED_BYTES, Data, remove, unique_run_name, write};
 use crate::drive::{Call, Caller, RepeatResult, RepeatRun, run_tasks};
-use crate::machine::MachineMonitor;
+use crate::machine::{MachineMonitor, own_cpu_s};
 use crate::plan::{self, Access, Pattern, Point, bad_usage, parse_positive_seconds, parse_seconds, tier_config};
 use crate::prepared_tier::runtime;
 use crate::random::{Pick, Random, Zipf};
 use crate::report::columns;
 use crate::stop::{Stop, sleep_until};
 use crate::ways::{Counted, drop_cache};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use procfs::process::{Process, Task};
 use serde::Serialize;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,10 +54,8 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         }
     };
     if options.into == ReadTarget::Device && tier.device().is_none() {
-        let what = format!(
-            "tier `{}` does not read into device memory: use a tier of kind `gds`, without a cache",
-            config.kind()
-        );
+        let kind = config.kind();
+        let what = format!("tier `{kind}` does not read into device memory: use a tier of kind `gds`, without a cache");
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
@@ -67,7 +63,7 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     let measured = measure(runtime, &tier, &data, options, &stop);
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
-        Ok(_) if !stop.is_requested() && !options.idle.is_zero() => Some(idle_cpu_share(options.idle, &stop)?),
+        Ok(_) if !stop.is_requested() && !options.idle.is_zero() => Some(idle_cpu_share(options.idle, &stop)),
         _ => None,
     };
     // Data is also removed from the tier after a failed measurement.
@@ -95,10 +91,8 @@ fn run_on(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     if report.interrupted {
         anyhow::bail!("interrupted: the figures cover {:.1} s", measured.window.as_secs_f64());
     }
-    match report.invalid {
-        Some(why) => anyhow::bail!("the run is invalid: {why}"),
-        None => Ok(()),
-    }
+    let invalid = report.invalid.map(|why| anyhow!("the run is invalid: {why}"));
+    invalid.map_or(Ok(()), Err)
 }
 
 /// Returns the object to read: an existing one, or one written for the measurement.
@@ -220,23 +214,11 @@ impl ObjectCaller {
 }
 
 /// Waits, and returns the CPU time of the whole process during the wait, as a share of one core.
-fn idle_cpu_share(span: Duration, stop: &Stop) -> Result<f64> {
+fn idle_cpu_share(span: Duration, stop: &Stop) -> f64 {
     std::thread::sleep(SETTLE_TIME);
-    let (before, started) = (cpu_ns()?, Instant::now());
+    let (before, started) = (own_cpu_s(), Instant::now());
     sleep_until(started + span, Duration::from_secs(1), || stop.is_requested());
-    let elapsed = started.elapsed();
-    // Threads that ended during the wait were idle threads of the runtime.
-    let used = |(thread, ns): (&i32, &u64)| ns - before.get(thread).unwrap_or(&0);
-    let used: u64 = cpu_ns()?.iter().map(used).sum();
-    Ok(used as f64 / elapsed.as_nanos() as f64)
-}
-
-/// Returns the CPU time of each thread so far, in nanoseconds.
-fn cpu_ns() -> Result<HashMap<i32, u64>> {
-    let tasks = Process::myself().and_then(|own| own.tasks())?;
-    // A thread may end at any time.
-    let used = |task: Task| Some((task.tid, task.schedstat().ok()?.sum_exec_runtime));
-    Ok(tasks.flatten().filter_map(used).collect())
+    (own_cpu_s() - before) / started.elapsed().as_secs_f64()
 }
 
 /// Flags of one point, and the workload of its report.

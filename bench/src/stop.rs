@@ -1,6 +1,6 @@
 //! Ctrl-C handling. In: the signal. Out: a flag that every activity checks.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,6 +35,17 @@ impl Stop {
     pub(crate) async fn requested(&self) {
         while !self.is_requested() {
             tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Does work that a requested stop gives up.
+    ///
+    /// # Errors
+    /// The work fails, or a stop is requested.
+    pub(crate) async fn gives_up<T, E: Into<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T> {
+        tokio::select! {
+            done = work => done.map_err(Into::into),
+            () = self.requested() => bail!("interrupted"),
         }
     }
 

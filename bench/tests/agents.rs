@@ -204,6 +204,38 @@ fn two_agents_measure_a_bucket_and_their_own_disks_as_one() {
 }
 
 #[test]
+fn notes_about_an_agents_calls_are_in_the_results() {
+    let folder = folder();
+    let path = folder.path();
+    let tiers = "[tiers.replay]\nfile = \"tiers/replay.toml\"\n";
+    plan(
+        path,
+        &format!("{tiers}[[cross]]\ntier = [\"replay\"]\nblock = [\"4KiB\"]\n"),
+    );
+    // No disk answers within 10 ns.
+    let profile = "schema = 1\nshares = [0.0, 1.0]\n[origin]\ndate = \"2026-11-23T10:00:00Z\"\nplace = \"x\"\ntier = \"nvme\"\n\
+                   [origin.environment]\nkernel = \"x\"\ncpu = \"x\"\ncpus = 1\nmemory_bytes = 1\nclient = \"x\"\n\
+                   [limits]\ntotal_bytes_per_s = 1\ntotal_is_limit = false\nrequests_per_s = 1\nrequests_is_limit = false\n\
+                   [[points]]\nbytes = 4096\ndepth = 1\ncalls = 100\ncalls_per_s = 50.0\nlatency_us = [0.01, 0.01]\n";
+    let file = path.join("fast.toml");
+    std::fs::write(&file, profile).unwrap();
+    let tier = format!(
+        "kind = \"nvme\"\nroot = \"anywhere\"\n[emulated]\nprofile = \"{}\"\n",
+        file.display()
+    );
+    std::fs::write(path.join("tiers/replay.toml"), tier).unwrap();
+    let agent = Agent::start(path, "one", &[]);
+    let out = path.join("out");
+    let output = run(path, &[&agent], &out);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let result = json(&out.join("run.json"));
+    for tiers in [&result["tiers"], &result["agents"]["hosts"][0]["tiers"]] {
+        let notes = tiers["replay"].to_string();
+        assert!(notes.contains("took longer than recorded"), "{notes}");
+    }
+}
+
+#[test]
 fn a_lost_agent_ends_the_run_which_is_resumed() {
     let folder = folder();
     let path = folder.path();

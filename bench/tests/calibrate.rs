@@ -55,6 +55,18 @@ fn is_about(us: f64, law_us: f64) -> bool {
 }
 
 #[test]
+fn the_expected_time_includes_the_pauses_between_rounds() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tier.toml"), TIER).unwrap();
+    let out = folder.path().join("profile.toml");
+    let output = calibrate(folder.path(), &out, &["--every", "3s"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    // Four points in each of two rounds; a round takes 3 s.
+    let text = stderr(&output);
+    assert!(text.contains("repeats: 8, about 6s"), "{text}");
+}
+
+#[test]
 fn a_tier_is_recorded_and_replayed_with_its_origin() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tier.toml"), TIER).unwrap();

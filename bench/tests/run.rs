@@ -226,8 +226,15 @@ fn objects_and_checkpoints_of_a_bucket_and_of_an_nfs_server_are_measured() {
             assert_eq!(calls, 2 * 2, "{point}");
             assert!(point["took_s"]["value"].as_f64().unwrap() > 0.0, "{point}");
         }
-        if operation == "restore" && point["tier"] == "bucket" {
-            assert_eq!(point["requests_per_call"], 6.0, "{point}");
+        // A checkpoint begins an upload, sends two parts and completes it.
+        let requests = match operation {
+            "write" => Some(1.0),
+            "checkpoint" => Some(4.0),
+            "restore" => Some(6.0),
+            _ => None,
+        };
+        if let Some(requests) = requests.filter(|_| point["tier"] == "bucket") {
+            assert_eq!(point["requests_per_call"], requests, "{point}");
         }
     }
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
@@ -585,24 +592,34 @@ fn data_of_a_disk_is_written_beside_it_and_not_in_the_temporary_folder() {
 }
 
 #[test]
-fn calls_that_do_not_fit_into_memory_are_refused_before_data_is_written() {
+fn calls_and_data_that_do_not_fit_into_memory_are_refused_before_data_is_written() {
     let folder = folder();
-    for cross in [
-        "operation = [\"checkpoint\"]\nblock = [4503599627370496]\n",
-        "way = [\"direct\", \"pread\"]\nblock = [\"64GiB\"]\n",
+    for (tier, cross, wanted) in [
+        (
+            "disk",
+            "operation = [\"checkpoint\"]\nblock = [4503599627370496]\n",
+            "cross: `block` × `depth` takes",
+        ),
+        (
+            "disk",
+            "way = [\"direct\", \"pread\"]\nblock = [\"64GiB\"]\n",
+            "cross: `block` × `depth` takes",
+        ),
+        (
+            "memory",
+            "block = [1]\n",
+            "the data of tiers of kind `memory` takes 4096 TiB of memory",
+        ),
     ] {
         plan(
             folder.path(),
-            &format!("[[cross]]\ntier = [\"disk\"]\ndepth = [4096]\n{cross}"),
+            &format!("[[cross]]\ntier = [\"{tier}\"]\ndepth = [4096]\n{cross}"),
         );
-        change(folder.path(), "size = \"1MiB\"", "size = \"64GiB\"");
+        change(folder.path(), "size = \"1MiB\"", "size = \"4194304GiB\"");
         let out = folder.path().join("out");
         let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
         let text = stderr(&output);
-        assert!(
-            !output.status.success() && text.contains("cross.block: the calls in flight hold"),
-            "{text}"
-        );
+        assert!(!output.status.success() && text.contains(wanted), "{text}");
         std::fs::remove_dir_all(out).unwrap();
     }
 }

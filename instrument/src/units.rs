@@ -62,12 +62,12 @@ pub fn rate(per_s: f64) -> String {
     amount(per_s).trim_end_matches(".0").to_owned()
 }
 
-/// A number of dollars, without their sign: `0.0124`, `13,014`.
-pub fn amount(usd: f64) -> String {
-    if usd.is_finite() && usd.round() >= 1_000.0 {
-        thousands(usd.round() as u64)
+/// A number with three significant digits, or all of a larger whole number: `0.0124`, `13,014`.
+pub fn amount(value: f64) -> String {
+    if (999.5..f64::INFINITY).contains(&value) {
+        thousands(value.round() as u64)
     } else {
-        digits3(usd)
+        digits3(value)
     }
 }
 
@@ -81,9 +81,9 @@ pub fn dollars_interval(interval: Option<&Interval>) -> String {
     interval.map_or_else(|| NONE.to_owned(), |usd| with_ends(dollars(usd.value), usd, amount))
 }
 
-/// A number with its 95 % interval: `1234 [1200–1274]`; without the interval if that has no upper end.
+/// A number with its 95 % interval: `1,234 [1,200–1,274]`; without the interval if that has no upper end.
 pub fn spread(interval: &Interval) -> String {
-    with_ends(digits3(interval.value), interval, digits3)
+    with_ends(amount(interval.value), interval, amount)
 }
 
 fn with_ends(value: String, ends: &Interval, text: fn(f64) -> String) -> String {
@@ -299,8 +299,8 @@ mod tests {
             ["0 rows", "1 row", "2 rows"]
         );
         let interval = |lo, hi| Interval { value: 1_234.0, lo, hi };
-        assert_eq!(spread(&interval(1_200.0, 1_274.0)), "1234 [1200–1274]");
-        assert_eq!(spread(&interval(0.0, f64::INFINITY)), "1234");
+        assert_eq!(spread(&interval(1_200.0, 1_274.0)), "1,234 [1,200–1,274]");
+        assert_eq!(spread(&interval(0.0, f64::INFINITY)), "1,234");
         assert_eq!(
             [(1_200.0, 1_274.0), (f64::NEG_INFINITY, f64::INFINITY)]
                 .map(|(lo, hi)| dollars_interval(Some(&interval(lo, hi)))),

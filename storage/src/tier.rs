@@ -152,6 +152,11 @@ pub trait Tier: Send + Sync + 'static {
         inner.put(path, body).await
     }
 
+    /// Number of requests that write an object of this size, without retries.
+    fn put_requests(&self, bytes: u64) -> u32 {
+        self.inner().map_or(1, |inner| inner.put_requests(bytes))
+    }
+
     /// Removes an object.
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         self.inner().ok_or_else(|| read_only(path.as_str()))?.delete(path).await

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tierlab_analysis::record::samples_needed;
-use tierlab_instrument::units::{bytes, digits3, latency};
+use tierlab_instrument::units::{amount, bytes, latency, thousands};
 use tierlab_report::parts::{Table, text_table, wrapped};
 use tierlab_storage::wrappers::emulated::{
     InjectedError, Recorded, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
@@ -170,16 +170,16 @@ fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
         at(0.5),
         at(0.95),
         at(0.99),
-        digits3(point.calls_per_s),
-        digits3(point.calls_per_s * point.bytes as f64 / 1e6),
-        point.calls.to_string(),
+        amount(point.calls_per_s),
+        amount(point.calls_per_s * point.bytes as f64 / 1e6),
+        thousands(point.calls),
     ]
 }
 
 fn summary_lines(profile: &Recorded) -> Vec<String> {
     let mut summary_lines = Vec::new();
     let limits = &profile.limits;
-    let mb = |bytes: u64| digits3(bytes as f64 / 1e6);
+    let mb = |bytes: u64| amount(bytes as f64 / 1e6);
     if let Some(bytes) = limits.connection_bytes_per_s {
         summary_lines.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
     }

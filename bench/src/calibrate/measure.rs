@@ -112,7 +112,7 @@ pub(super) fn rounds(
     let mut steps: BTreeMap<Point, Vec<MeasuredStep>> = BTreeMap::new();
     let (started, mut rounds_at_s) = (Instant::now(), Vec::new());
     let order = shuffled_rounds(access.seed, options.rounds, &points);
-    let expected = access.warmup + access.window + STEP_OVERHEAD;
+    let expected = (access.warmup + access.window + STEP_OVERHEAD).max(options.every / points.len() as u32);
     Rounds::new(options.rounds, stop, order.len(), expected).measure(&order, |round, point| {
         if rounds_at_s.len() as u32 == round {
             sleep_until(started + options.every * round, POLL_INTERVAL, || stop.is_requested());

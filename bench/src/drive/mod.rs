@@ -13,7 +13,7 @@ pub(crate) use threads::{BlockingCaller, run_threads};
 
 use crate::machine::{MachineMonitor, MachineUse};
 use crate::stop::{POLL_INTERVAL, sleep_until};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 
 /// Results of a repeat.
@@ -48,6 +48,8 @@ fn watch(run: &RepeatRun, monitor: &MachineMonitor, join: impl FnOnce() -> Resul
     // A runtime's timer starts the first call up to a millisecond late.
     let start = tally.first_start.filter(|_| out_of_data).unwrap_or(run.window_start);
     let window = end.saturating_duration_since(start);
+    let is_measured = !window.is_zero() || run.is_cut_short();
+    ensure!(is_measured, "no call began within the window: raise `seconds`");
     Ok(RepeatResult {
         tally,
         seconds: run.seconds(window),

@@ -33,7 +33,7 @@ const MAX_SECONDS: usize = 7200;
 pub(crate) struct RepeatRun {
     picker: Picker,
     /// Due times of an open loop, from the start.
-    due: Option<Vec<Duration>>,
+    pub(super) due: Option<Vec<Duration>>,
     /// Index of the next call.
     next_index: AtomicUsize,
     /// Maximum calls: a cold repeat ends with its data, whose pages are warm afterwards.
@@ -145,11 +145,6 @@ impl RepeatRun {
         self.picker.pick(random)
     }
 
-    /// Due times of an open loop.
-    pub(super) fn due(&self) -> Option<&[Duration]> {
-        self.due.as_deref()
-    }
-
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -177,7 +172,12 @@ impl RepeatRun {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.failed.load(Ordering::Relaxed) || self.stop.is_requested() || self.is_out_of_data()
+        self.is_cut_short() || self.is_out_of_data()
+    }
+
+    /// True after an error or an interrupt, which also ends calls that are not yet due.
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) || self.stop.is_requested()
     }
 
     /// Returns once calls in flight are given up: at the end of the drain, or soon after an interrupt.
@@ -262,7 +262,7 @@ impl RepeatRun {
 
     /// Counts this call of an open loop, and all calls not yet started, as unfinished.
     fn count_unfinished(&self, first: Instant, tally: &mut Tally) {
-        let due = self.due().unwrap_or_default();
+        let due = self.due.as_deref().unwrap_or_default();
         let rest = self.next_index.swap(due.len(), Ordering::Relaxed).min(due.len());
         let left = due[rest..].iter().map(|at| self.start + *at);
         for at in std::iter::once(first).chain(left).filter(|at| *at >= self.window_start) {

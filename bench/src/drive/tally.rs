@@ -131,20 +131,18 @@ impl Tally {
     pub(crate) fn call(&mut self, ns: u128, bytes: usize, is_write: bool, cost: &ReadCost) {
         record(&mut self.latency_ns, ns);
         self.via = self.via.union(cost.via);
-        self.sums.add(&Sums {
-            calls: 1,
-            writes: u64::from(is_write),
-            asked_bytes: bytes as u64,
-            wire_bytes: cost.wire_bytes,
-            requests: u64::from(cost.requests),
-            retries: u64::from(cost.retries),
-            cache_hits: u64::from(cost.cache_hits),
-            cache_misses: u64::from(cost.cache_misses),
-            queue: cost.queue,
-            device: cost.device,
-            copy: cost.copy,
-            ..Sums::default()
-        });
+        let sums = &mut self.sums;
+        sums.calls += 1;
+        sums.writes += u64::from(is_write);
+        sums.asked_bytes += bytes as u64;
+        sums.wire_bytes += cost.wire_bytes;
+        sums.requests += u64::from(cost.requests);
+        sums.retries += u64::from(cost.retries);
+        sums.cache_hits += u64::from(cost.cache_hits);
+        sums.cache_misses += u64::from(cost.cache_misses);
+        sums.queue += cost.queue;
+        sums.device += cost.device;
+        sums.copy += cost.copy;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {

@@ -23,7 +23,9 @@ pub(crate) fn run_tasks(
     monitor: &MachineMonitor,
 ) -> Result<RepeatResult> {
     let tickets = Arc::new(Semaphore::new(0));
-    let pacer = run.due().is_some().then(|| pace(run.clone(), tickets.clone()));
+    let pacer = run.due.is_some().then(|| pace(run.clone(), tickets.clone()));
+    // Without it, callers would wait for tickets forever.
+    let pacer = pacer.transpose()?;
     let spawn = |(number, caller)| {
         let (waits, given_up) = oneshot::channel();
         let task = runtime.spawn(call(run.clone(), caller, number, tickets.clone(), given_up));
@@ -49,7 +51,7 @@ pub(crate) fn run_tasks(
             }
         }
         if let Some(pacer) = pacer {
-            let _ = pacer?.join();
+            let _ = pacer.join();
         }
         failure.map_or(Ok(tally), Err)
     })
@@ -59,7 +61,7 @@ pub(crate) fn run_tasks(
 fn pace(run: Arc<RepeatRun>, tickets: Arc<Semaphore>) -> Result<std::thread::JoinHandle<()>> {
     let release = move || {
         let _ = nix::sys::prctl::set_timerslack(1);
-        for due in run.due().unwrap_or_default() {
+        for due in run.due.iter().flatten() {
             sleep_until(run.start + *due, POLL_INTERVAL, || run.is_over());
             tickets.add_permits(1);
         }
@@ -79,7 +81,7 @@ async fn call(
 ) -> Result<Tally> {
     let mut random = run.random(number);
     let mut tally = Tally::default();
-    let is_open = run.due().is_some();
+    let is_open = run.due.is_some();
     tokio::time::sleep_until(run.start.into()).await;
     loop {
         // A closed semaphore means that all calls are due: the remaining calls need no ticket.

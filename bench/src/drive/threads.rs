@@ -32,7 +32,9 @@ pub(crate) fn run_threads(
         for (number, caller) in (0..).zip(callers) {
             let thread = std::thread::Builder::new().name("bench-caller".to_owned());
             let thread = thread.spawn_scoped(scope, move || call(run, caller, number));
-            running.push(thread.context("cannot start a thread for each call in flight")?);
+            let thread = thread.context("cannot start a thread for each call in flight");
+            // Otherwise those that have started would make calls for the whole repeat.
+            running.push(thread.inspect_err(|_| run.fail())?);
         }
         watch(run, monitor, || {
             let mut tally = Tally::default();
@@ -54,8 +56,9 @@ fn call(run: &RepeatRun, mut caller: impl BlockingCaller, number: u32) -> Result
     while let Some(next) = run.next_call(&mut random, &mut tally) {
         caller.prepare(next.pick);
         if let Some(due) = next.due {
-            sleep_until(due, POLL_INTERVAL, || run.is_over());
-            if run.is_over() {
+            // Another caller may have found no data left; this call still has its own.
+            sleep_until(due, POLL_INTERVAL, || run.is_cut_short());
+            if run.is_cut_short() {
                 continue;
             }
         }
@@ -207,6 +210,51 @@ mod tests {
         let outcome = run_threads(&run, readers, &MachineMonitor::default(), || Ok(())).unwrap();
         assert_eq!(outcome.tally.sums.ended, 2);
         assert!(outcome.window >= Duration::from_millis(30), "{:?}", outcome.window);
+    }
+
+    #[test]
+    fn calls_of_a_cold_open_loop_are_made_although_other_callers_find_no_data() {
+        let point = Point {
+            pattern: Pattern::Sequential,
+            cache: CacheState::Cold,
+            rate: 50,
+            depth: 8,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access::reads(4 * 4096, Duration::from_secs(20), Duration::ZERO);
+        let run = RepeatRun::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        let readers = Vec::from_iter((0..point.depth).map(|_| Reader));
+        let outcome = run_threads(&run, readers, &MachineMonitor::default(), || Ok(())).unwrap();
+        assert_eq!((outcome.tally.sums.calls, outcome.tally.sums.ended), (4, 4));
+        assert!(outcome.window < Duration::from_secs(10), "{:?}", outcome.window);
+    }
+
+    /// Takes 500 ms to make content.
+    struct Late;
+
+    impl BlockingCaller for Late {
+        fn prepare(&mut self, _: Pick) {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+
+        fn act(&mut self, _: Pick) -> Result<Instant> {
+            Ok(Instant::now())
+        }
+    }
+
+    #[test]
+    fn a_repeat_whose_first_call_begins_after_its_window_has_no_figures() {
+        let point = Point {
+            pattern: Pattern::Sequential,
+            cache: CacheState::Cold,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access::reads(4096, Duration::from_millis(300), Duration::ZERO);
+        let run = RepeatRun::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        // One caller takes the only block, and prepares for long; the other one ends the repeat.
+        let callers = vec![Late, Late];
+        let error = run_threads(&run, callers, &MachineMonitor::default(), || Ok(())).unwrap_err();
+        assert!(error.to_string().contains("no call began"), "{error}");
     }
 
     #[test]

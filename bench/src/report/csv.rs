@@ -1,51 +1,25 @@
 //! CSV files of a run. In: rows of `run.json`. Out: text with the same names, empty for unknown values.
 
 use anyhow::{Context, Result};
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::fmt;
-
-/// Ordered entries of an object; a map of `serde_json` loses the order.
-struct Entries(Vec<(String, CsvCell)>);
 
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum CsvCell {
-    Object(Entries),
+    /// In the order of the row, which a map of `serde_json` loses.
+    Object(IndexMap<String, Self>),
     List(Vec<Value>),
     Value(Value),
-}
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Entries;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-        deserializer.deserialize_map(InOrder)
-    }
 }
 
 impl CsvCell {
     /// Adds the columns of a value. An object's name is the prefix of its columns, except for the `value` of an interval.
     fn columns(self, name: &str, row: &mut Vec<(String, String)>) {
         match self {
-            Self::Object(Entries(entries)) => {
-                let is_open = |one: &(String, Self)| one.0 == "hi" && matches!(one.1, Self::Value(Value::Null));
-                let is_open = entries.iter().any(is_open);
+            Self::Object(entries) => {
+                let is_open = matches!(entries.get("hi"), Some(Self::Value(Value::Null)));
                 for (key, cell) in entries {
                     match (name, key.as_str()) {
                         ("", key) => cell.columns(key, row),
@@ -79,7 +53,7 @@ fn text(value: &Value) -> String {
 /// The row is not an object.
 pub(crate) fn columns(row: &impl Serialize) -> Result<Vec<(String, String)>> {
     let mut cells = Vec::new();
-    let object: Entries = serde_json::from_str(&serde_json::to_string(row)?)?;
+    let object: IndexMap<String, CsvCell> = serde_json::from_str(&serde_json::to_string(row)?)?;
     CsvCell::Object(object).columns("", &mut cells);
     Ok(cells)
 }

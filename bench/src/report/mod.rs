@@ -11,7 +11,7 @@ pub(crate) use html::{levels, pre, with_heading};
 use crate::machine::Environment;
 use crate::plan::Common;
 use crate::stop::Stop;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use maud::Markup;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tierlab_instrument::units::{NONE, count_of};
 use tierlab_report::parts::{Axis, Cell, Chart, Line, Table, Unit};
+
+/// Notes of each tier by its name.
+pub(crate) type TierNotes = BTreeMap<String, Vec<String>>;
 
 /// Facts of every run, in `run.json`.
 #[derive(Debug, Serialize)]
@@ -28,7 +31,7 @@ pub(crate) struct RunFacts {
     pub(crate) interrupted: bool,
     pub(crate) environment: Environment,
     /// Notes of each tier: location, wrappers, emulation.
-    pub(crate) tiers: BTreeMap<String, Vec<String>>,
+    pub(crate) tiers: TierNotes,
     pub(crate) repeats: u32,
     pub(crate) plan: String,
     /// Error of a measurement, or of the removal of written data, which ends the run after its report.
@@ -38,12 +41,7 @@ pub(crate) struct RunFacts {
 
 impl RunFacts {
     /// Creates the facts of a finished run, with the notes of its tiers.
-    pub(crate) fn new(
-        common: &Common,
-        stop: &Stop,
-        environment: Environment,
-        tiers: BTreeMap<String, Vec<String>>,
-    ) -> Self {
+    pub(crate) fn new(common: &Common, stop: &Stop, environment: Environment, tiers: TierNotes) -> Self {
         Self {
             schema_version: 1,
             name: common.name.clone(),
@@ -179,20 +177,21 @@ pub(crate) fn finish(
         settings,
         figures,
     };
-    let json = serde_json::to_string_pretty(&run)? + "\n";
+    let mut written = Ok(());
     for (name, text) in [
-        ("run.json", json),
+        ("run.json", serde_json::to_string_pretty(&run)? + "\n"),
         (csv_name, csv),
         ("report.md", page.markdown(csv_name)),
         ("report.html", page.html()),
     ] {
         let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()));
+        written = written.and(file);
     }
+    // Also if the disk is full: otherwise hours of measuring would leave nothing.
     print!("{}", page.text(folder, csv_name));
-    if let Some(why) = &page.run.failed {
-        bail!("{why}");
-    }
+    written?;
+    page.run.failed.as_ref().map_or(Ok(()), |why| Err(anyhow!("{why}")))?;
     let interrupted = "interrupted: the report covers the finished repeats";
     ensure!(!page.run.interrupted, "{interrupted}{advice}");
     Ok(())
@@ -224,8 +223,8 @@ pub(crate) fn curves(
 mod tests {
     use super::*;
 
-    #[test]
-    fn data_that_cannot_be_removed_leaves_the_results() {
+    /// Finishes an empty run in a folder.
+    fn finish_in(folder: &Path, failed: Option<&str>) -> Result<()> {
         let run = RunFacts {
             schema_version: 1,
             name: "test".to_owned(),
@@ -234,7 +233,7 @@ mod tests {
             tiers: BTreeMap::new(),
             repeats: 1,
             plan: String::new(),
-            failed: Some("cannot remove the written objects".to_owned()),
+            failed: failed.map(str::to_owned),
         };
         let page = Page {
             run: &run,
@@ -245,10 +244,24 @@ mod tests {
             chart: Markup::default(),
             parts: Vec::new(),
         };
-        let folder = tempfile::tempdir().unwrap();
         let none = serde_json::json!({});
         let table = ("points.csv", String::new());
-        let error = finish(folder.path(), &page, (&none, &none), table, "").unwrap_err();
+        finish(folder, &page, (&none, &none), table, "")
+    }
+
+    #[test]
+    fn the_other_files_are_written_if_one_cannot_be() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("run.json")).unwrap();
+        let error = finish_in(folder.path(), None).unwrap_err();
+        assert!(error.to_string().contains("cannot write"), "{error}");
+        assert!(folder.path().join("report.md").exists());
+    }
+
+    #[test]
+    fn data_that_cannot_be_removed_leaves_the_results() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = finish_in(folder.path(), Some("cannot remove the written objects")).unwrap_err();
         assert!(error.to_string().contains("cannot remove"), "{error}");
         assert!(folder.path().join("run.json").exists());
         let report = std::fs::read_to_string(folder.path().join("report.md")).unwrap();

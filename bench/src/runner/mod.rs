@@ -5,7 +5,7 @@ mod record;
 mod report;
 mod summary;
 
-use crate::machine::Environment;
+use crate::machine::{Environment, check_memory};
 use crate::peers::{FIO, Fio};
 use crate::plan::{Access, CacheState, Flags, Operation, Plan, Point, Way, bad_usage};
 use crate::prepared_tier::{PreparedTier, PreparedTiers, with_tiers};
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use summary::{Summary, Verdict, summaries};
 use tierlab_agents::options::AgentsOptions;
-use tierlab_instrument::host::{Host, filesystem};
+use tierlab_instrument::host::filesystem;
 use tierlab_instrument::units::bytes;
 
 /// Flags of `run`.
@@ -68,21 +68,21 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let (hosts, run) = match fleet {
         None => with_tiers(&plan.common, &stop, 0, |tiers| {
             check_space(&plan, tiers)?;
-            rounds(&plan, &mut journal, &stop, |point, repeat| {
+            rounds(&plan, &mut journal, &fio, &stop, |point, repeat| {
                 let tier = tiers.get_mut(&point.tier).context("a point's tier is not open")?;
                 Ok(measure(&plan, tier, &fio, (point, repeat), &stop))
             })?;
             Ok(None)
         })?,
         Some(mut fleet) => {
-            let measured = rounds(&plan, &mut journal, &stop, |point, repeat| {
+            let measured = rounds(&plan, &mut journal, &fio, &stop, |point, repeat| {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
+            let failed = fleet.close().err();
             let mut run = RunFacts::new(&plan.common, &stop, Environment::current([]), fleet.tiers());
-            let hosts = fleet.hosts.clone();
-            run.failed = fleet.close().err().map(|error| format!("{error:#}"));
-            (Some(hosts), run)
+            run.failed = failed.map(|error| format!("{error:#}"));
+            (Some(fleet.hosts), run)
         }
     };
     let figures = Figures {
@@ -97,11 +97,11 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let page = report::page(&run, &plan.access, &figures);
     let table = ("points.csv", csv(&figures.points)?);
     finish(&folder, &page, (&plan.access, &figures), table, &format!("; {advice}"))?;
-    let points = &figures.points;
+    let (points, count) = (&figures.points, figures.points.len());
     let is_failed = |point: &&Summary| matches!(point.verdict, Verdict::Failed(_));
     match points.iter().filter(is_failed).count() {
         0 => Ok(()),
-        failed => bail!("failed points: {failed} of {}; the report says why", points.len()),
+        failed => bail!("failed points: {failed} of {count}; the report says why; to measure them again, {advice}"),
     }
 }
 
@@ -138,24 +138,21 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
     Fleet::open(&agents, plan, &options.flags, options.seconds).map(Some)
 }
 
-/// Refuses a run whose calls in flight do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
-/// local tiers are in that folder.
+/// Refuses a run whose calls in flight, or data of tiers in memory, do not fit into memory, or whose data does not fit into its scratch
+/// folder, before writing. All local tiers are in that folder.
 fn check_space(plan: &Plan, tiers: &PreparedTiers) -> Result<()> {
     let points = plan.points.iter();
     // A restore reads in parts.
     let holding = points.filter(|point| point.operation.moves_bytes() && point.operation != Operation::Restore);
-    let held = holding.map(Point::in_flight_bytes);
-    let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
-    let (is_enough, held, memory) = (memory == 0 || held <= memory, bytes(held), bytes(memory));
-    ensure!(
-        is_enough,
-        "cross.block: the calls in flight hold {held} in memory, and this machine has {memory}: lower `block` or `depth`"
-    );
-    let of = |(name, tier): (&String, &PreparedTier)| {
+    let held = holding.map(Point::in_flight_bytes).max();
+    check_memory("cross: `block` × `depth`", held.unwrap_or(0))?;
+    let (mut needed, mut in_memory) = (0_u64, 0_u64);
+    for (name, tier) in tiers {
         let points = plan.points.iter().filter(|point| point.tier == *name);
-        tier.local_bytes(points, plan.access.size)
-    };
-    let needed = tiers.iter().map(of).fold(0, u64::saturating_add);
+        in_memory = in_memory.saturating_add(tier.memory_bytes(points.clone(), plan.access.size));
+        needed = needed.saturating_add(tier.local_bytes(points, plan.access.size));
+    }
+    check_memory("the data of tiers of kind `memory`", in_memory)?;
     let Some(root) = tiers.values().find_map(PreparedTier::root).filter(|_| needed > 0) else {
         return Ok(());
     };
@@ -209,10 +206,21 @@ impl PointSeconds {
     }
 }
 
+/// Expected mean time of the repeats, with those of fio and with preconditioning.
+fn expected_repeat(order: &[(u32, &Point)], access: &Access, fio: &Fio) -> Duration {
+    let of = |&(repeat, point): &(u32, &Point)| {
+        let tools = 1 + u32::from(fio.has_job(point, access));
+        let is_first_write = repeat == 0 && point.operation.writes() && !point.operation.takes_objects();
+        (access.warmup_of(point) + access.window) * tools + access.precondition * u32::from(is_first_write)
+    };
+    order.iter().map(of).sum::<Duration>() / order.len().max(1) as u32 + STEP_OVERHEAD
+}
+
 /// Measures every repeat missing in the journal.
 fn rounds(
     plan: &Plan,
     journal: &mut Journal,
+    fio: &Fio,
     stop: &Stop,
     mut measure: impl FnMut(&Point, u32) -> Result<Entry>,
 ) -> Result<()> {
@@ -221,7 +229,7 @@ fn rounds(
     let points: Vec<Point> = plan.points.iter().cloned().collect();
     let mut order = shuffled_rounds(plan.common.seed, plan.common.repeats, &points);
     order.retain(|(repeat, point)| !done.contains(&((*point).clone(), *repeat)));
-    let expected = plan.access.warmup + plan.access.window + STEP_OVERHEAD;
+    let expected = expected_repeat(&order, &plan.access, fio);
     Rounds::new(plan.common.repeats, stop, order.len(), expected).measure(&order, |repeat, point| {
         let entry = measure(point, repeat)?;
         match stop.is_requested() {
@@ -277,5 +285,36 @@ fn measure_fio(plan: &Plan, tier: &PreparedTier, fio: &Fio, entry: &mut Entry, s
     match fio.run((&entry.point, entry.repeat), &plan.access, &file, prepare_file, stop) {
         Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
         Err(error) => entry.peer_faults.push(format!("{error:#}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expected_time_of_a_repeat_includes_that_of_fio() {
+        let local = Point {
+            way: Way::Pread,
+            cache: CacheState::Warm,
+            ..Point::reads("disk", 4096)
+        };
+        let remote = Point::reads("bucket", 4096);
+        let (order, second) = ([(0_u32, &local), (0, &remote)], Duration::from_secs(1));
+        let access = Access::reads(1 << 20, second, second);
+        let expected = |fio| expected_repeat(&order, &access, &Fio(fio));
+        assert_eq!(expected(None), 2 * second + STEP_OVERHEAD);
+        assert_eq!(expected(Some("fio".into())), 3 * second + STEP_OVERHEAD);
+        let written = Point {
+            operation: Operation::Write,
+            ..local.clone()
+        };
+        let preconditioned = Access {
+            precondition: 8 * second,
+            ..access
+        };
+        let order = [(0, &written), (1, &written)];
+        let expected = expected_repeat(&order, &preconditioned, &Fio(None));
+        assert_eq!(expected, 6 * second + STEP_OVERHEAD);
     }
 }

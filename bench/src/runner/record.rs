@@ -163,7 +163,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Resumes a journal of the same plan, tiers and scratch disk.
+    /// Resumes a journal of the same plan, tiers and scratch disk. Failed repeats are not among its entries, so that they are measured
+    /// again.
     pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
         let why = || format!("no run to resume in {}", folder.display());
         let file = folder.join(PLAN);
@@ -171,7 +172,9 @@ impl Journal {
         std::fs::metadata(folder.join(FILE)).with_context(why)?;
         let differ = "plan, tiers or scratch disk differ from the run's: restore them, or omit --resume";
         ensure!(is_same, "{}: {differ}", file.display());
-        Self::open(folder)
+        let mut journal = Self::open(folder)?;
+        journal.entries.retain(|entry| entry.failed.is_none());
+        Ok(journal)
     }
 
     fn open(folder: &Path) -> Result<Self> {
@@ -201,6 +204,23 @@ mod tests {
         assert_eq!(std::fs::read_to_string(folder.path().join(PLAN)).unwrap(), "b");
         std::fs::write(folder.path().join(FILE), "{}\n").unwrap();
         assert!(Journal::begin(folder.path(), "c").is_err());
+    }
+
+    #[test]
+    fn failed_repeats_are_not_among_those_of_a_resumed_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::begin(folder.path(), "a").unwrap();
+        for repeat in 0..3 {
+            let mut entry = Entry::new(&Point::reads("t", 4096), repeat);
+            if repeat == 1 {
+                entry.record(Err(anyhow!("the tier refused")));
+            }
+            journal.append(entry).unwrap();
+        }
+        drop(journal);
+        let resumed = Journal::resume(folder.path(), "a").unwrap();
+        let repeats: Vec<u32> = resumed.entries.iter().map(|entry| entry.repeat).collect();
+        assert_eq!(repeats, [0, 2]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::runner::{Figures, PointSeconds};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, count_of, digits3, latency, percent, spread};
+use tierlab_instrument::units::{NONE, amount, bytes, count_of, digits3, latency, percent, spread, thousands};
 use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
 const COLUMNS: [Column<Summary, Cell>; 19] = [
@@ -32,7 +32,7 @@ const COLUMNS: [Column<Summary, Cell>; 19] = [
     ("moved", |one| or_none(one.over_read, digits3).into()),
     ("fetched", |one| or_none(one.fetched_share, digits3).into()),
     ("of fio's", |one| fio(one, |fio| spread(&fio.ratio)).into()),
-    ("fio's calls/s", |one| fio(one, |fio| digits3(fio.iops.value)).into()),
+    ("fio's calls/s", |one| fio(one, |fio| amount(fio.iops.value)).into()),
     ("fio's p50", |one| fio(one, |fio| or_none(fio.p50_us, latency)).into()),
     ("fio's CPU us", |one| {
         fio(one, |fio| or_none(fio.cpu_us_per_call, digits3)).into()
@@ -360,8 +360,8 @@ fn cautions(run: &RunFacts, figures: &Figures) -> Vec<String> {
             }
             Verdict::Saturated => all.push(format!(
                 "{point}: the tier did not keep up at this depth ({} of {} calls/s, {} unfinished)",
-                digits3(summary.iops.value),
-                point.rate,
+                amount(summary.iops.value),
+                thousands(point.rate.into()),
                 summary.unfinished
             )),
             Verdict::Valid | Verdict::Drifts(_) => {}

@@ -1,11 +1,12 @@
 //! Tables in memory, and laid out on the tiers of a run. In: a kind and a seed, or a path; layouts. Out: tables in the rows format, and
 //! opened tables.
 
+use crate::machine::check_memory;
 use crate::plan::Common;
-use crate::prepared_tier::{OpenTier, PreparedTier, PreparedTiers};
+use crate::prepared_tier::{OpenTier, PreparedTiers};
 use crate::rounds::{Rounds, shuffled_rounds};
 use crate::stop::Stop;
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,9 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::table::{TableHeader, header_len};
-use tierlab_instrument::host::Host;
-use tierlab_instrument::units;
-use tierlab_layouts::{Layout, Options, Table, lay_out};
+use tierlab_layouts::{Layout, Options, Table, lay_out, manifest};
 use tierlab_models::tables::RowSource;
 use tierlab_storage::{Body, ObjectPath, TierConfig};
 
@@ -59,13 +58,14 @@ pub(super) fn measure_placements(
     let mut rounds = Rounds::new(common.repeats, stop, placements.len() + order.len(), expected);
     let mut laid_out = BTreeMap::new();
     rounds.prepare(&placements, |placement| {
-        let name = format!("{}/{}", placement.table, placement.layout);
         let options = Options {
             layout: placement.layout,
             shard_bytes,
         };
         let (tier, file) = (&tiers[&placement.tier], files[&placement.table].clone());
-        let table = lay_out_one(tier, name.trim_start_matches('/'), file, options)?;
+        let name = format!("{}/{}", placement.table, placement.layout);
+        let folder = format!("{}/{}", tier.folder, name.trim_start_matches('/'));
+        let table = lay_out_one(tier.opened(), &folder, file, options, stop)?;
         laid_out.insert(placement.clone(), table);
         Ok(())
     })?;
@@ -105,18 +105,21 @@ pub(super) struct Stored {
     open_bytes: u64,
 }
 
-/// Lays a file of the rows format out in a folder of this name.
-fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
-    let OpenTier { tier, runtime } = prepared_tier.opened();
+/// Lays a file of the rows format out in a folder.
+fn lay_out_one(opened: &OpenTier, folder: &str, file: Bytes, options: Options, stop: &Stop) -> Result<LaidOut> {
+    let OpenTier { tier, runtime } = opened;
     runtime.block_on(async {
         let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
         let from = ObjectPath::new("t.rows")?;
         memory.put(&from, Body::Bytes(file)).await?;
-        let folder = ObjectPath::new(&format!("{}/{name}", prepared_tier.folder))?;
+        let folder = ObjectPath::new(folder)?;
         let started = Instant::now();
-        lay_out((&*memory, &from), (&**tier, &folder), options, &mut |_| ()).await?;
+        let on_bytes = &mut |_: u64| ();
+        let written = lay_out((&*memory, &from), (&**tier, &folder), options, on_bytes);
+        let written = stop.gives_up(written).await?;
         let laid_out_s = started.elapsed().as_secs_f64();
-        let objects = tier.list(Some(&folder)).await?;
+        // Without a listing, for which a bucket may lack the permission.
+        let manifest = tier.stat(&folder.join(manifest::NAME)?).await?;
         let started = Instant::now();
         let table = Table::open(Arc::clone(tier), folder).await?;
         let (mut open_requests, mut open_bytes) = (0, 0);
@@ -126,8 +129,8 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
             open_bytes += rows.cost.read.wire_bytes;
         }
         let stored = Stored {
-            objects: objects.len() as u64,
-            stored_bytes: objects.iter().map(|object| object.size).sum(),
+            objects: written.objects(),
+            stored_bytes: written.bytes + manifest.size,
             laid_out_s,
             open_ms: started.elapsed().as_secs_f64() * 1e3,
             open_requests,
@@ -138,18 +141,6 @@ fn lay_out_one(prepared_tier: &PreparedTier, name: &str, file: Bytes, options: O
             stored,
         })
     })
-}
-
-/// Checks that something that is held in memory fits there.
-///
-/// # Errors
-/// The machine has less memory.
-pub(super) fn check_memory(what: &str, needed: u64) -> Result<()> {
-    let memory = Host::here().memory_bytes;
-    let [takes, has] = [needed, memory].map(units::bytes);
-    let is_enough = memory == 0 || needed <= memory;
-    ensure!(is_enough, "{what} takes {takes} of memory, but this machine has {has}");
-    Ok(())
 }
 
 /// File in the rows format.
@@ -209,7 +200,98 @@ impl RowsFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prepared_tier::{PreparedTier, runtime};
+    use anyhow::ensure;
+    use async_trait::async_trait;
+    use std::ops::Range;
     use tierlab_models::tables::TableKind;
+    use tierlab_storage::tiers::memory::MemoryTier;
+    use tierlab_storage::{ErrorKind, Object, ReadMany, StorageError, Tier, TierInfo};
+
+    /// Tier without permission to list, whose writes never end if `hangs`.
+    struct Unlisted {
+        tier: Arc<dyn Tier>,
+        hangs: bool,
+    }
+
+    #[async_trait]
+    impl Tier for Unlisted {
+        fn info(&self) -> TierInfo {
+            self.tier.info()
+        }
+
+        async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+            self.tier.stat(path).await
+        }
+
+        async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+            self.tier.read_many(object, ranges).await
+        }
+
+        async fn list(&self, _: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+            Err(ErrorKind::Denied.error("the bucket", "no permission to list"))
+        }
+
+        fn inner(&self) -> Option<&dyn Tier> {
+            Some(&*self.tier)
+        }
+
+        async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+            match self.hangs {
+                true => std::future::pending().await,
+                false => self.tier.put(path, body).await,
+            }
+        }
+    }
+
+    /// A tier in memory, itself and as an unlisted tier.
+    fn unlisted(hangs: bool) -> (Arc<dyn Tier>, OpenTier) {
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::default());
+        let unlisted = Unlisted {
+            tier: Arc::clone(&tier),
+            hangs,
+        };
+        let opened = OpenTier {
+            tier: Arc::new(unlisted),
+            runtime: runtime(1).unwrap(),
+        };
+        (tier, opened)
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_lay_out_of_a_table() {
+        let (_, opened) = unlisted(true);
+        let table = RowsFile::generate(&*TableKind::Ctr.source(1).unwrap(), 50, 1).unwrap();
+        let options = Options {
+            layout: Layout::Files,
+            shard_bytes: 8192,
+        };
+        let stop = Stop::default();
+        stop.request();
+        let laid_out = lay_out_one(&opened, "bench/x", table.bytes, options, &stop);
+        let error = laid_out.err().unwrap();
+        assert!(error.to_string().contains("interrupted"), "{error}");
+    }
+
+    #[test]
+    fn a_table_is_laid_out_and_measured_without_permission_to_list() {
+        let (inner, opened) = unlisted(false);
+        let table = RowsFile::generate(&*TableKind::Ctr.source(1).unwrap(), 50, 1).unwrap();
+        for layout in Layout::all() {
+            let (folder, file) = (format!("bench/{layout}"), table.bytes.clone());
+            let options = Options {
+                layout,
+                shard_bytes: 8192,
+            };
+            let laid_out = lay_out_one(&opened, &folder, file, options, &Stop::default()).unwrap();
+            let stored = laid_out.stored;
+            let folder = ObjectPath::new(&folder).unwrap();
+            let listed = opened.runtime.block_on(inner.list(Some(&folder))).unwrap();
+            let bytes = listed.iter().map(|object| object.size).sum::<u64>();
+            let found = (stored.objects, stored.stored_bytes);
+            assert_eq!(found, (listed.len() as u64, bytes), "{layout}");
+        }
+    }
 
     #[test]
     fn an_error_of_a_measurement_ends_the_rounds_and_loses_nothing() {

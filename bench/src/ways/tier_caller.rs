@@ -80,7 +80,9 @@ impl TierCaller {
 
     async fn write(&self, path: &ObjectPath, len: usize, at: Instant) -> Result<Call> {
         let put = self.tier.put(path, Body::Bytes(self.content.slice(..len)));
-        Ok(timed("a write failed", len, at, put).await?.1)
+        let (_, mut call) = timed("a write failed", len, at, put).await?;
+        call.cost.requests = self.tier.put_requests(len as u64);
+        Ok(call)
     }
 
     async fn stat(&self, pick: Pick, at: Instant) -> Result<Call> {

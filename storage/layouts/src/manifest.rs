@@ -97,6 +97,13 @@ impl Manifest {
         TableHeader::without_blocks(self.schema.clone(), self.rows, self.first_id)?.with_index(self.key_index_bytes)
     }
 
+    /// Number of objects in the folder: rows or shards, their indexes, the index of keys, and the manifest.
+    pub fn objects(&self) -> u64 {
+        let rows = self.rows_per_shard;
+        let rows_each = if self.layout == Layout::Files { 1 } else { rows };
+        self.rows.div_ceil(rows_each) + self.index_crcs.len() as u64 + u64::from(self.schema.key.is_some()) + 1
+    }
+
     /// Path of the index of keys.
     pub(crate) fn key_index(&self, folder: &ObjectPath) -> Result<ObjectPath, StorageError> {
         folder.join(&format!("{}/keys.index", self.version))

@@ -10,12 +10,13 @@ use crate::drive::Sums;
 use crate::machine::{MachineUse, Traffic};
 use crate::plan::{Flags, Plan, Point, Share};
 use crate::prepared_tier::runtime;
+use crate::report::TierNotes;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use hdrhistogram::Histogram;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::LinkError;
@@ -39,7 +40,7 @@ enum Job {
     Setup(Setup),
     /// Measures a point's repeat, once all agents have prepared it. Answer: an [`AgentRepeatResult`].
     Measure(Point, u32),
-    /// Removes everything written. Answer: null.
+    /// Removes everything written. Answer: the notes of each tier, also about its calls.
     End,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct AgentHost {
     /// Machine and build.
     environment: serde_json::Value,
     /// Notes of each tier, as the agent reaches it.
-    pub(super) tiers: BTreeMap<String, Vec<String>>,
+    pub(super) tiers: TierNotes,
 }
 
 /// Result of an agent's repeat.
@@ -103,16 +104,10 @@ impl Fleet {
                 worker.send(&ToWorker::Job(Job::Setup(setup))).await?;
             }
             let hosts = workers.iter_mut().zip(&agents.addresses).map(async |(worker, agent)| {
-                let host: AgentHost = receive_reply(worker).await?;
-                let to_printable = |(tier, notes): (String, Vec<String>)| {
-                    let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
-                    (printable(&tier), notes)
-                };
-                Ok::<_, WorkerError>(AgentHost {
-                    agent: agent.clone(),
-                    tiers: host.tiers.into_iter().map(to_printable).collect(),
-                    ..host
-                })
+                let mut host: AgentHost = receive_reply(worker).await?;
+                host.agent.clone_from(agent);
+                host.tiers = printable_notes(host.tiers);
+                Ok::<_, WorkerError>(host)
             });
             let hosts = futures::future::try_join_all(hosts).await?;
             Ok((workers, hosts))
@@ -128,8 +123,8 @@ impl Fleet {
     }
 
     /// Distinct notes of each tier, from all agents.
-    pub(super) fn tiers(&self) -> BTreeMap<String, Vec<String>> {
-        let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    pub(super) fn tiers(&self) -> TierNotes {
+        let mut all = TierNotes::new();
         for (tier, notes) in self.hosts.iter().flat_map(|host| &host.tiers) {
             let distinct = all.entry(tier.clone()).or_default();
             let new: Vec<String> = notes.iter().filter(|note| !distinct.contains(note)).cloned().collect();
@@ -165,19 +160,29 @@ impl Fleet {
         Ok(entry)
     }
 
-    /// Ends the run at all agents, after they have removed their data.
+    /// Ends the run at all agents, after they have removed their data, and takes their last notes.
     ///
     /// # Errors
     /// Data cannot be removed.
-    pub(super) fn close(mut self) -> Result<()> {
-        let workers = self.workers.iter_mut();
-        let ended = workers.map(async |worker| {
+    pub(super) fn close(&mut self) -> Result<()> {
+        let workers = self.workers.iter_mut().zip(&mut self.hosts);
+        let ended = workers.map(async |(worker, host)| {
             worker.send(&ToWorker::Job(Job::End)).await?;
-            receive_reply::<()>(worker).await
+            host.tiers = printable_notes(receive_reply(worker).await?);
+            Ok::<_, WorkerError>(())
         });
         let ended = self.runtime.block_on(futures::future::try_join_all(ended));
         ended.map(drop).context("an agent cannot remove its data")
     }
+}
+
+/// Returns an agent's notes of each tier without control characters.
+fn printable_notes(tiers: TierNotes) -> TierNotes {
+    let of = |(tier, notes): (String, Vec<String>)| {
+        let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
+        (printable(&tier), notes)
+    };
+    tiers.into_iter().map(of).collect()
 }
 
 async fn receive_reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerError> {

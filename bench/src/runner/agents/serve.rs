@@ -129,7 +129,7 @@ impl Session<'_> {
         if let Some(why) = run.failed {
             bail!(why);
         }
-        self.reply(&())
+        self.reply(&run.tiers)
     }
 
     /// Measures a repeat, and reports it to the run. A failed point is reported like any other.

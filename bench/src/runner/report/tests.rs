@@ -92,7 +92,7 @@ fn open_loops_show_their_send_lag_and_the_depth_that_a_rate_lacks() {
     let markdown = tierlab_report::parts::markdown_table(&table);
     assert!(markdown.contains("1.50 ms"), "{markdown}");
     let cautions = cautions_of(points);
-    let said = "depth 1: the tier did not keep up at this depth (200 of 2000 calls/s, 0 unfinished)";
+    let said = "depth 1: the tier did not keep up at this depth (200 of 2,000 calls/s, 0 unfinished)";
     assert!(cautions.iter().any(|line| line.ends_with(said)), "{cautions:?}");
 }
 

@@ -7,7 +7,7 @@ use super::strategy::{Strategy, share_text};
 use crate::report::{Column, Page, Part, RunFacts, curves, table};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{NONE, bytes, digits3, dollars_interval, latency};
+use tierlab_instrument::units::{NONE, amount, bytes, digits3, dollars_interval, latency, thousands};
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Table, Unit};
 
 const NOTE: &str = "hits: look-ups without a request to the origin, ± half of the 95 % interval over the repeats, which start with empty \
@@ -42,7 +42,7 @@ const MEASURED: [Column<CachingStatement>; 12] = [
 ];
 const COMPUTED: [Column<Computed>; 6] = [
     ("memory", |one| share_text(one.ram.share)),
-    ("entries", |one| one.entries.to_string()),
+    ("entries", |one| thousands(one.entries)),
     ("LRU", |one| percent(&one.lru)),
     ("TinyLFU", |one| percent(&one.tiny_lfu)),
     ("MIN", |one| percent(&one.min)),
@@ -89,7 +89,7 @@ fn facts(run: &RunFacts, plan: &CachingPlan, figures: &CachingFigures) -> Vec<St
         plan.rows, plan.row_bytes.0, run.repeats, plan.lookups, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {
-        let (rate, table) = (digits3(prices.lookups_per_s), bytes(prices.table_bytes));
+        let (rate, table) = (amount(prices.lookups_per_s), bytes(prices.table_bytes));
         let sources = prices.reads.sources.join("; ");
         format!("savings at {rate} look-ups a second on a table of {table}, if hit ratios at equal shares are equal; {sources}")
     }));

@@ -35,9 +35,9 @@ impl StackDistances {
                     counts.resize(distance + 1, 0);
                 }
                 counts[distance] += 1;
-                latest.add(before, false);
+                latest.add(before, -1);
             }
-            latest.add(at, true);
+            latest.add(at, 1);
         }
         let mut sum = 0;
         for count in &mut counts {
@@ -67,12 +67,9 @@ impl MarkSums {
         Self(vec![0; positions + 1])
     }
 
-    fn add(&mut self, mut at: usize, more: bool) {
+    fn add(&mut self, mut at: usize, change: i32) {
         while at < self.0.len() {
-            match more {
-                true => self.0[at] += 1,
-                false => self.0[at] -= 1,
-            }
+            self.0[at] = self.0[at].wrapping_add_signed(change);
             at += at & at.wrapping_neg();
         }
     }

@@ -38,9 +38,12 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut repeats: BTreeMap<Placement, Vec<LayoutRepeat>> = BTreeMap::new();
     let ((laid_out, failed), mut run) = with_tiers(&common, &stop, 0, |tiers| {
-        let measure = |round, placement: &Placement, laid_out: &LaidOut| {
-            let one = measure(&tiers[&placement.tier], laid_out, (&common, &plan), &table, round)?;
-            repeats.entry(placement.clone()).or_default().push(one);
+        let measure = |round, placement: &Placement, stored: &LaidOut| {
+            let one = measure(&tiers[&placement.tier], stored, (&common, &plan), &table, round, &stop);
+            // An interrupted repeat is dropped.
+            if !stop.is_requested() {
+                repeats.entry(placement.clone()).or_default().push(one?);
+            }
             Ok(())
         };
         measure_placements(&common, tiers, layouts, &files, (EXPECTED, &stop), measure)
@@ -86,6 +89,7 @@ fn measure(
     (common, plan): (&Common, &LayoutsPlan),
     source: &RowsFile,
     round: u32,
+    stop: &Stop,
 ) -> Result<LayoutRepeat> {
     let table = &laid_out.table;
     // Every layout gets the same entities.
@@ -101,13 +105,14 @@ fn measure(
     let end = start + scanned.cast_signed();
     let pieces = (start..end).step_by(PIECE_ROWS as usize);
     let pieces = pieces.map(|start| (start..end.min(start + PIECE_ROWS.cast_signed())).collect());
-    tier.opened().runtime.block_on(async {
-        Ok(LayoutRepeat {
+    let looked_up = async {
+        anyhow::Ok(LayoutRepeat {
             point: look_up(table, source, singles, 1).await?,
             batch: look_up(table, source, batches, 1).await?,
             scan: look_up(table, source, pieces.collect(), plan.scan_depth).await?,
         })
-    })
+    };
+    tier.opened().runtime.block_on(stop.gives_up(looked_up))
 }
 
 /// Looks up the entities of each call, `depth` calls at a time, and checks that the rows are those laid out.

@@ -9,7 +9,7 @@ use crate::tables::placements::{LaidOut, Placement, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
-use tierlab_instrument::units::{bytes, digits3, latency, latency_interval, spread};
+use tierlab_instrument::units::{amount, bytes, digits3, latency, latency_interval, spread, thousands};
 use tierlab_layouts::Layout;
 
 /// Cost of one kind of access.
@@ -135,7 +135,7 @@ const COLUMNS: [Column<LayoutStatement>; 15] = [
     ("tier", |one| one.placement.tier.clone()),
     ("layout", |one| one.placement.layout.to_string()),
     ("stored", |one| bytes(one.stored.stored_bytes)),
-    ("objects", |one| one.stored.objects.to_string()),
+    ("objects", |one| thousands(one.stored.objects)),
     ("open", |one| latency(one.stored.open_ms * 1e3)),
     ("one p50", |one| or_none(one.point.p50_us, latency)),
     ("one p95", |one| or_none(one.point.p95_us, latency)),
@@ -195,7 +195,7 @@ fn bars(group: &[LayoutStatement]) -> [Bars; 3] {
         bars(
             "a scan, rows a second (more is better)",
             |one| Some(one.scan.samples_per_s.value),
-            digits3,
+            amount,
         ),
     ]
 }

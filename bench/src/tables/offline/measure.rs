@@ -92,14 +92,14 @@ pub(super) struct Case<'a> {
     pub(super) interrupt: &'a Stop,
 }
 
-/// Accelerators that compute for a fixed time per batch.
-fn accelerators(of: &Accelerator, count: u32) -> Vec<Consumer<'static>> {
-    let one = |_| -> Consumer<'static> {
+/// Accelerators that compute for a fixed time per batch, or until an interrupt.
+fn accelerators<'a>(of: &Accelerator, count: u32, interrupt: &'a Stop) -> Vec<Consumer<'a>> {
+    let one = |_| -> Consumer<'a> {
         let compute = of.compute();
         Box::new(move |_| {
             // Otherwise the kernel wakes it up to 50 µs late, which counts as waiting for data.
             let _ = nix::sys::prctl::set_timerslack(1);
-            std::thread::sleep(compute);
+            sleep_until(Instant::now() + compute, POLL_INTERVAL, || interrupt.is_requested());
             Ok(())
         })
     };
@@ -117,7 +117,8 @@ impl Case<'_> {
         let mut by_count = BTreeMap::new();
         if let Some(accelerator) = &self.source.workload.accelerator {
             for &count in &accelerator.count {
-                by_count.insert(count, self.measure_stream(accelerators(accelerator, count))?);
+                let all = accelerators(accelerator, count, self.interrupt);
+                by_count.insert(count, self.measure_stream(all)?);
             }
         }
         Ok(OfflineRepeat {
@@ -133,7 +134,7 @@ impl Case<'_> {
     fn runners<'s>(&'s self, sessions: &'s mut [Session]) -> Vec<Consumer<'s>> {
         let workload = &self.source.workload;
         if let Some(accelerator) = &workload.accelerator {
-            return accelerators(accelerator, 1);
+            return accelerators(accelerator, 1, self.interrupt);
         }
         let runner = |session: &'s mut Session| -> Consumer<'s> { Box::new(move |batch| workload.run(session, batch)) };
         sessions.iter_mut().map(runner).collect()
@@ -324,14 +325,26 @@ fn figures(
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_accelerator_is_woken_without_slack() {
-        let mut one = accelerators(&toml::from_str("compute_ms_per_batch = 2.0").unwrap(), 1);
+    /// Computes a batch on an accelerator.
+    fn compute(accelerator: &str, interrupt: &Stop) {
         let batch = Batch {
             rows: 1,
             inputs: Vec::new(),
         };
-        one[0](&batch).unwrap();
+        accelerators(&toml::from_str(accelerator).unwrap(), 1, interrupt)[0](&batch).unwrap();
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_batch_of_an_accelerator() {
+        let (stop, started) = (Stop::default(), Instant::now());
+        stop.request();
+        compute("compute_ms_per_batch = 60000.0", &stop);
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn an_accelerator_is_woken_without_slack() {
+        compute("compute_ms_per_batch = 2.0", &Stop::default());
         // The kernel may wake a thread of the default up to 50 µs late.
         assert_eq!(nix::sys::prctl::get_timerslack(), Ok(1));
     }

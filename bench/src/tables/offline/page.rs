@@ -3,7 +3,7 @@
 use super::OfflineFigures;
 use super::statements::{AcceleratorFigures, OfflineStatement};
 use crate::report::{Bars, Column, Page, Part, RunFacts, levels, or_none, table};
-use tierlab_instrument::units::{bytes, digits3, latency, percent, spread};
+use tierlab_instrument::units::{amount, bytes, latency, percent, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 11] = [
     ("case", |one| one.case.to_string()),
@@ -87,7 +87,7 @@ fn bars(one: &OfflineStatement) -> Bars {
     Bars {
         title: one.case.to_string(),
         bars: rates.map(|(name, rate)| (name.to_owned(), Some(rate.value))).into(),
-        text: digits3,
+        text: amount,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The plan of an offline run, and its costs. In: TOML, flags over it, the price file. Out: settings, checked; dollars per million samples.
 
+use crate::machine::check_memory;
 use crate::plan::{
     Common, Flags, OneOrMany, RawTier, Size, Source, check_counts, check_each, check_list, check_name, check_table,
     check_within, hundredths, mib, number,
@@ -222,14 +223,14 @@ impl OfflinePlan {
             ("loader.piece_bytes", self.loader.piece_bytes.0, 1 << 30),
             ("loader.ready_bytes", self.loader.ready_bytes.0, 1 << 40),
         ])?;
+        check_memory("loader.ready_bytes", self.loader.ready_bytes.0)?;
         check_within("seconds", self.seconds, 0.05, 86_400.0)?;
         check_within("warmup_seconds", self.warmup_seconds, 0.0, 86_400.0)?;
         check_table("tiers", &self.tiers)?;
         check_table("workloads", &self.workloads)?;
         let layouts: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
         check_list("layouts", &layouts)?;
-        let mut workloads = self.workloads.iter();
-        workloads.try_for_each(|(name, workload)| workload.check(name))
+        self.workloads.iter().try_for_each(|(name, one)| one.check(name))
     }
 }
 
@@ -283,6 +284,15 @@ mod tests {
         plan.check().unwrap();
         plan.loader = toml::from_str("workers = [1, 0]").unwrap();
         assert!(plan.check().unwrap_err().to_string().contains("loader.workers"));
+    }
+
+    #[test]
+    fn more_batches_ahead_than_memory_holds_are_refused() {
+        let text = include_str!("../../../../configs/storage/accelerators.toml");
+        let mut plan: OfflinePlan = toml::from_str(text).unwrap();
+        plan.loader.ready_bytes = Size(1 << 40);
+        let error = plan.check().unwrap_err().to_string();
+        assert!(error.contains("loader.ready_bytes takes 1 TiB"), "{error}");
     }
 
     #[test]

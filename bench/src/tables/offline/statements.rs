@@ -8,7 +8,7 @@ use crate::rounds::{geometric_mean, mean, mean_share};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{count_of, digits3, latency, spread};
+use tierlab_instrument::units::{amount, count_of, latency, spread};
 
 /// Ratio above which two rates count as equal.
 const EQUAL_RATIO: f64 = 0.9;
@@ -320,7 +320,7 @@ fn cause(one: &OfflineStatement, cores: usize) -> String {
     };
     if one.both_per_s.value > EQUAL_RATIO * max.min(slower) {
         let [load, infer] = [one.loader_cpu_us, one.inference_cpu_us].map(latency);
-        let max = digits3(max);
+        let max = amount(max);
         format!(
             "they share the cores ({cores}{others}): a row takes {load} of CPU to load and {infer} to infer, so at \
             most {max} rows a second fit; add cores, or reduce the work per row"

@@ -2,9 +2,10 @@
 //! the inputs with their columns, and sessions.
 
 use super::plan::{Accelerator, RawWorkload};
+use crate::machine::check_memory;
 use crate::plan::bad_usage;
 use crate::random::Random;
-use crate::tables::placements::{RowsFile, check_memory};
+use crate::tables::placements::RowsFile;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
@@ -238,9 +239,7 @@ fn generated(kind: &str, rows: u64, seed: u64, invalid: Invalid<'_>) -> Result<P
     let (model, table) = match kind {
         "ctr" => (ModelKind::Ctr, TableKind::Ctr),
         "vision" => (ModelKind::Vision, TableKind::Vision),
-        _ => {
-            return Err(invalid(format!("generate: must be `ctr` or `vision`, not `{kind}`")));
-        }
+        _ => return Err(invalid(format!("generate: must be `ctr` or `vision`, not `{kind}`"))),
     };
     let request = Request {
         kind: model,

@@ -242,6 +242,10 @@ impl Tier for BucketTier {
         }
     }
 
+    fn put_requests(&self, bytes: u64) -> u32 {
+        put::requests(bytes, &self.config)
+    }
+
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let key = self.bucket.key(path)?;
         // A service's reply to DELETE is the same for missing objects.

@@ -18,6 +18,18 @@ const MAX_PARTS: u64 = 10_000;
 /// Maximum parts in memory and in flight.
 const PARTS_IN_FLIGHT: usize = 4;
 
+/// Bytes of each part of an object of `size` bytes.
+fn part_bytes(size: u64, config: &BucketConfig) -> u64 {
+    config.part_bytes.max(MIN_PART_BYTES).max(size.div_ceil(MAX_PARTS))
+}
+
+/// Number of requests that write an object, without retries.
+pub(super) fn requests(size: u64, config: &BucketConfig) -> u32 {
+    let parts = size.div_ceil(part_bytes(size, config)) as u32;
+    // A request each begins and completes an upload of several parts.
+    if parts > 1 { parts + 2 } else { 1 }
+}
+
 /// Writes an object and returns its size and, if the server sends it, its ETag.
 pub(super) async fn put(
     bucket: &Arc<Bucket>,
@@ -27,7 +39,7 @@ pub(super) async fn put(
 ) -> Result<(u64, Option<String>), StorageError> {
     let source = Source::open(body).await?;
     let size = source.size;
-    let part_bytes = config.part_bytes.max(MIN_PART_BYTES).max(size.div_ceil(MAX_PARTS));
+    let part_bytes = part_bytes(size, config);
     let result = if size <= part_bytes {
         let payload = PutPayload::from_bytes(source.piece(0, size).await?);
         bucket.within(key, bucket.store.put(key, payload)).await?
