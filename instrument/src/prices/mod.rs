@@ -70,7 +70,10 @@ pub fn load_server(
 
 /// Adds the storage price of a tier, and the instances that support it.
 fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option<&str>) {
-    let has_tier = |name: &&String| file.lacks(&file.instances[*name].price, tier, storage.is_some()).is_none();
+    let has_tier = |name: &&String| {
+        file.lacks(&file.instances[*name].price, tier, storage.is_some())
+            .is_none()
+    };
     let instances = file.instances.keys().filter(has_tier).cloned();
     pricing.instances_by_tier.insert(tier.to_owned(), instances.collect());
     let Some(storage) = storage else { return };

@@ -56,8 +56,10 @@ pub fn add_variants(
             add_source(pricing, file.storage_line(&variant.tier, entry));
         }
         if variant.staged_bytes > 0 {
-            let pays = |name: &String| on(name).is_ok_and(|inputs| matches!(inputs.copy_price(), Ok(Some(_))));
-            let is_paid = months.keys().any(pays);
+            let prices = months
+                .keys()
+                .filter_map(|instance| on(instance).ok()?.copy_price().ok()?);
+            let is_paid = prices.count() > 0;
             let staging = file.staging_line().filter(|_| is_paid);
             staging.into_iter().for_each(|line| add_source(pricing, line));
             pricing.usd_per_month_by_instance.insert(name.clone(), months);

@@ -439,9 +439,15 @@ mod tests {
 
     #[test]
     fn a_json_array_is_not_taken_for_an_access_log() {
-        for text in ["[{\"timestamp\":1},{\"timestamp\":2}]", "[\n {\"timestamp\": 1},\n {\"timestamp\": 2}\n]"] {
+        for text in [
+            "[{\"timestamp\":1},{\"timestamp\":2}]",
+            "[\n {\"timestamp\": 1},\n {\"timestamp\": 2}\n]",
+        ] {
             let error = read("r.json", text).unwrap_err().to_string();
-            assert!(error.ends_with("r.json: a JSON array; write one object a line, as `jq -c '.[]'` does"), "{error}");
+            assert!(
+                error.ends_with("r.json: a JSON array; write one object a line, as `jq -c '.[]'` does"),
+                "{error}"
+            );
         }
     }
 

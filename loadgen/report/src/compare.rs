@@ -302,7 +302,9 @@ fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
     notes.extend((sources[0] != sources[1]).then(|| "the prices differ, and so may every $/10k".to_owned()));
     let [of_a, of_b] = [a, b].map(Run::data);
     if of_a != of_b && !of_a.is_empty() && !of_b.is_empty() {
-        notes.push(format!("the data differ, {of_a} and {of_b}: differences may come from that"));
+        notes.push(format!(
+            "the data differ, {of_a} and {of_b}: differences may come from that"
+        ));
     }
     let mut lines = a.plan_toml.lines().zip(b.plan_toml.lines());
     if let Some((in_a, in_b)) = lines.find(|(in_a, in_b)| in_a != in_b) {

@@ -71,7 +71,10 @@ fn nonsense_is_refused_by_file_and_key() {
         (with("[keys]\ndistribution = \"zipf\""), "`keys.exponent`"),
         (with("[keys]\nexponent = 1.0"), "`keys.exponent`"),
         (with("[limits]\nerror_share = 2.0"), "`limits.error_share`"),
-        (with("[limits]\nobjective_us = 2.0"), "`limits.objective_us`: an objective"),
+        (
+            with("[limits]\nobjective_us = 2.0"),
+            "`limits.objective_us`: an objective",
+        ),
         (with("[limits]\ngoodput_us = 2.0"), "`limits.goodput_us`: an objective"),
         (with("arrivals = \"gamma\""), "`arrival.cv`"),
         (with("[arrival]\ncv = 2.0"), "`arrival.cv`"),

@@ -218,8 +218,10 @@ mod tests {
             "arrivals": "poisson", "keys": "uniform", "mix": "1 realtime×1, 1 batch×4"
         });
         let mut add = |factors: &serde_json::Value| {
-            let slo = serde_json::json!({"outcome": "found", "highest_rps": null, "not_met": null, "contradicting_rps": []});
-            let finding = serde_json::json!({"factors": factors, "highest_valid_rps": 9.0, "knee_rps": null, "slo": slo});
+            let slo =
+                serde_json::json!({"outcome": "found", "highest_rps": null, "not_met": null, "contradicting_rps": []});
+            let finding =
+                serde_json::json!({"factors": factors, "highest_valid_rps": 9.0, "knee_rps": null, "slo": slo});
             run.findings.push(serde_json::from_value(finding).unwrap());
             check_met_rate(&plan, &run).map_err(|error| error.to_string())
         };

@@ -38,7 +38,10 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
     assert!(!comparison(&first, &second, WITHIN).text().contains("the data differ"));
     second.config_sha256.insert("y/t.rows".to_owned(), "bb".to_owned());
     let other_data = comparison(&first, &second, WITHIN).text();
-    assert!(other_data.contains("the data differ, t.rows aa and t.rows bb"), "{other_data}");
+    assert!(
+        other_data.contains("the data differ, t.rows aa and t.rows bb"),
+        "{other_data}"
+    );
     second.config_sha256.insert("y/t.rows".to_owned(), "aa".to_owned());
     assert!(!comparison(&first, &second, WITHIN).text().contains("the data differ"));
 

@@ -343,7 +343,10 @@ fn however_it_is_read_the_table_is_the_same() {
         assert!(read.contains("rows read; --finish"), "{read}");
     }
     let written = succeed(at, &with("three", &["--part", "1/3", "--finish"]));
-    assert!(written.contains("(read 0.0, write ") && !written.contains("rows/s"), "{written}");
+    assert!(
+        written.contains("(read 0.0, write ") && !written.contains("rows/s"),
+        "{written}"
+    );
     assert!(fs::read(at.join("three/t.rows")).unwrap() == whole);
 
     // Stopped as soon as the journal has another line, until it is done.
@@ -423,23 +426,6 @@ fn damaged_inputs_are_named_and_leave_no_table() {
         );
         assert!(refused.contains("bad.parquet"), "{cut}: {refused}");
     }
-    for (file, text, kind) in [
-        (
-            "bad.parquet",
-            "version https://git-lfs.github.com/spec/v1\n",
-            "git-lfs pointer",
-        ),
-        (
-            "bad.csv",
-            "version https://git-lfs.github.com/spec/v1\n",
-            "git-lfs pointer",
-        ),
-        ("bad.csv", "<!DOCTYPE html>\n<html>sign in</html>\n", "web page"),
-    ] {
-        fs::write(at.join(file), text).unwrap();
-        let refused = fail(at, &["import-table", file, "--key", "k", "--name", "t", "--out", "f"]);
-        assert!(refused.contains(kind), "{refused}");
-    }
     for at_byte in (8..good.len()).step_by(good.len() / 40) {
         let mut bytes = good.clone();
         bytes[at_byte] ^= 0x55;
@@ -481,6 +467,29 @@ fn damaged_inputs_are_named_and_leave_no_table() {
         ],
     );
     assert!(refused.contains("nowhere.parquet"), "{refused}");
+}
+
+#[test]
+fn placeholders_of_tables_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for (file, text, kind) in [
+        (
+            "bad.parquet",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "git-lfs pointer",
+        ),
+        (
+            "bad.csv",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "git-lfs pointer",
+        ),
+        ("bad.csv", "<!DOCTYPE html>\n<html>sign in</html>\n", "web page"),
+    ] {
+        fs::write(at.join(file), text).unwrap();
+        let refused = fail(at, &["import-table", file, "--key", "k", "--name", "t", "--out", "f"]);
+        assert!(refused.contains(kind), "{refused}");
+    }
 }
 
 #[test]

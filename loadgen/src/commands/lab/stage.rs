@@ -231,7 +231,10 @@ mod tests {
         let joined = Population::new(0, 10, KeyDistribution::Uniform, 1);
         let control = Control::own("http://127.0.0.1:1", None).unwrap();
         let target = Target::new(control, Content::Mixed(joined, inputs), BTreeMap::new());
-        let error = fill_cache(&plan, &target, &Interrupt::never()).await.unwrap_err().to_string();
+        let error = fill_cache(&plan, &target, &Interrupt::never())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("`lab.cache.prefill`: requests to model `m` are not of entities alone"),
             "{error}"

@@ -358,9 +358,16 @@ mod tests {
         assert!(matches!(custom.values["n"], Drawn::Number(lengths) if lengths.least == 1));
     }
 
+    fn refuses(cases: &[(&str, &str)]) {
+        for (text, says) in cases {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(says) && !error.contains("S3CRET"), "{text}: {error}");
+        }
+    }
+
     #[test]
     fn contradictions_are_refused_by_key() {
-        for (text, says) in [
+        refuses(&[
             ("url = \"h:1\"", "`target.url`"),
             ("url = \"http://u:p@h\"", "--token-env"),
             ("token_env = \"A\"\ntoken_file = \"b\"", "exclude each other"),
@@ -412,6 +419,14 @@ mod tests {
                 "kind = \"http\"\npath = \"/x\"\nreply = \"sse\"\ntokens = \"n\"",
                 "`target.tokens`: invalid JSON pointer `n`",
             ),
+            ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
+            ("nonsense = 1", "unknown field"),
+        ]);
+    }
+
+    #[test]
+    fn contradictory_values_are_refused_by_key() {
+        refuses(&[
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = { choices = [1] } }",
                 "`target.values.n`",
@@ -428,11 +443,6 @@ mod tests {
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = 3 }",
                 "{n} is missing in `target.body`",
             ),
-            ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
-            ("nonsense = 1", "unknown field"),
-        ] {
-            let error = read(text).unwrap_err().to_string();
-            assert!(error.contains(says) && !error.contains("S3CRET"), "{text}: {error}");
-        }
+        ]);
     }
 }

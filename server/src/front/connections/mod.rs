@@ -93,7 +93,9 @@ async fn accept(listener: &TcpListener, register: &Arc<Register>, throttle: &Log
     let entry = register.enter(address.ip());
     let at_limit = entry.as_ref().is_none_or(|entry| entry.activity.for_health);
     if at_limit && throttle.spend().is_some() {
-        tracing::warn!("no connection is free: new ones only serve health; raise `connections.max` or `max_per_address`");
+        tracing::warn!(
+            "no connection is free: new ones only serve health; raise `connections.max` or `max_per_address`"
+        );
     }
     Some((stream, entry?))
 }
