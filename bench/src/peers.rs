@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn its_json_is_read_and_anything_else_is_an_error() {
-        let text = "note: x\n{\"jobs\": [{\"mixed\": {\"iops\": 1000.5, \"bw_bytes\": 4098048, \"lat_ns\": {\"percentile\": {\"50.000000\": 57000, \"99.000000\": 99000}}}}]}";
+        let text = "note: x\n{\"jobs\": [{\"mixed\": {\"total_ios\": 1000, \"iops\": 1000.5, \"bw_bytes\": 4098048, \"lat_ns\": {\"percentile\": {\"50.000000\": 57000, \"99.000000\": 99000}}}}]}";
         let figures = figures(text).unwrap();
         assert_eq!((figures.iops, figures.mb_per_s), (1000.5, 4.098_048));
         assert_eq!((figures.p50_us, figures.p99_us), (Some(57.0), Some(99.0)));

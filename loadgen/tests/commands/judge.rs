@@ -4,17 +4,19 @@ use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
 use std::fs;
 use std::process::Command;
 
-/// One load, three times, whatever else the machine does: too few requests to test for drifts.
+/// One load, three times, whatever else the machine does.
 const PLAN: &str = "name = \"judged\"\nmodel = \"m\"\nseed = 3\nrepeats = 3\nwarmup_s = 0.1\nstep_s = 1.0\ndrain_s = 1.0\n\
-    max_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [20]\n[limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\n\
+    max_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [100]\n[limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\n\
+    foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\n\
     foreign_io_pressure = 1.0\nforeign_memory_pressure = 1.0\nlag_us = 1000000\nlag_share_of_p99 = 1.0\n";
 
 #[test]
 fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
-    // Most of the latency is the endpoint's own, so that a busy machine leaves the repeats alike.
-    let endpoint = NullEndpoint::with(&["--service-us", "20000"]);
+    // Most of the latency is the endpoint's own, so that a busy machine changes it little.
+    let endpoint = NullEndpoint::with(&["--service-us", "2000"]);
     let place = Workdir::new(PLAN);
-    let judged = |name: &str, more: &[&str]| {
+    let measured = |name: &str, more: &[&str]| {
+        let _ = fs::remove_dir_all(place.path("results").join(name));
         let mut command = Command::new(BINARY);
         command
             .arg("sweep")
@@ -25,17 +27,24 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
         command.env("XDG_STATE_HOME", place.path("state"));
         run(command)
     };
-    let met = judged("met", &["--slo", "p50 < 60 s", "--fail-on", "slo"]);
+    // Even so, it may drift, and is measured again.
+    let judged = |name: &str, more: &[&str]| {
+        let mut attempts = (0..5).map(|_| measured(name, more));
+        let steady = attempts.find(|ended| !ended.stderr.contains("drifts: "));
+        steady.expect("five measurements on a busy machine")
+    };
+    // A share of requests is decided where a percentile of few independent ones has no upper end.
+    let met = judged("met", &["--slo", "90 % within 60 s", "--fail-on", "slo"]);
     assert_eq!(met.code, Some(0), "{}", met.stderr);
     let cases = fs::read_to_string(place.path("points.xml")).unwrap();
     assert!(
-        cases.contains("at 20 rps, p50 &lt; 60 s") && cases.contains("tests=\"1\" failures=\"0\""),
+        cases.contains("at 100 rps, 90 % within 60 s") && cases.contains("tests=\"1\" failures=\"0\""),
         "{cases}"
     );
 
-    let missed = judged("missed", &["--slo", "p50 < 1 us", "--fail-on", "slo,invalid"]);
+    let missed = judged("missed", &["--slo", "90 % within 1 us", "--fail-on", "slo,invalid"]);
     assert_eq!(missed.code, Some(4), "{}", missed.stderr);
-    assert!(missed.stderr.contains("not met: p50"), "{}", missed.stderr);
+    assert!(missed.stderr.contains("not met: "), "{}", missed.stderr);
     // Goodput is that of the objective, whose limit has no part in the verdict.
     for (name, share) in [("met", 1.0), ("missed", 0.0)] {
         let file = place.path("results").join(name).join("run.json");
@@ -49,7 +58,7 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
     let shown = judged("shown", &["--slo", "p50 < 1 us"]);
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
 
-    // 60 requests are too few for a p99.9.
+    // 300 requests are too few for a p99.9.
     let open = judged("open", &["--slo", "p99.9 < 60 s", "--fail-on", "slo"]);
     assert_eq!(open.code, Some(3), "{}", open.stderr);
     assert!(open.stderr.contains("too few samples"), "{}", open.stderr);
@@ -77,7 +86,8 @@ fn an_invalid_point_does_not_decide_for_its_own_reason() {
         "lag_us = 1000000\nlag_share_of_p99 = 1.0",
         "lag_us = 0\nlag_share_of_p99 = 0.000001",
     );
-    let place = Workdir::new(&plan.replace("repeats = 3", "repeats = 1"));
+    let plan = plan.replace("repeats = 3", "repeats = 1");
+    let place = Workdir::new(&plan.replace("rates = [100]", "rates = [200]"));
     let mut sweep = place.sweep(&endpoint.url);
     sweep.args(["--slo", "p50 < 60 s", "--fail-on", "slo"]);
     let ended = run(sweep);
