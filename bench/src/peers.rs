@@ -320,7 +320,7 @@ mod tests {
             figures(&output).map(|figures| figures.cpu_us_per_call)
         };
         assert_eq!(of_calls(100).unwrap(), Some(2000.0));
-        // It would have no ratio to ours.
+        // Without calls there is no ratio to ours.
         assert!(of_calls(0).unwrap_err().to_string().contains("no call ended"));
     }
 

@@ -101,8 +101,10 @@ fn first_set<'a>(keys: &[(&'a str, bool)]) -> Option<&'a str> {
 
 /// Refuses a key of loads that goose sends, in a build without it.
 pub(super) fn require_goose(key: &str) -> Result<(), Fault> {
-    let has_goose = cfg!(feature = "goose");
-    has_goose.then_some(()).ok_or_else(|| without_goose(key))
+    if !cfg!(feature = "goose") {
+        return Err(without_goose(key));
+    }
+    Ok(())
 }
 
 fn without_goose(key: &str) -> Fault {
@@ -132,9 +134,10 @@ pub(super) fn out_of_range<T: Display>(value: T, least: T, most: T) -> String {
 
 /// Refuses numbers out of range, NaN and infinities.
 pub(super) fn check_range(key: &str, value: f64, least: f64, most: f64) -> Result<(), Fault> {
-    let is_within = (least..=most).contains(&value);
-    let refused = || Fault::new(key, out_of_range(value, least, most));
-    is_within.then_some(()).ok_or_else(refused)
+    if !(least..=most).contains(&value) {
+        return Err(Fault::new(key, out_of_range(value, least, most)));
+    }
+    Ok(())
 }
 
 /// Refuses names that are not one plain path segment.

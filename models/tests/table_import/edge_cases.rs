@@ -453,7 +453,7 @@ pq.write_table(pa.table({"id": id, "v": lists, "w": id}), "a.parquet")
     let (code, stderr) = import(&[]);
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("lists of 40000000 values"), "{stderr}");
-    // As the message advises.
+    // The message advises this.
     let (code, stderr) = import(&["--columns", "w"]);
     assert_eq!(code, Some(0), "{stderr}");
 }
