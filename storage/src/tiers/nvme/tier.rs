@@ -142,7 +142,7 @@ impl NvmeTier {
 
     /// Copies a few bytes from the page cache, which takes less time than waking another thread. `None` if the page
     /// cache lacks some of them, or for direct reads.
-    fn read_cached(&self, file: &OpenFile, plan: &Plan, started: Instant) -> Result<Option<Done>, StorageError> {
+    fn read_cached(&self, file: &Arc<OpenFile>, plan: &Plan, started: Instant) -> Result<Option<Done>, StorageError> {
         let bytes: u64 = plan.segments.iter().map(|segment| segment.end - segment.start).sum();
         if file.direct_align.is_some() || bytes > CACHED_BYTES {
             return Ok(None);
@@ -159,7 +159,7 @@ impl NvmeTier {
     /// Same as `read_cached` for a single range, the commonest small read: it needs no plan.
     fn read_range_cached(
         &self,
-        file: &OpenFile,
+        file: &Arc<OpenFile>,
         range: &Range<u64>,
         started: Instant,
     ) -> Result<Option<Read>, StorageError> {
@@ -179,15 +179,16 @@ impl NvmeTier {
     /// Checks the file after its last byte, and returns the cost of reads from the page cache.
     fn cached_cost(
         &self,
-        file: &OpenFile,
+        file: &Arc<OpenFile>,
         requests: usize,
         bytes: u64,
         started: Instant,
     ) -> Result<ReadCost, StorageError> {
-        file.check_soon(&self.files.root, started)?;
+        let ended = Instant::now();
+        file.check_soon(&self.files.root, ended)?;
         Ok(ReadCost {
             requests: u32::try_from(requests).unwrap_or(u32::MAX),
-            device: started.elapsed(),
+            device: ended - started,
             wire_bytes: bytes,
             via: ViaSet::of(Via::PageCache),
             ..ReadCost::default()

@@ -1,8 +1,9 @@
-use super::super::Driver;
+use super::super::{Driver, lease};
 use super::*;
 use crate::conformance::Suite;
 use crate::content::content;
 use std::future::Future;
+use std::os::unix::fs::FileExt as _;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use tempfile::TempDir;
@@ -173,6 +174,100 @@ async fn changes_of_cached_files_are_noticed() {
     assert_eq!(read(&replaced).await.unwrap(), content(2, 100..200));
     std::fs::remove_file(at("old")).unwrap();
     assert_eq!(read(&replaced).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// Reads often enough for a lease of the file, and waits until it is held, or not in file systems without leases.
+async fn read_often(tier: &NvmeTier, object: &Object) -> bool {
+    let file = tier.open_file(object).await.unwrap();
+    let gives_up = Instant::now() + std::time::Duration::from_secs(60);
+    while lease::is_local(file.fd.as_fd()) && !lease::is_held(file.fd.as_fd()) {
+        assert!(Instant::now() < gives_up, "no lease");
+        for _ in 0..100 {
+            tier.read(object, 0..100).await.unwrap();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(6)).await;
+    }
+    lease::is_local(file.fd.as_fd())
+}
+
+/// Readers see bytes of the looked-up version until they see that it changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_write_to_a_file_that_is_read_all_the_time_is_noticed_at_once() {
+    let root = on_disk();
+    let tier = Arc::new(NvmeTier::open(root.path(), 8, false).await.unwrap());
+    let at = root.path().join("x");
+    let overwrite = |file: &std::fs::File| file.write_all_at(&[2; 8192], 0).unwrap();
+    let truncate = |file: &std::fs::File| file.set_len(6000).unwrap();
+    for round in 0..20 {
+        std::fs::write(&at, [1; 8192]).unwrap();
+        let object = tier.stat(&path("x")).await.unwrap();
+        read_often(&tier, &object).await;
+        let reader = || {
+            let (tier, object) = (tier.clone(), object.clone());
+            tokio::spawn(async move {
+                loop {
+                    match tier.read(&object, 5000..8000).await {
+                        Ok(read) => assert_eq!(*read.bytes, [1; 3000]),
+                        Err(error) => return error.kind(),
+                    }
+                }
+            })
+        };
+        let readers = [reader(), reader()];
+        tokio::time::sleep(std::time::Duration::from_millis(round)).await;
+        let writer = tokio::task::block_in_place(|| std::fs::OpenOptions::new().write(true).open(&at).unwrap());
+        if round % 2 == 0 {
+            overwrite(&writer);
+        } else {
+            truncate(&writer);
+        }
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), ErrorKind::Changed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_leased_file_that_is_replaced_or_removed_is_noticed() {
+    let root = on_disk();
+    let at = |name: &str| root.path().join(name);
+    let tier = NvmeTier::open(root.path(), 8, false).await.unwrap();
+    std::fs::write(at("x"), [1; 8192]).unwrap();
+    let object = tier.stat(&path("x")).await.unwrap();
+    read_often(&tier, &object).await;
+    std::fs::write(at("next"), [2; 8192]).unwrap();
+    std::fs::rename(at("next"), at("x")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    let error = tier.read(&object, 0..100).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed);
+
+    let object = tier.stat(&path("x")).await.unwrap();
+    read_often(&tier, &object).await;
+    std::fs::remove_file(at("x")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    let error = tier.read(&object, 0..100).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_longer_read_has_no_lease() {
+    let root = on_disk();
+    let tier = NvmeTier::open(root.path(), 8, false).await.unwrap();
+    std::fs::write(root.path().join("x"), [1; 8192]).unwrap();
+    let object = tier.stat(&path("x")).await.unwrap();
+    if !read_often(&tier, &object).await {
+        println!("this file system has no leases that hold off every writer");
+        return;
+    }
+    let file = tier.open_file(&object).await.unwrap();
+    let gives_up = Instant::now() + std::time::Duration::from_secs(60);
+    while lease::is_held(file.fd.as_fd()) {
+        assert!(Instant::now() < gives_up, "the lease is kept");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(*tier.read(&object, 0..10).await.unwrap().bytes, [1; 10]);
+    std::fs::write(root.path().join("x"), [2; 8192]).unwrap();
+    assert_eq!(tier.read(&object, 0..10).await.unwrap_err().kind(), ErrorKind::Changed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
