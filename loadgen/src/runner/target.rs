@@ -178,7 +178,7 @@ impl Target {
         }
         let model = until_accepted(|| control.model(&plan.model)).await?;
         let joined = model.joined.as_ref();
-        let table_bytes = joined.map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
+        let table_bytes = joined.map_or(0, |joined| joined.rows.saturating_mul(joined.row_bytes.into()));
         let content = Content::new(plan, &model)?;
         let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
         Ok((Self::new(control, content, outputs), table_bytes))
