@@ -1,7 +1,6 @@
 //! Input and output of the rule: plain data, free of histograms.
 
 use crate::record::{CostTerms, Purpose};
-use std::fmt;
 
 /// Evidence of one step.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,28 +92,21 @@ pub enum Next {
 }
 
 /// Reason to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
 pub enum StopReason {
     /// The answer is known and every variant is shown as planned.
+    #[strum(to_string = "decided")]
     Decided,
     /// No variant meets the objective.
+    #[strum(to_string = "no variant meets the objective")]
     NoneMeets,
     /// Fresh steps contradict the steps that chose the answer.
+    #[strum(to_string = "fresh steps contradict the choice")]
     Contradicted,
     /// The time is used up.
+    #[strum(to_string = "the time is used up")]
     Budget,
     /// The open question cannot be measured: the machine disturbs the steps repeatedly, or prices are missing.
+    #[strum(to_string = "the open question could not be measured")]
     Stuck,
-}
-
-impl fmt::Display for StopReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Decided => "decided",
-            Self::NoneMeets => "no variant meets the objective",
-            Self::Contradicted => "fresh steps contradict the choice",
-            Self::Budget => "the time is used up",
-            Self::Stuck => "the open question could not be measured",
-        })
-    }
 }

@@ -47,24 +47,20 @@ pub struct Demand {
 }
 
 /// Figure that the best variant minimises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Minimise {
     /// Dollars a month at the demand.
     UsdPerMonth,
     /// Dollars per 10,000 inferences: at the demand, or without one at the highest rate under the objective.
     #[serde(rename = "usd_per_10k")]
+    #[strum(to_string = "usd_per_10k")]
     UsdPer10k,
     /// Percentile of the first objective, at the demand.
     P99,
     /// Number of instances: the highest rate under the objective wins.
     Instances,
-}
-
-impl fmt::Display for Minimise {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 impl fmt::Display for Question {

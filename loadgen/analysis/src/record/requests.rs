@@ -139,7 +139,8 @@ pub enum Outcome {
 }
 
 /// Reason for a failed request. Its text is the key of [`crate::record::Repeat::errors`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Failure {
     /// Status other than 200.
     Status(u16),
@@ -170,13 +171,7 @@ impl fmt::Display for Failure {
                 Some(name) => f.write_str(name),
                 None => write!(f, "grpc-status {code}"),
             },
-            Self::Timeout => f.write_str("timeout"),
-            Self::Connect => f.write_str("connect"),
-            Self::Broken => f.write_str("broken"),
-            Self::WrongReply => f.write_str("wrong-reply"),
-            Self::WrongValue => f.write_str("wrong-value"),
-            Self::TooLarge => f.write_str("too-large"),
-            Self::DrainLimit => f.write_str("drain-limit"),
+            other => f.write_str(other.into()),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Answer, CarriedCertificate, Check, Finding, Limits, Point, Pricing, 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use strum::Display;
 
 /// Version of the format of `run.json`.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -134,8 +134,9 @@ pub struct Environment {
 }
 
 /// Cause of a cold start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Display, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ColdWay {
     /// Model unloaded, and loaded by the repository API of a running server.
     Load,
@@ -143,30 +144,17 @@ pub enum ColdWay {
     Restart,
 }
 
-impl fmt::Display for ColdWay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
 /// State of the files in the page cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Display, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageCache {
     /// Unknown: recently read or written data is cached, except for direct reads (`O_DIRECT`).
     #[default]
+    #[strum(to_string = "as is")]
     AsIs,
     /// Dropped just before (`posix_fadvise`, `POSIX_FADV_DONTNEED`).
+    #[strum(to_string = "dropped")]
     Dropped,
-}
-
-impl fmt::Display for PageCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::AsIs => "as is",
-            Self::Dropped => "dropped",
-        })
-    }
 }
 
 /// Cold start of one server, or of several started together. Times are seconds from the due start of the first.

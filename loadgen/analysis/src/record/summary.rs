@@ -366,12 +366,14 @@ pub struct RampBlock {
 }
 
 /// Figure that drifted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftOf {
     /// Median latency.
+    #[strum(to_string = "p50")]
     P50,
     /// Mean of the slowest 1 %, from the p99 upwards.
+    #[strum(to_string = "the mean of the slowest 1 %")]
     SlowestPercent,
 }
 
@@ -400,15 +402,6 @@ pub struct Drift {
     pub to_us: f64,
     /// Values in between, in microseconds: repeat by repeat, or by sections of the window as means over the repeats.
     pub course_us: Vec<f64>,
-}
-
-impl fmt::Display for DriftOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::P50 => "p50",
-            Self::SlowestPercent => "the mean of the slowest 1 %",
-        })
-    }
 }
 
 impl fmt::Display for Drift {
