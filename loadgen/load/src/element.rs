@@ -7,11 +7,13 @@ pub use tierlab_protocol::infer::push_bytes;
 use tierlab_protocol::tensor::DataType;
 
 /// Number from a file, plan or reply.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, strum::Display)]
 pub enum Number {
     /// Integer, exact in every integer type.
+    #[strum(transparent)]
     Int(i128),
     /// Any other number.
+    #[strum(transparent)]
     Float(f64),
 }
 
@@ -37,15 +39,6 @@ impl Number {
         match self {
             Self::Int(value) => value as f64,
             Self::Float(value) => value,
-        }
-    }
-}
-
-impl std::fmt::Display for Number {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Int(value) => value.fmt(f),
-            Self::Float(value) => value.fmt(f),
         }
     }
 }

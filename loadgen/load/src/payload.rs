@@ -11,7 +11,6 @@ use flate2::read::GzEncoder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fmt;
 use std::io::Read as _;
 use std::sync::Arc;
 use tierlab_protocol::grpc::client::framed;
@@ -136,20 +135,15 @@ pub enum Encoding {
 }
 
 /// Protocol of requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, strum::Display, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Protocol {
     /// Open Inference Protocol over HTTP/1.1.
     #[default]
     Http,
     /// Open Inference Protocol over gRPC, always with binary tensors.
     Grpc,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 #[cfg(test)]

@@ -41,29 +41,21 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// Source of the rows' dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Source of the rows' dimension. Its text is for the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum RowsBy {
     /// First dimension of every tensor, as declared by the server.
+    #[strum(to_string = "the first dimension, as the server says")]
     Server,
     /// Dimension marked `"rows"` in the plan.
+    #[strum(to_string = "the dimensions that the plan calls \"rows\"")]
     Plan,
     /// First dimension, which is free in every input, by assumption.
+    #[strum(to_string = "the first dimension, which is free in every input: assumed, the server does not say")]
     Assumed,
     /// Unknown: requests have no rows.
+    #[strum(to_string = "none: a request is one inference")]
     Unknown,
-}
-
-impl RowsBy {
-    /// Description for the result.
-    pub const fn describe(self) -> &'static str {
-        match self {
-            Self::Server => "the first dimension, as the server says",
-            Self::Plan => "the dimensions that the plan calls \"rows\"",
-            Self::Assumed => "the first dimension, which is free in every input: assumed, the server does not say",
-            Self::Unknown => "none: a request is one inference",
-        }
-    }
 }
 
 /// Inputs of a model's requests.

@@ -23,7 +23,8 @@ pub struct InputRules {
 }
 
 /// Order in which prepared requests are sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Order {
     /// One after the other, repeatedly.
     #[default]
@@ -31,20 +32,11 @@ pub enum Order {
     /// All of them in a random order, then again in another.
     Shuffled,
     /// Request of rank r, in the order of the file, with a frequency proportional to r^-exponent.
+    #[strum(to_string = "zipf({exponent:.2})")]
     Zipf {
         /// Exponent above 0.
         exponent: f64,
     },
-}
-
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sequential => f.write_str("sequential"),
-            Self::Shuffled => f.write_str("shuffled"),
-            Self::Zipf { exponent } => write!(f, "zipf({exponent:.2})"),
-        }
-    }
 }
 
 /// `[inputs.tensor.NAME]`.

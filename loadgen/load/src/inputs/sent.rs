@@ -43,7 +43,7 @@ impl Inputs {
             bytes: bytes(bodies),
             inferences_per_request: self.rows_per_request.map_or(mean_rows, f64::from),
             mean_rows: Some(mean_rows),
-            rows_by: self.rows_by.describe().to_owned(),
+            rows_by: self.rows_by.to_string(),
             inputs: self.sent_inputs(facts),
             checked: self.check.as_ref().map(|check| ValueCheck {
                 share: check.share,

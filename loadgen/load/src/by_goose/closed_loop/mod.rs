@@ -24,7 +24,6 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -183,11 +182,13 @@ const THINK_STREAM: u64 = 3;
 const THINK_TIMES: usize = 8_192;
 
 /// Distribution of the think times, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, strum::Display)]
 pub enum Think {
     /// Constant; 0 is no pause.
+    #[strum(to_string = "{0} ms")]
     Fixed(f64),
     /// Uniform between two limits.
+    #[strum(to_string = "{least_ms} to {most_ms} ms")]
     Uniform {
         /// Shortest pause.
         least_ms: f64,
@@ -195,6 +196,7 @@ pub enum Think {
         most_ms: f64,
     },
     /// Exponential, as for independent people.
+    #[strum(to_string = "exponential of mean {mean_ms} ms")]
     Exponential {
         /// Mean pause.
         mean_ms: f64,
@@ -214,16 +216,6 @@ impl Think {
             })
             .map(|ms| (ms * 1e3).round() as u64)
             .collect()
-    }
-}
-
-impl fmt::Display for Think {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fixed(ms) => write!(f, "{ms} ms"),
-            Self::Uniform { least_ms, most_ms } => write!(f, "{least_ms} to {most_ms} ms"),
-            Self::Exponential { mean_ms } => write!(f, "exponential of mean {mean_ms} ms"),
-        }
     }
 }
 
