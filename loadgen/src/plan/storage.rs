@@ -4,7 +4,6 @@ use super::fault::{Fault, check_distinct, check_range, empty};
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use tierlab_analysis::record::{ColdWay, PageCache};
 
 /// Maximum servers of a fleet on one machine.
@@ -26,8 +25,9 @@ pub struct TierPlan {
 }
 
 /// Service behind a tier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, strum::Display, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Origin {
     /// Server that the lab starts on this machine.
     Embedded,
@@ -36,12 +36,6 @@ pub enum Origin {
     /// Real service, at the address in the tier's own config.
     #[default]
     Real,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 /// State of the server's feature cache: `[[lab.cache]]`.

@@ -68,7 +68,7 @@ impl Runner<'_> {
                 }
             }
             if phase.replace(next_phase) != Some(next_phase) {
-                ledger.progress.print(&format!("  {}", describe_phase(next_phase)));
+                ledger.progress.print(&format!("  {next_phase}"));
             }
             ledger.progress.add_steps(probes.len() as u32);
             self.block(&question, &probes, block, ledger, &mut candidates).await?;
@@ -159,16 +159,6 @@ impl BudgetClock {
 /// Returns the number of steps in the ledger.
 fn steps(ledger: &Ledger) -> u32 {
     ledger.points.all().iter().map(|point| point.repeats.len() as u32).sum()
-}
-
-const fn describe_phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Scout => "scouting: one short step of each variant",
-        Phase::Decide => "deciding: the likeliest answer and its strongest rival in turn",
-        Phase::Confirm => "confirming: fresh steps of the best",
-        Phase::AtDemand => "confirming: fresh steps of the best at the rate that an instance carries at the demand",
-        Phase::Charts => "answered; the time that is left goes to curves and percentiles",
-    }
 }
 
 fn describe_stop(reason: &StopReason, spent_s: f64) -> String {

@@ -52,17 +52,22 @@ pub struct Time {
 }
 
 /// Purpose of a block of steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
 pub enum Phase {
     /// One step of each candidate at a low rate.
+    #[strum(to_string = "scouting: one short step of each variant")]
     Scout,
     /// Steps of the likeliest answer and its strongest rival.
+    #[strum(to_string = "deciding: the likeliest answer and its strongest rival in turn")]
     Decide,
     /// Fresh steps of the winner.
+    #[strum(to_string = "confirming: fresh steps of the best")]
     Confirm,
     /// Fresh steps of the answer at the rate that each of its instances carries at the demand.
+    #[strum(to_string = "confirming: fresh steps of the best at the rate that an instance carries at the demand")]
     AtDemand,
     /// Further steps that show each variant at the demand and over its rates, once the answer is known.
+    #[strum(to_string = "answered; the time that is left goes to curves and percentiles")]
     Charts,
 }
 

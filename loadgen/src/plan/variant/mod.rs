@@ -534,13 +534,17 @@ impl RawVariant {
 }
 
 /// `staged`: content of the stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawStaged {
+    #[strum(to_string = "unstaged")]
     None,
+    #[strum(to_string = "stage-empty")]
     Empty,
+    #[strum(to_string = "stage-filled")]
     Filled,
     /// Empty, and one for all servers of a fleet.
+    #[strum(to_string = "stage-shared")]
     Shared,
 }
 
@@ -555,17 +559,6 @@ impl RawStaged {
             fill,
             is_shared: self == Self::Shared,
             capacity_bytes: bytes.unwrap_or(STAGED_BYTES),
-        })
-    }
-}
-
-impl Display for RawStaged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "unstaged",
-            Self::Empty => "stage-empty",
-            Self::Filled => "stage-filled",
-            Self::Shared => "stage-shared",
         })
     }
 }
