@@ -113,11 +113,7 @@ impl Records {
     /// Returns the shape of all records as one tensor; `None` if they have several shapes.
     pub(super) fn shape(&self) -> Option<Vec<u64>> {
         let Shapes::Same(dims) = &self.shapes else { return None };
-        Some(
-            std::iter::once(self.count() as u64)
-                .chain(dims.iter().copied())
-                .collect(),
-        )
+        Some([&[self.count() as u64][..], dims].concat())
     }
 
     /// Converts the records to another type.
