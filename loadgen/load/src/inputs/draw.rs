@@ -114,7 +114,7 @@ fn signed(shape: &[u64]) -> Vec<i64> {
     shape.iter().map(|dim| i64::try_from(*dim).unwrap_or(-1)).collect()
 }
 
-fn unsigned(shape: &[i64]) -> Vec<u64> {
+pub(super) fn unsigned(shape: &[i64]) -> Vec<u64> {
     shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0)).collect()
 }
 

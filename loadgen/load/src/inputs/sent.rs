@@ -2,6 +2,7 @@
 //!
 //! In: facts of each different request. Out: the record in the result.
 
+use super::draw::unsigned;
 use super::resolved::{Inputs, Source};
 use super::rule::Order;
 use crate::payload::Body;
@@ -22,10 +23,7 @@ pub(super) struct Fact {
 
 impl Fact {
     pub(super) fn of(rows: u32, tensors: &[Tensor]) -> Self {
-        let described = |tensor: &Tensor| {
-            let shape = tensor.shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0));
-            (tensor.name.clone(), tensor.dtype, shape.collect())
-        };
+        let described = |tensor: &Tensor| (tensor.name.clone(), tensor.dtype, unsigned(&tensor.shape));
         Self {
             rows,
             tensors: tensors.iter().map(described).collect(),
