@@ -65,12 +65,10 @@ pub fn errors(a: &Point, b: &Point) -> Figure {
     let share = |repeat: &Repeat| repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64;
     let [of_a, of_b] = [a, b].map(|point| counted(&point.repeats).iter().map(share).collect::<Vec<f64>>());
     Figure {
-        what: "errors",
-        scale: Scale::Share,
         values: Some((mean(&of_a), mean(&of_b))),
         // Failures in one run do not depend on those in the other, whatever the seed.
         estimate: of_means(&of_a, &of_b, Pairing::Independent),
-        slow: None,
+        ..Figure::unknown("errors", Scale::Share)
     }
 }
 
@@ -133,11 +131,9 @@ impl<'a> Sides<'a> {
         }
         let both = a.zip(b);
         Some(Figure {
-            what,
-            scale,
             values: both.as_ref().map(|(a, b)| (mean(a), mean(b))),
             estimate: both.and_then(|(a, b)| of_means(&logarithms(&a), &logarithms(&b), self.pairing)),
-            slow: None,
+            ..Figure::unknown(what, scale)
         })
     }
 
@@ -187,8 +183,6 @@ impl<'a> Sides<'a> {
         };
         let (slow_a, slow_b) = (slow(a)?, slow(b)?);
         Some(Figure {
-            what,
-            scale: Scale::MoreIsWorse,
             values: Some(values),
             estimate: of_means(&logarithms(&of_each(a)?), &logarithms(&of_each(b)?), self.pairing),
             slow: of_means(&slow_a, &slow_b, self.pairing).map(|estimate| SlowShare {
@@ -196,6 +190,7 @@ impl<'a> Sides<'a> {
                 shares: (mean(&slow_a), mean(&slow_b)),
                 estimate,
             }),
+            ..Figure::unknown(what, Scale::MoreIsWorse)
         })
     }
 }
