@@ -7,8 +7,12 @@
 
 use crate::template::{Part, escape, parts};
 use anyhow::{Context as _, Result, anyhow, bail};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value as Json;
 use std::fmt::Write as _;
+
+/// Characters that a path has percent-encoded: all except the unreserved ones of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Maximum length of a body.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
@@ -136,7 +140,7 @@ impl Template {
                     if *form == ValueForm::InString {
                         escape(text, &mut out);
                     } else {
-                        percent_encode(text, &mut out);
+                        out.extend(utf8_percent_encode(text, RESERVED));
                     }
                 }
                 Piece::Shape { slot, input, declared } => {
@@ -149,17 +153,6 @@ impl Template {
             }
         }
         Ok(out)
-    }
-}
-
-/// Percent-encodes all characters except the unreserved ones of RFC 3986.
-fn percent_encode(text: &str, out: &mut String) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
     }
 }
 
