@@ -8,11 +8,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read as _, Seek as _};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use tierlab_agents::worker::describe_status;
 use tierlab_load::interrupt::Interrupt;
 
 /// Time for a child to end after SIGTERM before it is killed.
@@ -197,11 +198,7 @@ pub fn stop_all(children: Vec<Child>) {
 }
 
 fn describe_exit(status: Option<ExitStatus>) -> String {
-    match status.map(|status| (status.code(), status.signal())) {
-        Some((Some(code), _)) => format!(" with exit code {code}"),
-        Some((None, Some(signal))) => format!(" by signal {signal}"),
-        _ => String::new(),
-    }
+    status.map_or_else(String::new, |status| format!(" {}", describe_status(status)))
 }
 
 /// Returns the path of a program of this project: beside the load generator's own executable, or in `folder`.

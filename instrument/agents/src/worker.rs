@@ -8,8 +8,9 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 
@@ -203,17 +204,18 @@ pub async fn start_together<R: DeserializeOwned>(
     })
 }
 
-/// Describes the end of a process.
+/// Describes the end of a process that may still run.
 async fn describe_exit(process: &mut Child) -> String {
-    use std::os::unix::process::ExitStatusExt;
     match tokio::time::timeout(Duration::from_secs(5), process.wait()).await {
-        Ok(Ok(status)) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!("with exit code {code}"),
-            (None, Some(signal)) => format!("by signal {signal}"),
-            (None, None) => "for an unknown reason".to_owned(),
-        },
+        Ok(Ok(status)) => describe_status(status),
         _ => "its output, but it still runs".to_owned(),
     }
+}
+
+/// Describes the end of a process: its exit code, or the signal that ended it.
+pub fn describe_status(status: ExitStatus) -> String {
+    let by_signal = || format!("by signal {}", status.signal().unwrap_or_default());
+    status.code().map_or_else(by_signal, |code| format!("with exit code {code}"))
 }
 
 #[cfg(test)]
