@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Redraws per second: more than the live view's, so that the last figures before a pause are shown.
 const MAX_DRAWS_HZ: u8 = 8;
 
+/// Bar over planned steps.
+pub const OVER_STEPS: &str = "{msg}\n{wide_bar} {pos}/{len}  {elapsed}";
+
 /// Creates a bar over `steps` steps; `None` without a capable terminal.
 pub fn bar(steps: u32) -> Option<ProgressBar> {
     let target = ProgressDrawTarget::stderr_with_hz(MAX_DRAWS_HZ);
@@ -15,10 +18,15 @@ pub fn bar(steps: u32) -> Option<ProgressBar> {
         return None;
     }
     let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), target);
-    if let Ok(style) = ProgressStyle::with_template("{msg}\n{wide_bar} {pos}/{len}  {elapsed}") {
+    restyle(&bar, OVER_STEPS);
+    Some(bar)
+}
+
+/// Changes the parts of a bar.
+pub fn restyle(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    Some(bar)
 }
 
 /// Returns the mean length of finished steps, or before the first one the expected length; and the number of steps left.

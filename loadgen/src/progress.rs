@@ -3,14 +3,12 @@
 //! ([`tierlab_load::live`] explains why that does not disturb the measurement); plain lines elsewhere.
 
 use console::{Term, measure_text_width, truncate_str};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
-use tierlab_instrument::progress::{bar, pace, remaining};
+use tierlab_instrument::progress::{OVER_STEPS, bar, pace, remaining, restyle};
 use tierlab_instrument::units::wait;
 use tierlab_load::live::{Seen, View, Watch};
 
-/// Bar over planned steps.
-const OVER_STEPS: &str = "{msg}\n{wide_bar} {pos}/{len}  {elapsed}";
 /// Bar over a limited time.
 const OVER_TIME: &str = "{msg}\n{wide_bar}  {elapsed}";
 
@@ -207,12 +205,6 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-    }
-}
-
-fn restyle(bar: &ProgressBar, template: &str) {
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
     }
 }
 
