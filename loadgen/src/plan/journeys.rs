@@ -205,7 +205,6 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -
     let available = values.len();
     let take = take(&raw.take, at, values)?;
     let names = &values[..available];
-    let name = raw.name.clone();
     let request = match (&raw.model, &raw.path) {
         (Some(_), Some(_)) => refuse!(format!("{at}.path"), "a step requests a `model` or a `path`, not both"),
         (None, None) => {
@@ -216,7 +215,7 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -
         (None, Some(path)) => for_path(raw, path, at, names)?,
     };
     Ok(StepPlan {
-        name,
+        name: raw.name.clone(),
         request,
         take,
         available,
