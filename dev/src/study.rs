@@ -9,19 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use tierlab_load::schedule::split_mix;
 
-/// Simulates each setting with a seed of its own; returns the results in the order of the settings.
+/// Simulates so many trials of each setting with a seed of its own; returns the results in the order of the settings.
 pub(crate) fn simulate<S: Copy + Sync, R: Send>(
     name: &str,
     settings: &[S],
+    trials: usize,
     seed: u64,
-    trial: impl Fn(S, u64) -> R + Sync,
+    row: impl Fn(S, usize, u64) -> R + Sync,
 ) -> Vec<R> {
     let next_index = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let worker = || loop {
         let index = next_index.fetch_add(1, Ordering::Relaxed);
         let Some(&setting) = settings.get(index) else { break };
-        let result = trial(setting, split_mix(seed ^ split_mix(index as u64)));
+        let result = row(setting, trials, split_mix(seed ^ split_mix(index as u64)));
         if let Ok(mut results) = results.lock() {
             results.push((index, result));
             eprintln!("{name} [{}/{}]", results.len(), settings.len());

@@ -291,7 +291,7 @@ mod tests {
             setting(Law::Queue(90), 0.0, 3, 500),
             setting(Law::Queue(90), 0.0, 10, 500),
         ];
-        let rows = simulate("coverage", &settings, 11, |setting, seed| rows(setting, 100, seed)).concat();
+        let rows = simulate("coverage", &settings, 100, 11, rows).concat();
         assert!(rows.len() > 30);
         for row in &rows {
             assert!(row.holds, "{row:?}");
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn the_tail_of_a_queue_that_is_nearly_full_is_rough_in_a_short_run() {
         let settings = [setting(Law::Queue(90), 0.0, 3, 1_200)];
-        let rows = simulate("coverage", &settings, 3, |setting, seed| rows(setting, 100, seed)).concat();
+        let rows = simulate("coverage", &settings, 100, 3, rows).concat();
         for what in ["p95", "p99"] {
             let row = rows.iter().find(|row| row.cells.contains(&cell("what", what))).unwrap();
             assert!(row.number("printed_coverage") <= 0.9, "{row:?}");

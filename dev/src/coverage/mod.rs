@@ -38,28 +38,23 @@ pub(crate) fn run(folder: &Path, only: Option<Table>, trials: usize, seed: u64) 
     let mut tables = Tables::new(folder)?;
     let is_requested = |table| only.is_none_or(|only| only == table);
     if is_requested(Table::Coverage) {
-        let rows = |setting, seed| intervals::rows(setting, trials, seed);
-        let rows = simulate("coverage", &intervals::settings(), seed, rows).concat();
+        let rows = simulate("coverage", &intervals::settings(), trials, seed, intervals::rows).concat();
         tables.write("coverage", &intervals::about(&rows), &rows)?;
     }
     if is_requested(Table::HighestRate) {
-        let row = |setting, seed| searches::row(setting, trials, seed);
-        let rows = simulate("highest rate", &searches::settings(), seed, row);
+        let rows = simulate("highest rate", &searches::settings(), trials, seed, searches::row);
         tables.write("highest_rate", searches::ABOUT, &rows)?;
     }
     if is_requested(Table::Drifts) {
-        let row = |setting, seed| drifts::row(setting, trials, seed);
-        let rows = simulate("drifts", &drifts::settings(), seed, row);
+        let rows = simulate("drifts", &drifts::settings(), trials, seed, drifts::row);
         tables.write("drifts", drifts::ABOUT, &rows)?;
     }
     if is_requested(Table::Compare) {
-        let row = |setting, seed| comparisons::row(setting, trials, seed);
-        let rows = simulate("compare", &comparisons::settings(), seed, row);
+        let rows = simulate("compare", &comparisons::settings(), trials, seed, comparisons::row);
         tables.write("compare", comparisons::ABOUT, &rows)?;
     }
     if is_requested(Table::Verdicts) {
-        let row = |setting, seed| verdicts::row(setting, trials, seed);
-        let rows = simulate("verdicts", &verdicts::settings(), seed, row);
+        let rows = simulate("verdicts", &verdicts::settings(), trials, seed, verdicts::row);
         tables.write("verdicts", verdicts::ABOUT, &rows)?;
     }
     tables.finish()

@@ -106,10 +106,10 @@ fn about(rows: &[Row]) -> String {
 /// A file cannot be written; decided labs of a family are right less often than promised.
 pub(crate) fn run(folder: &Path, labs: usize, seed: u64) -> Result<()> {
     let mut tables = Tables::new(folder)?;
-    let rows = simulate("families", &families(), seed, |family, seed| row(family, labs, seed));
+    let rows = simulate("families", &families(), labs, seed, row);
     tables.write("decisions", &about(&rows), &rows)?;
-    let row = |setting, _| highest_rates::row(setting, labs, seed);
-    let rows = simulate("highest rates", &highest_rates::SETTINGS, seed, row);
+    let row = |setting, labs, _| highest_rates::row(setting, labs, seed);
+    let rows = simulate("highest rates", &highest_rates::SETTINGS, labs, seed, row);
     tables.write("highest_rates", highest_rates::ABOUT, &rows)?;
     tables.finish()
 }
