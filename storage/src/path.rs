@@ -34,6 +34,11 @@ impl ObjectPath {
         Self::new(&format!("{}/{below}", self.0))
     }
 
+    /// Path of a name in a folder; without a folder, in the tier's root.
+    pub(crate) fn below(folder: Option<&Self>, name: &str) -> Result<Self, StorageError> {
+        folder.map_or_else(|| Self::new(name), |folder| folder.join(name))
+    }
+
     /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -74,11 +74,7 @@ fn collect(folder: &Path, prefix: Option<&ObjectPath>, objects: &mut Objects) ->
         let at = entry.path();
         let kind = entry.file_type().map_err(|e| failed(&at, &e))?;
         let name = entry.file_name();
-        let below = name.to_str().and_then(|name| match prefix {
-            Some(prefix) => prefix.join(name).ok(),
-            None => ObjectPath::new(name).ok(),
-        });
-        let Some(path) = below else {
+        let Some(path) = name.to_str().and_then(|name| ObjectPath::below(prefix, name).ok()) else {
             tracing::warn!(folder = %folder.display(), ?name, "skipped in listing: not a valid object path");
             continue;
         };

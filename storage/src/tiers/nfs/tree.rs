@@ -322,10 +322,7 @@ impl Tree {
         }
         while let Some((path, handle)) = directories.pop() {
             for (name, handle, attributes) in self.entries(client, &handle, &mut listing).await? {
-                let below = path
-                    .as_ref()
-                    .map_or_else(|| ObjectPath::new(&name), |path| path.join(&name));
-                let Ok(below) = below else {
+                let Ok(below) = ObjectPath::below(path.as_ref(), &name) else {
                     tracing::warn!(name, "skipped in listing: not a valid object path");
                     continue;
                 };

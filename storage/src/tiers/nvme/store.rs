@@ -62,11 +62,8 @@ pub(crate) fn walk(
         let entry = entry.map_err(|e| failed(&e))?;
         let kind = entry.file_type().map_err(|e| failed(&e))?;
         let file_name = entry.file_name();
-        let below = file_name.to_str().and_then(|name| match folder {
-            Some(folder) => folder.join(name).ok(),
-            None => ObjectPath::new(name).ok(),
-        });
-        let Some(path) = below else {
+        let below = |name: &str| ObjectPath::below(folder, name).ok();
+        let Some(path) = file_name.to_str().and_then(below) else {
             tracing::warn!(folder = name, name = ?file_name, "skipped in listing: not a valid object path");
             continue;
         };
