@@ -9,8 +9,8 @@ use ort::logging::LogLevel;
 use ort::session::builder::SessionBuilder;
 use ort::session::{Session, SessionInputValue};
 use ort::value::{Outlet, Tensor, ValueType};
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use tierlab_formats::model::{SessionTensor, WarmupTensor};
 use tierlab_program::onnxruntime::{self, newest_in};
 use tierlab_protocol::infer::{BadRequest, bytes_elements};
@@ -111,7 +111,7 @@ pub fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
         return Err(ModelsError::Usage(format!("no ONNX Runtime at {at}: {advice}")));
     };
     let refused = |e: String| ModelsError::Usage(format!("ONNX Runtime {}: {e}; {advice}", library.display()));
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut loaded = LOADED.lock();
     match &*loaded {
         Some((path, environment)) if *path == library => return Ok(environment.clone()),
         Some((path, _)) => return Err(refused(format!("{} is loaded already", path.display()))),

@@ -3,9 +3,9 @@
 
 use crate::error::ModelsError;
 use crate::stop::Stop;
+use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::{panic, thread};
 use tierlab_formats::table::TableHeader;
 
@@ -85,7 +85,7 @@ pub(super) fn for_each_chunk<T>(
         stop.check()?;
         let chunk = Chunk { blocks, bytes };
         let result = work(&chunk, buffer)?;
-        done.lock().unwrap_or_else(PoisonError::into_inner)(chunk, result);
+        done.lock()(chunk, result);
         Ok(())
     };
     let chunks = blocks.div_ceil(chunk_blocks) as usize;

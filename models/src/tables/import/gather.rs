@@ -17,10 +17,10 @@ use crate::tables::workers;
 use anyhow::anyhow;
 use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::Schema;
+use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use tierlab_formats::table::TableSchema;
 
 /// Units of work per line of the journal.
@@ -202,7 +202,7 @@ impl GatherPhase<'_> {
                 stop.check()?;
                 let bytes = batch.bytes;
                 self.convert(unit.input, &batch, buffers, bad)?;
-                progress.lock().unwrap_or_else(PoisonError::into_inner).advance(bytes);
+                progress.lock().advance(bytes);
                 Ok(())
             };
             let section = (section, payload_bytes(self.table));
@@ -299,7 +299,7 @@ impl BadRows {
     fn push(&self, file: &str, row: u64, reason: &str, values: &serde_json::Value) -> Result<(), ModelsError> {
         let line = serde_json::json!({"file": file, "row": row + 1, "why": reason, "values": values});
         let line = format!("{line}\n");
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.count += 1;
         if state.count > self.limit {
             let (row, limit, path) = (row + 1, self.limit, self.path.display());
@@ -315,7 +315,7 @@ impl BadRows {
 
     /// Returns the rows in the file, and its bytes.
     fn totals(&self) -> (u64, u64) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         (state.count, state.bytes)
     }
 }

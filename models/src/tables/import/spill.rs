@@ -11,10 +11,10 @@
 use super::convert::Rows;
 use crate::error::ModelsError;
 use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tierlab_formats::table::KeyHash;
 
 /// Maximum inputs of an import, and rows of each, that fit an origin.
@@ -85,10 +85,6 @@ pub(super) struct Spill {
     lengths: Vec<Mutex<u64>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Spill {
     /// Opens files at these lengths, and truncates uncounted bytes after them.
     ///
@@ -120,12 +116,12 @@ impl Spill {
 
     /// Returns the bytes in each file, after all writers have finished.
     pub(super) fn lengths(&self) -> Vec<u64> {
-        self.lengths.iter().map(|length| *lock(length)).collect()
+        self.lengths.iter().map(|length| *length.lock()).collect()
     }
 
     fn append(&self, bucket: usize, bytes: &[u8]) -> Result<(), ModelsError> {
         let path = bucket_file(&self.folder, bucket);
-        let mut length = lock(&self.lengths[bucket]);
+        let mut length = self.lengths[bucket].lock();
         let file = File::options().append(true).create(true).open(&path);
         let written = file.and_then(|mut file| file.write_all(bytes));
         written.map_err(ModelsError::io("write", &path))?;
