@@ -63,14 +63,13 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
         // The limit is checked after each of these.
         .set_write_batch_size(PAGE_ROWS)
         .build();
-    let error = |e: ParquetError| anyhow!(e);
     let mut out = Vec::new();
     let schema = Arc::clone(&columns.schema);
-    let mut writer = ArrowWriter::try_new(&mut out, schema, Some(properties)).map_err(error)?;
+    let mut writer = ArrowWriter::try_new(&mut out, schema, Some(properties))?;
     for rows in rows.chunks(GROUP_ROWS) {
-        writer.write(&columns.batch(rows)?).map_err(error)?;
+        writer.write(&columns.batch(rows)?)?;
     }
-    writer.close().map_err(error)?;
+    writer.close()?;
     Ok(out)
 }
 

@@ -122,11 +122,8 @@ fn unfit(error: &tierlab_formats::shards::ShardError) -> StorageError {
 /// The ids of a shard, in pieces that are read at once.
 fn pieces(source: &Source<'_>, manifest: &Manifest, number: u64) -> impl Iterator<Item = std::ops::Range<i64>> {
     let first = manifest.first_id + (number * manifest.rows_per_shard).cast_signed();
-    let end = source
-        .header
-        .ids()
-        .end
-        .min(first.saturating_add_unsigned(manifest.rows_per_shard));
+    let shard_end = first.saturating_add_unsigned(manifest.rows_per_shard);
+    let end = shard_end.min(source.header.ids().end);
     let step = (READ_BYTES / u64::from(source.header.stride)).max(1);
     let starts = (first..end).step_by(usize::try_from(step).unwrap_or(usize::MAX));
     starts.map(move |start| start..end.min(start.saturating_add_unsigned(step)))
