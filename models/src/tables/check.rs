@@ -24,14 +24,17 @@ pub(super) fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
     let len = file.metadata().map_err(ModelsError::io("read", path))?.len();
     let mut bytes = vec![0; PRELUDE_BYTES.min(len as usize)];
-    file.read_exact_at(&mut bytes, 0)
-        .map_err(ModelsError::io("read", path))?;
+    read_at(path, &file, &mut bytes, 0)?;
     let header_bytes = header_len(&bytes).map_err(bad)?;
     bytes.resize(header_bytes.min(len) as usize, 0);
-    file.read_exact_at(&mut bytes, 0)
-        .map_err(ModelsError::io("read", path))?;
+    read_at(path, &file, &mut bytes, 0)?;
     let header = TableHeader::decode(&bytes, len).map_err(bad)?;
     Ok((file, header))
+}
+
+/// Fills a buffer with a table's bytes from an offset on.
+pub(super) fn read_at(path: &Path, file: &File, bytes: &mut [u8], at: u64) -> Result<(), ModelsError> {
+    file.read_exact_at(bytes, at).map_err(ModelsError::io("read", path))
 }
 
 /// Checks every block's and every row's checksum.
@@ -46,8 +49,7 @@ pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<Table
     }
     let index = read_index(path, &file, &header)?;
     let check = |chunk: &Chunk, buffer: &mut [u8]| {
-        file.read_exact_at(buffer, chunk.bytes.start)
-            .map_err(ModelsError::io("read", path))?;
+        read_at(path, &file, buffer, chunk.bytes.start)?;
         check_chunk(&header, index.as_ref(), chunk, buffer).map_err(|what| ModelsError::bad(&path.display(), &what))
     };
     for_each_chunk(&header, stop, check, |chunk, ()| {
@@ -66,8 +68,7 @@ pub fn read_index(path: &Path, file: &File, header: &TableHeader) -> Result<Opti
         return Ok(None);
     };
     let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact_at(&mut bytes, range.start)
-        .map_err(ModelsError::io("read", path))?;
+    read_at(path, file, &mut bytes, range.start)?;
     let index = KeyIndex::decode(&bytes, header.rows).map(Some);
     index.map_err(|e| ModelsError::bad(&path.display(), &format!("from byte {} on: {e}", range.start)))
 }
@@ -116,8 +117,7 @@ pub fn verify_sample(path: &Path, header: &TableHeader, source: &dyn RowSource, 
         let row = u128::from(header.rows - 1) * u128::from(i) / u128::from((count - 1).max(1));
         let id = header.first_id + row as i64;
         let Some(range) = header.row_range(id) else { continue };
-        file.read_exact_at(&mut actual, range.start)
-            .map_err(ModelsError::io("read", path))?;
+        read_at(path, &file, &mut actual, range.start)?;
         expected.fill(0);
         source.fill(id, &mut expected);
         header.seal_row(id, &mut expected);

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use tierlab_formats::table::EXTENSION;
@@ -50,8 +49,7 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
         stop.check()?;
         let count = batch_rows.min(header.rows - row);
         let mut bytes = vec![0; (count * stride) as usize];
-        let read = file.read_exact_at(&mut bytes, header.header_len() + row * stride);
-        read.map_err(ModelsError::io("read", table))?;
+        check::read_at(table, &file, &mut bytes, header.header_len() + row * stride)?;
         let bytes = Bytes::from(bytes);
         let first = header.first_id + row.cast_signed();
         let ids: Vec<i64> = (first..).take(count as usize).collect();
