@@ -26,15 +26,14 @@ pub(super) fn read_table(path: &Path, advice: &str) -> Result<toml::Table, Confi
 pub(super) fn read_tiers(config: &Path) -> Result<toml::Table, ConfigError> {
     let folder = config.with_file_name("tiers");
     let mut tiers = toml::Table::new();
+    let error = |e: std::io::Error| ConfigError(format!("{}: {e}", folder.display()));
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(tiers),
-        Err(e) => return fail(format!("{}: {e}", folder.display())),
+        Err(e) => return Err(error(e)),
     };
     for entry in entries {
-        let path = entry
-            .map_err(|e| ConfigError(format!("{}: {e}", folder.display())))?
-            .path();
+        let path = entry.map_err(error)?.path();
         let name = path.file_stem().and_then(|name| name.to_str());
         // Editors keep hidden files beside those that they edit.
         let name = name.filter(|name| !name.starts_with('.'));
