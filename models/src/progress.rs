@@ -74,11 +74,8 @@ impl Progress {
         let (label, done, total) = (&self.label, self.done, self.total);
         let rate = done as f64 / self.seconds().max(1e-9);
         let left = Duration::from_secs_f64(total.saturating_sub(done) as f64 / rate.max(1.0));
-        let (percent, left, rate) = (
-            done * 100 / total.max(1),
-            HumanDuration(left),
-            DecimalBytes(rate as u64),
-        );
+        let percent = done * 100 / total.max(1);
+        let (left, rate) = (HumanDuration(left), DecimalBytes(rate as u64));
         let (done, total) = (DecimalBytes(done), DecimalBytes(total));
         eprintln!("{label}: {done} of {total} ({percent} %), {rate}/s, {left} left");
     }

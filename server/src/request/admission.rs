@@ -330,10 +330,8 @@ impl MemoryBudget for AccountBudget<'_> {
             *refusal = Some(Refusal::new(Reason::Deadline, message));
             return false;
         }
-        let (written, limit) = (
-            account.bytes.saturating_add(bytes),
-            account.admission.limits.max_buffered_bytes,
-        );
+        let written = account.bytes.saturating_add(bytes);
+        let limit = account.admission.limits.max_buffered_bytes;
         let total = self
             .writing
             .map_or(0, |writing| written.saturating_add(writing.output_bytes));
