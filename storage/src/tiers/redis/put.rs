@@ -12,7 +12,7 @@ use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use redis::Value;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 use tierlab_formats::table::{KeyHash, PRELUDE_BYTES, TableHeader, header_len};
 
 /// Maximum bytes in memory and in flight, or a single chunk if that is larger.
@@ -98,8 +98,7 @@ impl fmt::Display for UploadRecord {
 }
 
 fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
+    UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
 }
 
 impl RedisTier {

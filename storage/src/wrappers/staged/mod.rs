@@ -183,9 +183,7 @@ fn origin_of(info: &TierInfo) -> String {
     if info.kind != "memory" {
         return name;
     }
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     format!("{name} {} {} {serial}", std::process::id(), now.as_nanos())
 }
