@@ -330,10 +330,8 @@ impl ModelManager {
             )));
         }
         let (this, name) = (Arc::clone(self), name.to_owned());
-        let loading = tokio::spawn(async move { this.load_from_tier(&name).await });
-        loading
-            .await
-            .unwrap_or_else(|e| Err(Refusal::new(Reason::Inference, format!("loading failed: {e}"))))
+        let loaded = tokio::spawn(async move { this.load_from_tier(&name).await }).await;
+        loaded.unwrap_or_else(|e| Err(Refusal::new(Reason::Inference, format!("loading failed: {e}"))))
     }
 
     /// `POST /v2/repository/models/M/unload`: accepts no new requests, finishes pending ones, and frees the sessions.
@@ -365,10 +363,8 @@ impl ModelManager {
         let listing = match repository::list(&*loader.tier, None).await {
             Ok(listing) => listing,
             Err(error) => {
-                tracing::warn!(
-                    error = error.for_operator(),
-                    "cannot list the models on the tier; served models continue"
-                );
+                let error = error.for_operator();
+                tracing::warn!(error, "cannot list the models on the tier; served models continue");
                 return;
             }
         };
