@@ -215,7 +215,9 @@ async fn describe_exit(process: &mut Child) -> String {
 /// Describes the end of a process: its exit code, or the signal that ended it.
 pub fn describe_status(status: ExitStatus) -> String {
     let by_signal = || format!("by signal {}", status.signal().unwrap_or_default());
-    status.code().map_or_else(by_signal, |code| format!("with exit code {code}"))
+    status
+        .code()
+        .map_or_else(by_signal, |code| format!("with exit code {code}"))
 }
 
 #[cfg(test)]
