@@ -60,6 +60,9 @@ struct Checked {
     at: Instant,
     /// True if nobody has had the file open for writing since then.
     leased: bool,
+    /// True if a writer has waited for a lease, after which no other is taken: a writer that does not wait could never
+    /// open the file.
+    has_writer: bool,
     /// Number of leases given back.
     given_back: u64,
     /// Number of reads since the last check, counted while there is no lease.
@@ -116,6 +119,7 @@ impl OpenFile {
             checked: Mutex::new(Checked {
                 at: Instant::now(),
                 leased: false,
+                has_writer: false,
                 given_back: 0,
                 reads: 0,
             }),
@@ -170,17 +174,17 @@ impl OpenFile {
             return Ok(());
         }
         checked.reads = checked.reads.saturating_add(1);
-        let is_read_often = checked.reads >= LEASED_READS;
+        let is_read_often = checked.reads >= LEASED_READS && !checked.has_writer;
         drop(checked);
         if !leased && age < PATH_CHECK && id_and_links(self.fd()).is_ok_and(|found| found == (self.id, self.links)) {
             return Ok(());
         }
-        leased = leased || (is_read_often && lease::take(self));
+        // If no writer waits now, the kernel ends the lease in a second at the earliest.
+        leased = (leased || (is_read_often && lease::take(self))) && lease::is_held(self.fd());
         self.check_current(root, &root.identity(&self.c_path))?;
         let mut checked = self.checked.lock();
         (checked.at, checked.reads) = (now, 0);
-        // A lease counts only if it was held during the check.
-        checked.leased |= leased && checked.given_back == given_back;
+        checked.leased = leased && checked.given_back == given_back;
         Ok(())
     }
 }
@@ -192,9 +196,11 @@ impl Leased for OpenFile {
 
     fn keeps_lease(&self) -> bool {
         let mut checked = self.checked.lock();
-        let keeps = checked.at.elapsed() < lease::IDLE && lease::is_held(self.fd());
+        let is_held = lease::is_held(self.fd());
+        let keeps = is_held && checked.at.elapsed() < lease::IDLE;
         if !keeps {
             checked.leased = false;
+            checked.has_writer |= !is_held;
             checked.given_back += 1;
             lease::give_back(self.fd());
         }

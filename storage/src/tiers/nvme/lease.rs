@@ -2,9 +2,11 @@
 //! leases are held.
 //!
 //! A writer's `open` or `truncate` waits until the lease is given back, which a thread does as soon as the kernel
-//! signals it. If this process is stopped meanwhile, the writer waits for it, at most `/proc/sys/fs/lease-break-time`
-//! (45 s). Source: fcntl(2), "Leases".
+//! signals it; without waiting (`O_NONBLOCK`), its first attempt fails. If this process is stopped meanwhile, the writer
+//! waits for it, at most `/proc/sys/fs/lease-break-time` (45 s), after which the kernel ends the lease. A truncation
+//! through the kernel's NFS server, or an overlay above the folder, ends no lease. Source: fcntl(2), "Leases".
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::statfs::{BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC, fstatfs};
 use nix::unistd::gettid;
@@ -19,6 +21,11 @@ use std::time::Duration;
 const F_SETOWN_EX: libc::c_int = 15;
 /// `F_OWNER_TID` of linux/fcntl.h: the owner is a single thread.
 const F_OWNER_TID: libc::c_int = 0;
+/// `F_SETSIG` of linux/fcntl.h, missing too.
+const F_SETSIG: libc::c_int = 10;
+/// Signal of a waiting writer. A process ignores it by default: the kernel forgets the owner of a lease that it ends, and
+/// then signals the process.
+const WRITER_WAITS: Signal = Signal::SIGURG;
 
 /// Time without reads after which a lease is given back, and interval of looking for such files.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
@@ -44,8 +51,8 @@ impl Keeper {
         let (send, receive) = sync_channel(1);
         let thread = std::thread::Builder::new().name("file-leases".to_owned());
         thread.spawn(move || {
-            // Blocked, the signal waits for this thread instead of ending the process.
-            let signal = SigSet::from(Signal::SIGIO);
+            // Blocked, the signal waits for this thread instead of being ignored.
+            let signal = SigSet::from(WRITER_WAITS);
             if signal.thread_block().is_ok() && send.send(gettid().as_raw()).is_ok() {
                 keep(&signal);
             }
@@ -65,11 +72,19 @@ fn keep(signal: &SigSet) {
     };
     loop {
         // SAFETY: the set and the time are valid, and no details of the signal are asked for.
-        unsafe { libc::sigtimedwait(signal.as_ref(), std::ptr::null_mut(), &raw const timeout) };
-        if let Some(keeper) = &*KEEPER {
-            let in_use = |file: &Weak<dyn Leased>| file.upgrade().is_some_and(|file| file.keeps_lease());
-            keeper.files.lock().retain(in_use);
+        let result = unsafe { libc::sigtimedwait(signal.as_ref(), std::ptr::null_mut(), &raw const timeout) };
+        if result < 0 && Errno::last() != Errno::EAGAIN {
+            std::thread::sleep(Duration::from_millis(1));
         }
+        let Some(keeper) = &*KEEPER else { continue };
+        // Dropped after the lock: closing a large removed file takes long.
+        let mut looked_at = Vec::new();
+        keeper.files.lock().retain(|file| {
+            let file = file.upgrade();
+            let keeps = file.as_ref().is_some_and(|file| file.keeps_lease());
+            looked_at.push(file);
+            keeps
+        });
     }
 }
 
@@ -86,16 +101,21 @@ pub(super) fn is_local(fd: BorrowedFd<'_>) -> bool {
 /// it open for writing. True if it was taken.
 pub(super) fn take(file: &Arc<impl Leased + 'static>) -> bool {
     let fd = file.fd();
-    let Some(keeper) = KEEPER.as_ref().filter(|_| is_local(fd)) else {
+    let Some(keeper) = is_local(fd).then(|| KEEPER.as_ref()).flatten() else {
         return false;
     };
-    // Set before the lease, which else makes the whole process the receiver of the signal.
-    let owner = [F_OWNER_TID, keeper.thread];
     // Held until the file is in the list, so that a signal meanwhile finds it there.
     let mut files = keeper.files.lock();
-    // SAFETY: the descriptor is open, and the kernel reads the two integers.
-    let owned = unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, owner.as_ptr()) } == 0;
-    let taken = owned && set(fd, libc::F_RDLCK);
+    if is_held(fd) {
+        return true;
+    }
+    let (raw, owner) = (fd.as_raw_fd(), [F_OWNER_TID, keeper.thread]);
+    // SAFETY: the descriptor is open, and the arguments are an integer, and two that the kernel reads.
+    let is_signalled = unsafe {
+        libc::fcntl(raw, F_SETSIG, WRITER_WAITS as libc::c_int) == 0
+            && libc::fcntl(raw, F_SETOWN_EX, owner.as_ptr()) == 0
+    };
+    let taken = is_signalled && set(fd, libc::F_RDLCK);
     if taken {
         let file: Arc<dyn Leased> = file.clone();
         files.push(Arc::downgrade(&file));
@@ -103,7 +123,8 @@ pub(super) fn take(file: &Arc<impl Leased + 'static>) -> bool {
     taken
 }
 
-/// Gives the lease of a file back, if it is held.
+/// Gives the lease of a file back, if it is held. Fails if the file has got another owner: it has changed then, and the
+/// next read closes it.
 pub(super) fn give_back(fd: BorrowedFd<'_>) {
     set(fd, libc::F_UNLCK);
 }

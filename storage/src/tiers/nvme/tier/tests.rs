@@ -3,7 +3,7 @@ use super::*;
 use crate::conformance::Suite;
 use crate::content::content;
 use std::future::Future;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::pin::pin;
 use std::task::{Context, Waker};
 use tempfile::TempDir;
@@ -225,6 +225,31 @@ async fn a_write_to_a_file_that_is_read_all_the_time_is_noticed_at_once() {
             assert_eq!(reader.await.unwrap(), ErrorKind::Changed);
         }
     }
+}
+
+/// A writer that never waits would fail each time if leases were taken again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_does_not_wait_opens_a_file_that_is_read_all_the_time() {
+    let root = on_disk();
+    let tier = NvmeTier::open(root.path(), 8, false).await.unwrap();
+    let at = root.path().join("x");
+    std::fs::write(&at, [1; 8192]).unwrap();
+    let object = tier.stat(&path("x")).await.unwrap();
+    let mut writer = std::fs::OpenOptions::new();
+    writer.write(true).custom_flags(libc::O_NONBLOCK);
+    let may_fail = read_often(&tier, &object).await;
+    assert_eq!(writer.open(&at).is_err(), may_fail);
+    let opened = async {
+        while writer.open(&at).is_err() {
+            for _ in 0..100 {
+                tier.read(&object, 0..100).await.unwrap();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(6)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), opened)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
